@@ -1,11 +1,13 @@
 # make run   set up .venv and open the app on 127.0.0.1   (PORT=8502: another port, HEADLESS=1: open no browser)
-# make test  set up .venv, lint and run the tests         (ARGS="-k trace": what to hand to pytest, WORKERS=2: processes)
+# make check set up .venv, lint and check types
+# make test  check, and run the tests                     (ARGS="-k trace": what to hand to pytest, WORKERS=3: processes)
+# make wheel build what `pip install` takes, in dist/
 # make clean remove .venv and caches
 
 PORT ?= 8501
 HEADLESS ?= 0
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 # Without a PYTHON of your own, an old python3 is passed over for a newer one that stands beside it.
 ifeq ($(origin PYTHON),undefined)
@@ -22,20 +24,27 @@ BIOME := node_modules/.bin/biome
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PORT_TAKEN := import socket; raise SystemExit(socket.socket().connect_ex(("127.0.0.1", $(PORT))) != 0)
 
-.PHONY: run test clean check-port
+.PHONY: run check test wheel clean check-port
 .DELETE_ON_ERROR:
 
 run: $(STAMP) check-port
 	@echo "Draftscope opens on http://127.0.0.1:$(PORT) (Ctrl+C ends it)"
 	@$(VENV_PYTHON) -m streamlit run app.py --server.port=$(PORT) $(if $(filter 1,$(HEADLESS)),--server.headless=true)
 
-test: $(STAMP)
+check: $(STAMP)
 	@$(VENV_PYTHON) -m ruff check .
+	@$(VENV_PYTHON) -m ruff format --check .
+	@$(VENV_PYTHON) -m mypy
 	@if [ -x $(BIOME) ]; then $(BIOME) check; else echo "Scripts and style sheets are not linted: 'npm install --no-package-lock' brings Biome"; fi
+
+test: check
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+wheel: $(STAMP)
+	@$(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-port: $(STAMP)
@@ -47,8 +56,8 @@ check-port: $(STAMP)
 	  exit 1; \
 	fi
 
-# The stamp is newer than requirements.txt once everything in it is installed.
-$(STAMP): requirements.txt
+# The stamp is newer than both lists of packages once everything in them is installed.
+$(STAMP): requirements.txt requirements-dev.txt
 	@python=""; \
 	for name in $(CANDIDATES); do \
 	  if "$$name" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then python="$$name"; break; fi; \
@@ -64,7 +73,7 @@ $(STAMP): requirements.txt
 	    echo "Python could not make a virtual environment: on Debian or Ubuntu run 'apt install python3-venv', then run make again." >&2; \
 	    exit 1; }; \
 	fi
-	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements.txt || { \
-	  echo "The packages in requirements.txt could not be installed: check the network and free disk space, then run make again." >&2; \
+	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt || { \
+	  echo "The packages in requirements.txt and requirements-dev.txt could not be installed: check the network and free disk space, then run make again." >&2; \
 	  exit 1; }
 	@touch $@

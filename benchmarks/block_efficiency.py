@@ -27,7 +27,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run
 
 COLDEST_DRAFT = 0.2
-# The draft is as warm as the target, but for greedy decoding, where a law is needed to draw from.
+# The draft is as warm as the target, but for greedy decoding, where a distribution is needed to draw from.
 SAMPLINGS = {
     f"T={t:g}": Sampling(temperature=t, draft_temperature=max(t, COLDEST_DRAFT))
     for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
@@ -42,7 +42,7 @@ Key = tuple
 
 
 @dataclass
-class Found:
+class BlockEfficiency:
     """What one prompt gave under one sampling.
 
     Attributes:
@@ -62,10 +62,10 @@ def worker_pair() -> Pair:
     return embedded_pair()
 
 
-def examine(job: tuple[str, str, str, tuple[int, ...], tuple[int, ...]]) -> Found:
+def examine(job: tuple[str, str, str, tuple[int, ...], tuple[int, ...]]) -> BlockEfficiency:
     """Every drafter and verifier at the roots of one prompt under one sampling."""
     name, prompt, text, positions, budgets = job
-    pair, found = worker_pair(), Found(name, prompt)
+    pair, found = worker_pair(), BlockEfficiency(name, prompt)
     for root in roots(pair, pair.vocabulary.encode(text), SAMPLINGS[name], positions):
         into = found.loops if root.in_loop else found.values
         into["roots",].append(1.0)
@@ -87,7 +87,7 @@ def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[fl
         verifier = "nss" if method.verifier.greedy_only else method.verifier.name
         asked = {verifier}
         if budget == EQUAL_BUDGET and drafter in EQUAL_TREES:
-            asked |= {name for name in fitting(tree.draft.law, sampling) if name != "greedy"}
+            asked |= {name for name in fitting(tree.draft.draft_sampling, sampling) if name != "greedy"}
         expected = tree.expected(tuple(asked))
         into["drafter", budget, drafter].append(expected[verifier])
         into["nodes", budget, drafter].append(tree.nodes)
@@ -101,7 +101,7 @@ def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[fl
 
 
 @dataclass(frozen=True)
-class Mean:
+class EfficiencyMean:
     """Mean over prompts and half the width of its 95% interval."""
 
     value: float
@@ -112,7 +112,7 @@ class Mean:
         return f"{self.value:.2f}±{self.half:.2f}"
 
 
-def mean_over(found: list[Found], key: Key, samplings: tuple[str, ...]) -> Mean | None:
+def mean_over(found: list[BlockEfficiency], key: Key, samplings: tuple[str, ...]) -> EfficiencyMean | None:
     """Mean of a figure: over the roots of a prompt and the samplings, then over prompts."""
     by_prompt: dict[str, list[float]] = defaultdict(list)
     for each in found:
@@ -122,10 +122,10 @@ def mean_over(found: list[Found], key: Key, samplings: tuple[str, ...]) -> Mean 
     if not means:
         return None
     spread = statistics.stdev(means) if len(means) > 1 else 0.0
-    return Mean(statistics.mean(means), 1.96 * spread / len(means) ** 0.5, len(means))
+    return EfficiencyMean(statistics.mean(means), 1.96 * spread / len(means) ** 0.5, len(means))
 
 
-def drafter_tables(found: list[Found], budgets: tuple[int, ...], names: tuple[str, ...]) -> dict:
+def drafter_tables(found: list[BlockEfficiency], budgets: tuple[int, ...], names: tuple[str, ...]) -> dict:
     """Drafters at equal node budgets."""
     figures = {}
     for budget in budgets:
@@ -145,7 +145,7 @@ def drafter_tables(found: list[Found], budgets: tuple[int, ...], names: tuple[st
     return figures
 
 
-def grid_table(found: list[Found], names: tuple[str, ...]) -> dict:
+def grid_table(found: list[BlockEfficiency], names: tuple[str, ...]) -> dict:
     """Verifiers on the paper's grid of i.i.d. trees, the best shape of each."""
     print(f"\ni.i.d. trees, best of K in 1..{GRID_PATHS}, L in 0..{GRID_LENGTH} for each verifier and sampling (K,L)")
     shapes = [(k, length) for k in range(1, GRID_PATHS + 1) for length in range(GRID_LENGTH + 1)]
@@ -167,7 +167,7 @@ def grid_table(found: list[Found], names: tuple[str, ...]) -> dict:
     return figures
 
 
-def equal_table(found: list[Found], names: tuple[str, ...]) -> dict:
+def equal_table(found: list[BlockEfficiency], names: tuple[str, ...]) -> dict:
     """Verifiers on the same trees of several drafters."""
     print(f"\nverifiers on the same trees, at most {EQUAL_BUDGET} nodes, all samplings; - where it would be biased")
     rows, figures = [], {}
@@ -179,7 +179,7 @@ def equal_table(found: list[Found], names: tuple[str, ...]) -> dict:
     return figures
 
 
-def guarantees(found: list[Found]) -> list[str]:
+def guarantees(found: list[BlockEfficiency]) -> list[str]:
     """What theory guarantees and does not hold here; empty if all of it does."""
 
     def all_of(name: str) -> list[float]:

@@ -12,13 +12,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from decoding.common.errors import DraftscopeError
 
 ROOT = Path(__file__).resolve().parents[1]
+FROM_HERE = (sys.executable, "-m", "streamlit", "run", "app.py")
 START_LIMIT_S = 60.0
 # Before the first run of a page begins nothing runs either: its menu tells that there was one.
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
@@ -60,11 +61,14 @@ def launched_chromium() -> Iterator:
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
+def running_app(
+    environment: Mapping[str, str] | None = None, command: Sequence[str] = FROM_HERE, folder: Path = ROOT
+) -> Iterator[str]:
     """The app on a free port of 127.0.0.1; yields its address, ends it afterwards.
 
     Args:
         environment: of the process, that of this one if none is given.
+        command: what starts it, in front of the server's options. folder: where it is typed.
 
     Raises:
         RuntimeError: it did not come up, or its log tells of what a page or a job did not catch; the log is in the
@@ -73,10 +77,10 @@ def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.headless=true"]
+    command = [*command, f"--server.port={port}", "--server.headless=true"]
     command += ["--logger.enableRich=false"]  # whose tracebacks are drawn in boxes, without the words of `UNCAUGHT`
     with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
             if not comes_up(f"http://127.0.0.1:{port}", server):
                 log.seek(0)

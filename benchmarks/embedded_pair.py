@@ -65,7 +65,7 @@ PER_BYTE = ("nats_per_byte", "draft_nats_per_byte")
 
 
 @dataclass(frozen=True)
-class Measured:
+class KindMeasured:
     """One pair on all kinds of text."""
 
     pair: str
@@ -88,15 +88,15 @@ def texts_of(args: argparse.Namespace) -> dict[str, list[str]]:
     return {kind: texts[:count] for kind, texts in by_kind.items()}
 
 
-def measure(pair: Pair, texts: dict[str, list[str]], prompt_tokens: int, new_tokens: int) -> Measured:
+def measure(pair: Pair, texts: dict[str, list[str]], prompt_tokens: int, new_tokens: int) -> KindMeasured:
     """Every figure of a pair."""
     readings = {kind: [read(pair, text) for text in pieces] for kind, pieces in texts.items()}
     greedy = {kind: continuations(pair, pieces, prompt_tokens, new_tokens) for kind, pieces in texts.items()}
     kinds = tuple(kind_figures(kind, readings[kind], greedy[kind]) for kind in texts)
-    return Measured(pair.info.name, kinds, readings, greedy)
+    return KindMeasured(pair.info.name, kinds, readings, greedy)
 
 
-def print_figures(measured: Measured) -> None:
+def print_figures(measured: KindMeasured) -> None:
     """Losses and acceptance by kind, then calibration by kind and rank."""
     print(f"{measured.pair}: 95% intervals over pieces of text")
     header = ("kind", *(WORDS[name] for name in FIGURES))
@@ -110,7 +110,7 @@ def print_figures(measured: Measured) -> None:
     print_table(("kind", *(f"rank {rank.rank}" for rank in measured.kinds[0].ranks)), rows)
 
 
-def compared(measured: Measured, other: Measured) -> list[tuple[str, str, Figure]]:
+def compared(measured: KindMeasured, other: KindMeasured) -> list[tuple[str, str, Figure]]:
     """What one pair has more than another, by kind and figure, on the same pieces."""
     found = []
     for kind in measured.readings:
@@ -156,7 +156,9 @@ def files_of(pair: Pair) -> list[dict[str, Any]]:
 
 
 @torch.inference_mode()
-def samples(pair: Pair, texts: dict[str, list[str]], measured: Measured, prompt_tokens: int) -> list[dict[str, str]]:
+def samples(
+    pair: Pair, texts: dict[str, list[str]], measured: KindMeasured, prompt_tokens: int
+) -> list[dict[str, str]]:
     """The first prompt of each kind with its greedy text, and one drawn at a temperature."""
     found = []
     for number, (kind, pieces) in enumerate(texts.items()):

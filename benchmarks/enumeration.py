@@ -1,4 +1,6 @@
-"""The exact law of what a drafter and a verifier emit together, over every draft and every draw, on small tables."""
+"""The exact distribution of what a drafter and a verifier emit together, over every draft and every draw, on small
+tables.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -12,33 +14,33 @@ from benchmarks.table_source import TableSource, path_tokens
 from decoding import drafters
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import enumerate_draws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import VerifiedTree, Verifier
 
 Path = tuple[int, ...]
-Law = list[float]
+Probs = list[float]
 SAMPLED = Sampling(temperature=1.0)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """A draft and a target as laws by path of drafted tokens; paths that are missing have the default."""
+    """A draft and a target as distributions by path of drafted tokens; paths that are missing have the default."""
 
     name: str
-    draft: Mapping[Path, Law]
-    target: Mapping[Path, Law]
-    draft_default: Law
-    target_default: Law
+    draft: Mapping[Path, Probs]
+    target: Mapping[Path, Probs]
+    draft_default: Probs
+    target_default: Probs
 
-    def target_law(self, path: Path) -> Law:
-        """The target's law after a path."""
+    def target_distribution(self, path: Path) -> Probs:
+        """The target's distribution after a path."""
         return self.target.get(path, self.target_default)
 
-    def target_rows(self, draft: Draft) -> TargetRows:
-        """The target's laws after the verified nodes of a draft."""
-        rows = [self.target_law(path_tokens(draft.tree, int(node))) for node in draft.order]
-        return TargetRows(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
+    def target_rows(self, draft: Draft) -> TargetDistributions:
+        """The target's distributions after the verified nodes of a draft."""
+        rows = [self.target_distribution(path_tokens(draft.tree, int(node))) for node in draft.order]
+        return TargetDistributions(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
 
 
 def all_drafts(drafter: Drafter, tables: Tables) -> Iterator[tuple[Draft, float]]:
@@ -57,31 +59,31 @@ def all_drafts(drafter: Drafter, tables: Tables) -> Iterator[tuple[Draft, float]
     yield from ((draft, chance) for draft, chance in seen.values())
 
 
-def block_law(verifier: Verifier, draft: Draft, tables: Tables) -> dict[Path, float]:
-    """Law of the emitted block (accepted tokens and the final one) of one draft, over every draw of the verifier."""
+def block_distribution(verifier: Verifier, draft: Draft, tables: Tables) -> dict[Path, float]:
+    """Distribution of the emitted block (accepted tokens and the final one) of one draft, over every draw."""
     decision = verifier.decide(VerifiedTree(draft, tables.target_rows(draft)))
-    law: dict[Path, float] = defaultdict(float)
+    probs: dict[Path, float] = defaultdict(float)
     for verification, chance in enumerate_draws(decision.walk):
         accepted = tuple(decision.tree.tokens[node] for node in verification.accepted)
-        law[(*accepted, verification.final_token)] += chance
-    return law
+        probs[(*accepted, verification.final_token)] += chance
+    return probs
 
 
-def emitted_law(drafter: Drafter, verifier: Verifier, tables: Tables) -> dict[Path, float]:
-    """Law of the emitted block over every draft and every draw."""
-    law: dict[Path, float] = defaultdict(float)
+def emitted_distribution(drafter: Drafter, verifier: Verifier, tables: Tables) -> dict[Path, float]:
+    """Distribution of the emitted block over every draft and every draw."""
+    probs: dict[Path, float] = defaultdict(float)
     for draft, chance in all_drafts(drafter, tables):
-        for block, share in block_law(verifier, draft, tables).items():
-            law[block] += chance * share
-    return law
+        for block, share in block_distribution(verifier, draft, tables).items():
+            probs[block] += chance * share
+    return probs
 
 
-def bias(law: Mapping[Path, float], tables: Tables) -> float:
-    """Largest error of the joint law of the tokens, every block continued by the target to the same length."""
-    length = max(map(len, law))
+def bias(probs: Mapping[Path, float], tables: Tables) -> float:
+    """Largest error of the joint distribution of the tokens, every block continued by the target to the same length."""
+    length = max(map(len, probs))
     continued: dict[Path, float] = defaultdict(float)
     vocabulary = range(len(tables.target_default))
-    for block, chance in law.items():
+    for block, chance in probs.items():
         for rest in product(vocabulary, repeat=length - len(block)):
             continued[block + rest] += chance * _chance(tables, block + rest, since=len(block))
     sequences = product(vocabulary, repeat=length)
@@ -92,7 +94,7 @@ def _chance(tables: Tables, sequence: Path, since: int = 0) -> float:
     """Probability that the target continues the first `since` tokens by the rest."""
     chance = 1.0
     for place in range(since, len(sequence)):
-        chance *= tables.target_law(sequence[:place])[sequence[place]]
+        chance *= tables.target_distribution(sequence[:place])[sequence[place]]
     return chance
 
 
@@ -171,28 +173,28 @@ def all_tables(size: int, count_random: int) -> list[Tables]:
     uniform = [1 / size] * size
     halves = [0.5, 0.5] + [0.0] * (size - 2)
     tables.append(Tables("ties", {}, {(): uniform}, halves, [0.5, 0.25] + [0.25 / (size - 2)] * (size - 2)))
-    same = _laws(size, generator, 0.7)
+    same = _distributions(size, generator, 0.7)
     tables.append(Tables("target = draft", same, same, uniform, uniform))
     first, rest = [1.0] + [0.0] * (size - 1), [0.0] + [1 / (size - 1)] * (size - 1)
     tables.append(Tables("disjoint", {}, {}, first, rest))
-    tables.append(Tables("one-hot target", _laws(size, generator, 0.7), {}, uniform, first[::-1]))
-    tables.append(Tables("one-hot draft", {}, _laws(size, generator, 0.7), first, uniform))
+    tables.append(Tables("one-hot target", _distributions(size, generator, 0.7), {}, uniform, first[::-1]))
+    tables.append(Tables("one-hot draft", {}, _distributions(size, generator, 0.7), first, uniform))
     return tables
 
 
 def _random(name: str, size: int, generator: np.random.Generator, evenness: float, zeros: bool = False) -> Tables:
-    draft, target = (_laws(size, generator, evenness, zeros) for _ in range(2))
+    draft, target = (_distributions(size, generator, evenness, zeros) for _ in range(2))
     return Tables(name, draft, target, [1 / size] * size, [1 / size] * size)
 
 
-def _laws(size: int, generator: np.random.Generator, evenness: float, zeros: bool = False) -> dict[tuple, Law]:
-    """A random law after every path."""
-    laws = {}
+def _distributions(size: int, generator: np.random.Generator, evenness: float, zeros: bool = False):
+    """A random distribution after every path."""
+    distributions = {}
     for length in range(LONGEST):
         for path in product(range(size), repeat=length):
-            law = generator.dirichlet(np.full(size, evenness))
+            probs = generator.dirichlet(np.full(size, evenness))
             if zeros:
-                law[generator.integers(size)] = 0.0
-                law /= law.sum()
-            laws[path] = law.tolist()
-    return laws
+                probs[generator.integers(size)] = 0.0
+                probs /= probs.sum()
+            distributions[path] = probs.tolist()
+    return distributions

@@ -174,7 +174,7 @@ def make_tokenizer(chat: str | None = None) -> Any:
     return tokenizer
 
 
-def edit_json(file: Path, changes: Mapping[str, Any]) -> None:
+def intervention_json(file: Path, changes: Mapping[str, Any]) -> None:
     """Change settings in a JSON file."""
     content = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**content, **changes}), encoding="utf-8")

@@ -15,9 +15,9 @@ from decoding.experiments.command import arguments, choose_prompts, print_table,
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair
-from decoding.replay.forks import Change, fork
+from decoding.replay.forks import ForkChange, fork
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.metrics import spread
 from decoding.trace.records import node_paths
 
@@ -80,7 +80,7 @@ def measure(session: DecodeSession, repeats: int) -> dict[str, list[float]]:
     run, made_ms = session.trace(), {kind: [] for kind in KINDS}
     for repeat in range(-WARMUP, repeats):
         iteration = run.iterations[repeat % len(run.iterations)]
-        change = Change(edits=Edits(reject=(node_paths(iteration)[1],)))
+        change = ForkChange(interventions=Interventions(reject=(node_paths(iteration)[1],)))
         for kind in KINDS:
             forked = fork(run, session, iteration.index, change, live=kind == "live")
             assert forked.kind == kind, forked.kind

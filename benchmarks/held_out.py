@@ -143,16 +143,16 @@ def read(pair: Pair, text: str) -> Reading:
 
 def _rows(target: Tensor, draft: Tensor, labels: Tensor) -> dict[str, np.ndarray]:
     """Figures of some rows of logits `[tokens, vocab_size]`."""
-    law, guess = target.log_softmax(-1), draft.log_softmax(-1)
+    probs, guess = target.log_softmax(-1), draft.log_softmax(-1)
     chances, ranked = guess.exp().topk(min(RANKS, guess.shape[-1]), dim=-1)
     best = target.argmax(-1)
     found = {
-        "target_nats": -law.gather(-1, labels[:, None])[:, 0],
+        "target_nats": -probs.gather(-1, labels[:, None])[:, 0],
         "draft_nats": -guess.gather(-1, labels[:, None])[:, 0],
-        "overlap": torch.minimum(law, guess).exp().sum(-1),
+        "overlap": torch.minimum(probs, guess).exp().sum(-1),
         "agrees": ranked[:, 0] == best,
         "draft_chances": chances,
-        "target_chances": law.exp().gather(-1, ranked),
+        "target_chances": probs.exp().gather(-1, ranked),
         "hits": ranked == best[:, None],
     }
     return {name: tensor.cpu().numpy().astype(np.float64) for name, tensor in found.items()}

@@ -19,7 +19,7 @@ import networkx
 ROOT = Path(__file__).resolve().parents[1]
 # What is counted together; a room ends with / or is a file.
 ROOMS = {
-    "the program": ("decoding/", "viz/", "pages/", "app.py"),
+    "the program": ("decoding/", "viz/", "pages/", "app.py", "draftscope.py"),
     "benchmarks": ("benchmarks/",),
     "tests": ("tests/",),
 }
@@ -27,7 +27,7 @@ Arrows = dict[str, set[str]]
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file of the repository, by its path there."""
 
     path: Path
@@ -76,15 +76,15 @@ class Source:
         return {text for text in texts if isinstance(text, str) and "." in text and text.isprintable()}
 
 
-def sources(rooms: Sequence[str], root: Path = ROOT) -> list[Source]:
+def sources(rooms: Sequence[str], root: Path = ROOT) -> list[SourceFile]:
     """The Python files of some rooms, in order."""
     files = [
         file for room in rooms for file in (sorted((root / room).rglob("*.py")) if room[-1] == "/" else [root / room])
     ]
-    return [Source(file.relative_to(root), file.read_text(encoding="utf-8")) for file in files]
+    return [SourceFile(file.relative_to(root), file.read_text(encoding="utf-8")) for file in files]
 
 
-def arrows(files: Sequence[Source], between_folders: bool = True) -> Arrows:
+def arrows(files: Sequence[SourceFile], between_folders: bool = True) -> Arrows:
     """Which folders, or modules, use which others, by imports and by names of modules in strings."""
     by_module = {file.module: file for file in files}
     found: Arrows = defaultdict(set)

@@ -27,7 +27,7 @@ TINY_NOISE = 0.02
 
 
 @dataclass(frozen=True)
-class Row:
+class IdentityRow:
     """Outcome of one method under one cache policy on one pair."""
 
     pair: str
@@ -57,20 +57,20 @@ def methods_to_check(quick: bool) -> dict[str, Method]:
 
 def check_pair(
     name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool, rebuild: bool = True
-) -> list[Row]:
+) -> list[IdentityRow]:
     """Compare every method and policy with `generate` on one pair; `rebuild` False leaves the second policy out."""
     references = [run_baseline(pair, "hf_generate", ids, max_new_tokens).output_ids for ids in prompts]
     judge = MarginJudge(pair.target)
     rows = []
     for label, method in methods_to_check(quick).items():
-        policies = CACHE_POLICIES if method.drafter.uses_draft_model and rebuild else CACHE_POLICIES[:1]
+        policies = CACHE_POLICIES if method.drafter.drafts and rebuild else CACHE_POLICIES[:1]
         for policy in policies:
             rows.append(_check(name, pair, label, method.with_settings(cache_policy=policy), prompts, references,
                                max_new_tokens, judge))  # fmt: skip
     return rows
 
 
-def _check(name, pair, label, method, prompts, references, max_new_tokens, judge) -> Row:
+def _check(name, pair, label, method, prompts, references, max_new_tokens, judge) -> IdentityRow:
     tokens = iterations = accepted = 0
     half = pair.target.dtype.itemsize < 4
     near_ties, failures, shortfalls = [], [], []
@@ -91,13 +91,13 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
         if difference:
             listed = near_ties if difference.near_tie else failures
             listed.append(f"prompt {index}: {difference.explanation}")
-    drafts = method.drafter.uses_draft_model
-    return Row(name, label, method.cache_policy, len(prompts), tokens, tokens / iterations,
+    drafts = method.drafter.drafts
+    return IdentityRow(name, label, method.cache_policy, len(prompts), tokens, tokens / iterations,
                accepted / iterations if drafts else None, tuple(near_ties), tuple(failures),
                pair.info.target.engine, max(shortfalls, default=None))  # fmt: skip
 
 
-def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> Row:
+def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> IdentityRow:
     """Captured passes against the same passes run as they are, token for token, on CUDA."""
     static = pair.with_engine("static")
     outputs: dict[bool, list[tuple[int, ...]]] = {True: [], False: []}
@@ -113,7 +113,8 @@ def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quic
     different = [f"output {i}: captured and uncaptured passes part." for i, (a, b) in
                  enumerate(zip(*outputs.values(), strict=True)) if a != b]  # fmt: skip
     tokens = sum(map(len, outputs[True]))
-    return Row(f"embedded {pair.info.target.dtype}", "captured against uncaptured", "compaction", len(outputs[True]),
+    of = f"embedded {pair.info.target.dtype}"
+    return IdentityRow(of, "captured against uncaptured", "compaction", len(outputs[True]),
                tokens, 0.0, None, (), tuple(different), "static")  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Losslessness by enumeration: the joint law of the emitted tokens over every draft and every draw is the target's.
+"""Losslessness by enumeration: the joint distribution of the emitted tokens over every draft and every draw is the
+target's.
 
 Each pair of drafter and verifier that is allowed must be exact to 1e-9 on every small table; each one that is refused
 must be biased by more than 1e-3 on some. With --embedded the allowed pairs are tested on the embedded pair instead, by
@@ -14,7 +15,16 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.enumeration import DRAFTERS_BY_SIZE, SAMPLED, Path, Tables, all_drafts, all_tables, bias, block_law
+from benchmarks.enumeration import (
+    DRAFTERS_BY_SIZE,
+    SAMPLED,
+    Path,
+    Tables,
+    all_drafts,
+    all_tables,
+    bias,
+    block_distribution,
+)
 from decoding.common.errors import run_main
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
@@ -39,12 +49,12 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """What one case came to.
 
     Attributes:
-        biases: largest error of the joint law by verifier.
-        identity: largest difference between laws that must be the same, None unless the tree is a chain.
+        biases: largest error of the joint distribution by verifier.
+        identity: largest difference between distributions that must be the same, None unless the tree is a chain.
         runs: drafts enumerated, times verifiers.
     """
 
@@ -65,40 +75,45 @@ def cases(quick: bool) -> Iterator[Case]:
                     yield Case(size, name, drafter, tables)
 
 
-def examine(case: Case) -> Result:
+def examine(case: Case) -> CaseResult:
     """Enumerate one case under every verifier."""
     torch.set_num_threads(1)
-    laws: dict[str, dict[Path, float]] = {name: defaultdict(float) for name in VERIFIERS}
+    distributions: dict[str, dict[Path, float]] = {name: defaultdict(float) for name in VERIFIERS}
     runs = 0
     for draft, chance in all_drafts(case.drafter, case.tables):
         for name, kind in VERIFIERS.items():
             runs += 1
-            for block, share in block_law(kind(), draft, case.tables).items():
-                laws[name][block] += chance * share
-    chain = case.drafter.law == "single_path"
-    identity = max(_difference(laws[a], laws[b]) for a, same in ON_A_CHAIN.items() for b in same) if chain else None
-    return Result(case, {name: bias(law, case.tables) for name, law in laws.items()}, identity, runs)
+            for block, share in block_distribution(kind(), draft, case.tables).items():
+                distributions[name][block] += chance * share
+    chain = case.drafter.draft_sampling == "single_path"
+    identity = (
+        max(_difference(distributions[a], distributions[b]) for a, same in ON_A_CHAIN.items() for b in same)
+        if chain
+        else None
+    )
+    return CaseResult(case, {name: bias(probs, case.tables) for name, probs in distributions.items()}, identity, runs)
 
 
 def _difference(one: dict[Path, float], other: dict[Path, float]) -> float:
     return max(abs(one.get(block, 0.0) - other.get(block, 0.0)) for block in {*one, *other})
 
 
-def summarise(results: list[Result]) -> tuple[list[dict], list[str]]:
+def summarise(results: list[CaseResult]) -> tuple[list[dict], list[str]]:
     """Figures per (drafter, verifier), and what is wrong with them."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
-    laws = {result.case.name: result.case.drafter.law for result in results}
+    distributions = {result.case.name: result.case.drafter.draft_sampling for result in results}
     for result in results:
-        # A sampled drafter that draws only one chain is no worse than its law says; the wider law is the claim.
-        if result.case.drafter.law != "single_path":
-            laws[result.case.name] = result.case.drafter.law
+        # A sampled drafter that draws only one chain is no worse than its distribution says; the wider distribution is
+        # the claim.
+        if result.case.drafter.draft_sampling != "single_path":
+            distributions[result.case.name] = result.case.drafter.draft_sampling
         for verifier, value in result.biases.items():
             key = (result.case.name, verifier)
             if value >= worst.get(key, (-1.0, ""))[0]:
                 worst[key] = value, f"{result.case.drafter} on {result.case.tables.name}, V={result.case.size}"
     figures, problems = [], []
     for (drafter, verifier), (value, where) in worst.items():
-        refusal = VERIFIERS[verifier]().refusal(laws[drafter], SAMPLED)
+        refusal = VERIFIERS[verifier]().refusal(distributions[drafter], SAMPLED)
         figures.append({"drafter": drafter, "verifier": verifier, "allowed": refusal is None, "bias": value})
         if refusal is None and not value <= EXACT:
             problems.append(f"{drafter} with {verifier} is allowed and biased by {value:.1e}: {where}")
@@ -128,7 +143,7 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as workers:
         results = list(workers.map(examine, todo))
     figures, problems = summarise(results)
-    print("largest error of the joint law of the emitted tokens; in brackets: refused\n")
+    print("largest error of the joint distribution of the emitted tokens; in brackets: refused\n")
     rows: dict[str, dict[str, str]] = defaultdict(dict)
     for f in figures:
         shown = f"{f['bias']:.0e}" if f["bias"] else "0"

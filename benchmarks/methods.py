@@ -203,9 +203,11 @@ def main() -> int:
         if name in ("hf_generate", "hf_assisted", "autoregressive"):
             bases.setdefault(name, index)
     figures = [figures_of(comparison, index, bases) for index in range(len(contestants))]
-    law = "greedy" if sampling.greedy else f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
-    setup = (f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, {law}, {len(comparison.prompts)} "
-             f"prompts x {length} tokens, medians over prompts and repeats, loops left out")  # fmt: skip
+    decoding = "greedy" if sampling.greedy else f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
+    setup = (
+        f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, {decoding}, {len(comparison.prompts)} "
+        f"prompts x {length} tokens, medians over prompts and repeats, loops left out"
+    )
     print(f"{setup}\n")
     print_figures(figures)
     looping, total = figures[0]["looping_tokens"], figures[0]["tokens"]

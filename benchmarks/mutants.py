@@ -52,7 +52,7 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutantResult:
     """What the tests said of a mutant: `caught` by a test, `survived` those that cover it, or `uncovered`."""
 
     mutant: Mutant
@@ -127,10 +127,10 @@ def in_turn(covering: set[str], seconds: dict[str, float]) -> tuple[list[str], l
     return tests, []
 
 
-def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> Outcome:
+def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> MutantResult:
     """Run tests on a copy of the tree that holds the mutant: the quick ones, then all others that cover it."""
     if not covering[0]:
-        return Outcome(mutant, "uncovered")
+        return MutantResult(mutant, "uncovered")
     file = copy / mutant.file
     sound = file.read_text(encoding="utf-8")
     try:
@@ -141,10 +141,10 @@ def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> 
         file.write_bytes(whole[:start] + f"({mutant.after})".encode() + whole[end:])
         for tests in filter(None, covering):
             if failed := _failed(tests, copy):
-                return Outcome(mutant, "caught", failed)
+                return MutantResult(mutant, "caught", failed)
     finally:
         file.write_text(sound, encoding="utf-8")
-    return Outcome(mutant, "survived")
+    return MutantResult(mutant, "survived")
 
 
 def _failed(tests: list[str], copy: Path) -> str:
@@ -158,7 +158,7 @@ def _failed(tests: list[str], copy: Path) -> str:
     return "" if ran.returncode == 0 else lines[0].split()[1] if lines else "(does not import)"
 
 
-def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, int]:
+def measure(count: int, seed: int, home: Path) -> tuple[list[MutantResult], float, int]:
     """The outcome of each mutant, percent of lines and branches covered, and branches missed."""
     if not (home / "tests.xml").exists():
         learn(home)
@@ -183,7 +183,7 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, in
             shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
         free = list(copies)
 
-        def one(mutant: Mutant) -> Outcome:
+        def one(mutant: Mutant) -> MutantResult:
             copy = free.pop()
             try:
                 outcome = judge(mutant, in_turn(covering.get((mutant.file, mutant.line), set()), seconds), copy)

@@ -47,7 +47,7 @@ class StillAtWork(BaseException):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FolderResult:
     """What became of a folder.
 
     Attributes:
@@ -64,7 +64,7 @@ class Outcome:
     wrong: str = ""
 
 
-def outcomes(count: int, seed: int, home: Path) -> Iterator[Outcome]:
+def outcomes(count: int, seed: int, home: Path) -> Iterator[FolderResult]:
     """Damage and open `count` folders, one after another; the same ones for the same seed."""
     draws, names = Random(seed), list(KINDS)
     draws.shuffle(names)
@@ -73,7 +73,7 @@ def outcomes(count: int, seed: int, home: Path) -> Iterator[Outcome]:
         yield opened(name, home, Random(f"{seed} {number}"))
 
 
-def opened(name: str, home: Path, draws: Random) -> Outcome:
+def opened(name: str, home: Path, draws: Random) -> FolderResult:
     """Make one folder damaged in one way, and open a pair with it."""
     kind = KINDS[name]
     model = draws.choice(kind.models)
@@ -90,14 +90,14 @@ def opened(name: str, home: Path, draws: Random) -> Outcome:
         with time_limit(SECONDS):
             _open(PairSettings(**places, device="cpu", context_length=256, **kind.settings))
     except DraftscopeError as error:
-        return Outcome(name, model, role, REFUSED, str(error), _wrong(kind, REFUSED, str(error), home))
+        return FolderResult(name, model, role, REFUSED, str(error), _wrong(kind, REFUSED, str(error), home))
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{error} ({Path(last.filename).name}:{last.lineno})"
-        return Outcome(name, model, role, type(error).__name__, where, "escaped")
-    return Outcome(name, model, role, OPENED, "", _wrong(kind, OPENED, "", home))
+        return FolderResult(name, model, role, type(error).__name__, where, "escaped")
+    return FolderResult(name, model, role, OPENED, "", _wrong(kind, OPENED, "", home))
 
 
 def _open(settings: PairSettings) -> None:

@@ -17,14 +17,14 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, tree_forward
 from decoding.papers.measured.depth_divergence import MOST_DEPTH, Root, Tree
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import TokenTree
 
 MOST_ROWS = 20_000  # 330 MB for the vocabulary of the embedded pair, for each model of each process
 ROOM = 64  # cache rows for the paths of one forward
 
 
-class MemoRows:
+class MemoLogits:
     """Raw logits of one model after a prompt and the paths drafted below its last token.
 
     Attributes:
@@ -70,7 +70,7 @@ class MemoSource:
 
     depth_limit = ROOM
 
-    def __init__(self, rows: MemoRows, temperature: float = 1.0):
+    def __init__(self, rows: MemoLogits, temperature: float = 1.0):
         self._rows, self._temperature = rows, temperature
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
@@ -78,18 +78,18 @@ class MemoSource:
         return torch.softmax(self._rows.of(tree, nodes).float() / self._temperature, -1)
 
 
-class KeptLaws(TargetRows):
-    """Rows whose laws are computed once, for all verifiers that look at one tree."""
+class MemoDistributions(TargetDistributions):
+    """Rows whose distributions are computed once, for all verifiers that look at one tree."""
 
     def __init__(self, logits: Tensor, sampling: Sampling):
         super().__init__(logits, sampling)
-        self._laws: dict[int, Tensor] = {}
+        self._distributions: dict[int, Tensor] = {}
 
-    def law(self, row: int) -> Tensor:
-        """Law after one node, `[vocab_size]`, in float64."""
-        if row not in self._laws:
-            self._laws[row] = super().law(row)
-        return self._laws[row]
+    def probs(self, row: int) -> Tensor:
+        """Distribution after one node, `[vocab_size]`, in float64."""
+        if row not in self._distributions:
+            self._distributions[row] = super().probs(row)
+        return self._distributions[row]
 
 
 @torch.inference_mode()
@@ -100,7 +100,7 @@ def mass_gap(root: Root, one: Method, other: Method) -> float:
     which hides what theory says exactly.
     """
     session = root.session
-    source = MemoSource(MemoRows(session.pair.draft, session.tokens), session.sampling.draft_temperature)
+    source = MemoSource(MemoLogits(session.pair.draft, session.tokens), session.sampling.draft_temperature)
     drafts = [method.drafter.draft(None, source, session.tokens[-1], None) for method in (one, other)]
     first, second = (float(draft.tree.path_probs[draft.order[1:]].sum()) for draft in drafts)
     return first - second
@@ -120,7 +120,7 @@ def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
             draft = replace(tree.draft, order=tree.draft.order[keep], drawn=part)
             rows = torch.from_numpy(np.flatnonzero(keep))
             found[paths, length] = Tree(
-                draft, TargetRows(None, tree.target.sampling, probs=tree.target.logits[rows]), length
+                draft, TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows]), length
             )
     return found
 

@@ -14,39 +14,45 @@ from decoding.experiments.command import print_table
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.papers import EXHIBITS
-from decoding.papers.exhibit import Exhibit, Way
-from decoding.papers.judge import Outcome, claim_words, judge, words_of
+from decoding.papers import PAPER_RESULTS
+from decoding.papers.judge import Reproduction, claim_words, judge, words_of
+from decoding.papers.paper_result import Entry, PaperResult
 
 
-def chosen(only: list[str]) -> list[Exhibit]:
+def chosen(only: list[str]) -> list[PaperResult]:
     """The exhibits that were named, or all.
 
     Raises:
         ExperimentError: a name fits none.
     """
     for name in only:
-        if not any(exhibit.key.startswith(name) for exhibit in EXHIBITS):
-            known = ", ".join(exhibit.key for exhibit in EXHIBITS)
+        if not any(paper_result.key.startswith(name) for paper_result in PAPER_RESULTS):
+            known = ", ".join(paper_result.key for paper_result in PAPER_RESULTS)
             raise ExperimentError(f"There is no exhibit {name!r}: choose {known}.")
-    return [exhibit for exhibit in EXHIBITS if not only or any(exhibit.key.startswith(name) for name in only)]
+    return [
+        paper_result
+        for paper_result in PAPER_RESULTS
+        if not only or any(paper_result.key.startswith(name) for name in only)
+    ]
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Reproduction) -> None:
     """An exhibit as a table, with the verdicts on what the paper claims."""
-    exhibit = outcome.exhibit
-    print(f"\n{exhibit.key}: {exhibit.paper}, {exhibit.title}\n  paper: {exhibit.protocol}")
+    paper_result = outcome.paper_result
+    print(f"\n{paper_result.key}: {paper_result.paper}, {paper_result.title}\n  paper: {paper_result.protocol}")
     if not outcome.run:
-        print(f"  not run: {exhibit.command}" + (f"\n  it needs {exhibit.needs}" if exhibit.needs else ""))
+        print(
+            f"  not run: {paper_result.command}" + (f"\n  it needs {paper_result.needs}" if paper_result.needs else "")
+        )
         return
     print("  here: " + "; ".join(outcome.where))
     if outcome.elsewhere:
         print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
-    header = ["way", *([exhibit.axis or "at"] if exhibit.by else []), "runs"]
-    for figure in exhibit.figures:
+    header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs"]
+    for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is told once
-    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in once[way.flat]])
+    print_table(header, [_row(outcome, way, value) for way in paper_result.ways for value in once[way.flat]])
     for each in outcome.judged:
         gain = ""
         if (found := each.gain) is not None:
@@ -58,11 +64,11 @@ def show(outcome: Outcome) -> None:
         print(f"  {claim_words(each)}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
 
 
-def _row(outcome: Outcome, way: Way, value: object) -> list[object]:
-    exhibit, key = outcome.exhibit, (way.words, value)
+def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
+    paper_result, key = outcome.paper_result, (way.words, value)
     at = "all" if way.flat else value
-    cells: list[object] = [way.words, *([at] if exhibit.by else []), outcome.runs.get(key, 0)]
-    for figure in exhibit.figures:
+    cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0)]
+    for figure in paper_result.figures:
         paper = way.paper.get(figure.column if value is None else (figure.column, value))
         ours = outcome.ours.get((key, figure.column))
         cells.append("-" if ours is None and key in outcome.runs else words_of(figure, ours))
@@ -70,14 +76,14 @@ def _row(outcome: Outcome, way: Way, value: object) -> list[object]:
     return cells
 
 
-def manifest(outcomes: list[Outcome]) -> dict:
+def manifest(outcomes: list[Reproduction]) -> dict:
     """Which exhibits were run, on what, when, and what came of their orderings."""
     return {
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "exhibits": {
-            outcome.exhibit.key: {
-                "title": f"{outcome.exhibit.paper}, {outcome.exhibit.title}",
-                "command": outcome.exhibit.command,
+            outcome.paper_result.key: {
+                "title": f"{outcome.paper_result.paper}, {outcome.paper_result.title}",
+                "command": outcome.paper_result.command,
                 "run": outcome.run,
                 "runs": sum(outcome.runs.values()),
                 "where": outcome.where,
@@ -104,7 +110,7 @@ def main() -> int:
     rows = all_rows(args.rows or all_experiments())
     if len(rows):  # two grids may have a reference in common
         rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
-    outcomes = [judge(exhibit, rows) for exhibit in chosen(args.only)]
+    outcomes = [judge(paper_result, rows) for paper_result in chosen(args.only)]
     for outcome in outcomes:
         show(outcome)
     verdicts = [each.verdict for outcome in outcomes for each in outcome.judged]

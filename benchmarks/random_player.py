@@ -24,7 +24,7 @@ from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.edits import Edits, Path
+from decoding.trace.interventions import Interventions, Path
 from decoding.trace.records import Setting
 from decoding.trace.tree_mask import NODE_ORDERS
 
@@ -48,7 +48,7 @@ RISING = (
 
 
 @dataclass(frozen=True)
-class Case:
+class PlayerCase:
     """One call of decoding and what is done with its session on the way.
 
     Attributes:
@@ -76,7 +76,7 @@ class Case:
         )
 
 
-def draw_case(number: int) -> Case:
+def draw_case(number: int) -> PlayerCase:
     """The call of a number.
 
     Raises:
@@ -100,7 +100,7 @@ def draw_case(number: int) -> Case:
         some = (1, random.randint(1, 8), random.randint(1, most), random.randint(1, most), most, most - 1)
         prompt = max(1, random.choice(some))
     record = random.choices(("full", "summary", "none"), (3, 3, 1))[0]
-    return Case(
+    return PlayerCase(
         number=number,
         plan=plan,
         kind=kind,
@@ -119,7 +119,7 @@ def draw_method(random: Random, sampling: Sampling) -> Method:
     """A method with random settings, and one of the verifiers that keep the target's distribution on its trees."""
     name = random.choice(list(METHODS))
     method = METHODS[name].with_settings(**draw_settings(random, METHODS[name].drafter))
-    verifiers = fitting(method.drafter.law, sampling)
+    verifiers = fitting(method.drafter.draft_sampling, sampling)
     # Half of the greedy runs take the greedy verifier, the others any that fits.
     verifier = "greedy" if sampling.greedy and random.random() < 0.5 else random.choice(verifiers)
     method = method.with_settings(
@@ -223,7 +223,7 @@ GREEDY_ACTIONS = (*ACTIONS, "switch", "longer", "edit", "edit")
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """A text that is not what it must be; `words` say which and where."""
 
     near_tie: bool
@@ -238,7 +238,7 @@ class Played:
     tokens: int = 0
     iterations: int = 0
     accepted: int = 0
-    found: tuple[Found, ...] = ()
+    found: tuple[Finding, ...] = ()
 
 
 class Player:
@@ -252,7 +252,7 @@ class Player:
         self.pair, self._reference = pair, reference
         self._judge: MarginJudge | None = None
 
-    def play(self, case: Case) -> Played:
+    def play(self, case: PlayerCase) -> Played:
         """Decode a case; hold its texts against greedy decoding, those of sampled cases against one left alone."""
         vocabulary, own, greedy = self.pair.vocabulary, self.pair.vocabulary.stop_ids, None
         longest = min(case.limits.max_new_tokens + LONGER, self.pair.context - len(case.prompt_ids))
@@ -274,7 +274,7 @@ class Player:
         finally:
             vocabulary.stop_ids = own
 
-    def _compare(self, case: Case, longest: int, expected: tuple[int, ...]) -> Played:
+    def _compare(self, case: PlayerCase, longest: int, expected: tuple[int, ...]) -> Played:
         played, found = Played(), []
         for label, session in self._sessions(case, longest, played):
             output = tuple(session.tokens[len(case.prompt_ids) :])
@@ -284,19 +284,19 @@ class Player:
             if output != wanted:
                 found.append(self._difference(label, case, output, wanted))
             elif session.stopped != stopped:
-                found.append(Found(False, f"{label}: the text ended as {session.stopped} instead of {stopped}."))
+                found.append(Finding(False, f"{label}: the text ended as {session.stopped} instead of {stopped}."))
         played.found = tuple(found)
         return played
 
-    def _difference(self, label: str, case: Case, output: tuple[int, ...], wanted: tuple[int, ...]) -> Found:
+    def _difference(self, label: str, case: PlayerCase, output: tuple[int, ...], wanted: tuple[int, ...]) -> Finding:
         if case.kind == "sampled":
-            return Found(False, f"{label}: the sampled text is not that of a session left alone.")
+            return Finding(False, f"{label}: the sampled text is not that of a session left alone.")
         if self._judge is None:
             self._judge = MarginJudge(self.pair.target.with_engine("library"))
         difference = explain_difference(self.pair, list(case.prompt_ids), output, wanted, self._judge)
-        return Found(difference.near_tie, f"{label}: {difference.explanation}")
+        return Finding(difference.near_tie, f"{label}: {difference.explanation}")
 
-    def _sessions(self, case: Case, longest: int, played: Played) -> Iterator[tuple[str, DecodeSession]]:
+    def _sessions(self, case: PlayerCase, longest: int, played: Played) -> Iterator[tuple[str, DecodeSession]]:
         """Every session of a case when it has ended: the first one, and those that were made of others on the way."""
         random = Random(f"on the way {case.number}")
         first = DecodeSession(self.pair, case.method, list(case.prompt_ids), case.sampling, case.limits)
@@ -325,9 +325,11 @@ class Player:
         if action == "fork":
             return session.fork()
         if action == "switch":
-            return session.fork(draw_method(random, session.sampling), edits=Edits())  # they were of another tree
+            return session.fork(
+                draw_method(random, session.sampling), interventions=Interventions()
+            )  # they were of another tree
         if action == "longer":
-            return session.fork(limits=replace(session.limits, max_new_tokens=longest), edits=Edits())
+            return session.fork(limits=replace(session.limits, max_new_tokens=longest), interventions=Interventions())
         if action == "rewind" and recorded:
             return session.rewind(random.randint(0, len(session.iterations)))
         if action == "release":
@@ -335,28 +337,28 @@ class Player:
         elif action == "peek" and not session.finished:
             session.peek()
         elif action == "edit" and not session.finished:
-            edits = self._edits(session, random)
-            return session.fork(edits=edits) if edits else None
+            interventions = self._interventions(session, random)
+            return session.fork(interventions=interventions) if interventions else None
         elif action == "save" and recorded:
             file = io.BytesIO()
             save_run(session.trace(), file)
             load_run(file)
         return None
 
-    def _edits(self, session: DecodeSession, random: Random) -> Edits | None:
+    def _interventions(self, session: DecodeSession, random: Random) -> Interventions | None:
         """Nodes put into the next tree and taken out of it, which never change a greedy text."""
         if not session.method.drafter.uses_draft_model:
             return None
-        draft, _ = session.fork(edits=Edits()).peek()
+        draft, _ = session.fork(interventions=Interventions()).peek()
         paths: dict[int, Path] = {0: ()}
         for node in range(1, draft.tree.size):
             paths[node] = (*paths[int(draft.tree.parents[node])], int(draft.tree.tokens[node]))
         verified = [paths[int(node)] for node in draft.order]
         if len(verified) > 1 and random.random() < 0.5:
-            return Edits(force_out=(random.choice(verified[1:]),))
+            return Interventions(force_out=(random.choice(verified[1:]),))
         room = session.limits.max_new_tokens - session.new_tokens - 1
         path = (*random.choice(verified), random.randrange(WORDS))
-        return Edits(force_in=(path,)) if len(path) <= room and path not in verified else None
+        return Interventions(force_in=(path,)) if len(path) <= room and path not in verified else None
 
 
 def _cut(text: tuple[int, ...], count: int, stops: Container[int]) -> tuple[tuple[int, ...], str]:

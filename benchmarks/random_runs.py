@@ -41,7 +41,7 @@ VERDICTS = ("equal", "repeated", "near tie", "differs", "crash", "refused")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What became of one run.
 
     Attributes:
@@ -65,7 +65,7 @@ class Outcome:
     processor_s: float = 0.0
 
 
-def run_numbers(numbers: Sequence[int], deadline: float | None = None, loud: bool = False) -> list[Outcome]:
+def run_numbers(numbers: Sequence[int], deadline: float | None = None, loud: bool = False) -> list[RunResult]:
     """Outcomes of runs that share a pair; those that the clock (`time.time`) leaves no time for are missing."""
     plan, outcomes = PairPlan.numbered(numbers[0] % PAIRS), []
     if deadline is not None and time.time() > deadline:
@@ -75,7 +75,7 @@ def run_numbers(numbers: Sequence[int], deadline: float | None = None, loud: boo
             player = Player(*load_tiny_pair(plan, Path(folder)))
         except Exception as error:  # noqa: BLE001 - whatever comes out of a run is what is looked for
             verdict, words = _failure(error)
-            return [Outcome(number, plan.architecture, "-", "-", verdict, f"loading: {words}") for number in numbers]
+            return [RunResult(number, plan.architecture, "-", "-", verdict, f"loading: {words}") for number in numbers]
     for number in numbers:
         if deadline is not None and time.time() > deadline:
             break
@@ -84,7 +84,7 @@ def run_numbers(numbers: Sequence[int], deadline: float | None = None, loud: boo
     return outcomes
 
 
-def _run(number: int, player: Player, loud: bool) -> Outcome:
+def _run(number: int, player: Player, loud: bool) -> RunResult:
     started = time.process_time()
     about = (number, PairPlan.numbered(number % PAIRS).architecture)
     names = ("-", "-")
@@ -97,12 +97,12 @@ def _run(number: int, player: Player, loud: bool) -> Outcome:
     except Exception as error:  # noqa: BLE001 - whatever comes out of a run is what is looked for
         if loud:
             traceback.print_exc()
-        return Outcome(*about, *names, *_failure(error), processor_s=time.process_time() - started)
+        return RunResult(*about, *names, *_failure(error), processor_s=time.process_time() - started)
     good = "repeated" if case.kind == "sampled" else "equal"
     found = min(played.found, key=lambda found: found.near_tie, default=None)
     verdict = good if found is None else "near tie" if found.near_tie else "differs"
-    accepted = played.accepted if case.method.drafter.uses_draft_model else None
-    return Outcome(*about, *names, verdict, "" if found is None else found.words, played.outputs, played.tokens,
+    accepted = played.accepted if case.method.drafter.drafts else None
+    return RunResult(*about, *names, verdict, "" if found is None else found.words, played.outputs, played.tokens,
                    played.iterations, accepted, time.process_time() - started)  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def in_parts(numbers: Sequence[int]) -> list[list[int]]:
 
 def outcomes_of(
     numbers: Sequence[int], workers: int, deadline: float | None = None, loud: bool = False
-) -> Iterator[Outcome]:
+) -> Iterator[RunResult]:
     """Outcomes of all runs in any order; fewer where the time does not suffice or nobody asks for more.
 
     Raises:
@@ -160,7 +160,7 @@ def start_worker(beside_others: bool = False) -> None:
     warnings.simplefilter("ignore")
 
 
-def with_progress(outcomes: Iterator[Outcome], count: int, minutes: float | None) -> Iterator[Outcome]:
+def with_progress(outcomes: Iterator[RunResult], count: int, minutes: float | None) -> Iterator[RunResult]:
     """The same, with a line now and then on what was found and how long it will take, and each new kind of failure."""
     started = told = time.perf_counter()
     counts: Counter[str] = Counter()
@@ -187,16 +187,16 @@ def without_numbers(words: str) -> str:
     return re.sub(r"\d[\d.,e+-]*", "#", words)
 
 
-def grouped(outcomes: Sequence[Outcome], verdict: str) -> list[tuple[str, list[Outcome]]]:
+def grouped(outcomes: Sequence[RunResult], verdict: str) -> list[tuple[str, list[RunResult]]]:
     """Outcomes of a verdict by what they say, numbers left out, the most frequent first."""
-    groups: dict[str, list[Outcome]] = defaultdict(list)
+    groups: dict[str, list[RunResult]] = defaultdict(list)
     for outcome in sorted(outcomes, key=lambda outcome: outcome.number):
         if outcome.verdict == verdict:
             groups[without_numbers(outcome.words)].append(outcome)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
-def table(outcomes: Sequence[Outcome], attribute: str) -> list[tuple[object, ...]]:
+def table(outcomes: Sequence[RunResult], attribute: str) -> list[tuple[object, ...]]:
     """A row per architecture or method and one for all: counts by verdict, accepted tokens and processor time."""
     names = [*sorted({getattr(outcome, attribute) for outcome in outcomes}), "all"]
     rows = []
@@ -211,7 +211,7 @@ def table(outcomes: Sequence[Outcome], attribute: str) -> list[tuple[object, ...
     return rows
 
 
-def report(outcomes: Sequence[Outcome]) -> None:
+def report(outcomes: Sequence[RunResult]) -> None:
     """Tables, then what went wrong by kind, each with the command that repeats it."""
     for attribute in ("architecture", "method", "verifier"):
         print_table((attribute, "runs", *VERDICTS, "accepted/iter", "ms/run"), table(outcomes, attribute))
@@ -224,7 +224,7 @@ def report(outcomes: Sequence[Outcome]) -> None:
                   f"python -m benchmarks.random_runs --only {' '.join(str(o.number) for o in group[:4])}")  # fmt: skip
 
 
-def summary(outcomes: Sequence[Outcome], count: int) -> tuple[str, bool]:
+def summary(outcomes: Sequence[RunResult], count: int) -> tuple[str, bool]:
     """One line on all runs, and whether they are as they must be."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     missing = count - len(outcomes)

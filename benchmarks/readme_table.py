@@ -1,8 +1,9 @@
-"""`python -m benchmarks.readme_table`: write the README's performance section from decoding/experiments/results.
+"""`python -m benchmarks.readme_table`: write every measured figure of the docs from decoding/experiments/results.
 
-`--check` writes nothing and ends with code 1 where the README holds something else. A table of contestants is what
-`benchmarks.methods` stores: `figures`, and lines on what is reached in `goals`; `benchmarks.gpu` stores one such part
-for each sampling. `setup` or `pair` says what was measured.
+A short table goes into the README, all of them into docs/results.md. `--check` writes nothing and ends with code 1
+where one of the two holds something else. A table of contestants is
+what `benchmarks.methods` stores: `figures`, and lines on what is reached in `goals`; `benchmarks.gpu` stores one such
+part for each sampling. `setup` or `pair` says what was measured.
 """
 
 import argparse
@@ -13,12 +14,18 @@ from pathlib import Path
 from decoding.common.files import ROOT
 from decoding.experiments.experiment import RESULTS
 
-README = ROOT / "README.md"
+README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
 END = "<!-- performance: end -->"
 TABLES = {"methods": "Every method", "gpu": "On a GPU"}
 LINES = {"scaling": "Cost against size", "offload": "A target mostly off the device"}
 HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
+# Of the README's table: the first columns, and the contestants, in this order where they were measured.
+SHORT_HEADER = ("method", "tokens/s", "x our autoregressive", "tokens per target pass")
+SHORT = (
+    "HF generate", "HF assisted", "autoregressive (ours)", "linear, tuned", "DynaTree, tuned", "EAGLE-2 beam, tuned",
+    "hardware-aware",
+)  # fmt: skip
 BASES = ("hf_generate", "hf_assisted", "autoregressive")
 HARDWARE = (("python", "Python"), ("torch", "torch"), ("transformers", "transformers"))
 WIDENED = (
@@ -37,7 +44,7 @@ def load_results(folder: Path) -> dict[str, list[dict]]:
 
 
 def section(results: dict[str, list[dict]]) -> str:
-    """The whole section between the markers, as Markdown."""
+    """All that was measured, as Markdown."""
     blocks = []
     for name, heading in TABLES.items():
         blocks.append(f"### {heading}")
@@ -61,6 +68,21 @@ def section(results: dict[str, list[dict]]) -> str:
         told = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
         lines += [f"* {heading}: {line}" for line in told or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
+
+
+def summary(results: dict[str, list[dict]]) -> str:
+    """A few contestants of the first table, and what they ran on."""
+    blocks = []
+    for record in results.get("methods", ())[:1]:
+        figures = {f["label"]: f for f in record["figures"] if f.get("throughput")}
+        rows = [SHORT_HEADER, ["---", *["---:"] * (len(SHORT_HEADER) - 1)]]
+        for f in (figures[label] for label in SHORT if label in figures):
+            ratio = f.get("ratio_to_autoregressive")
+            speeds = f"{f['throughput']['median']:.0f}", f"{ratio['median']:.2f}" if ratio else ""
+            rows.append([f["label"], *speeds, f"{f['tokens_per_iteration']:.2f}"])
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+        blocks += [f"{record['setup']}.", table, f"{_source(record)}."]
+    return "\n\n".join(blocks) or f"This is {_not_measured('methods')}."
 
 
 def _not_measured(name: str) -> str:
@@ -94,30 +116,33 @@ def _source(record: dict) -> str:
     )
 
 
-def rewritten(readme: str, results: dict[str, list[dict]]) -> str:
-    """The README with a new section between its markers.
+def rewritten(page: str, written: str) -> str:
+    """A page with something new between its markers.
 
     Raises:
         ValueError: the markers are not there once each, in order.
     """
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        raise ValueError(f"the README needs the lines {BEGIN!r} and {END!r}, once each and in this order")
-    before, _, rest = readme.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{section(results)}\n\n{END}{rest.partition(END)[2]}"
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, once each and in this order")
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.partition(END)[2]}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; end with code 1 where the README differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; end with code 1 where a page differs")
     args = parser.parse_args()
-    present = README.read_text(encoding="utf-8")
-    wanted = rewritten(present, load_results(RESULTS))
-    if args.check:
-        print("the README is up to date" if present == wanted else "the README differs: run it without --check")
-        return int(present != wanted)
-    README.write_text(wanted, encoding="utf-8")
-    print(f"written to {README.name}")
-    return 0
+    results, differs = load_results(RESULTS), False
+    for path, make in ((README, summary), (LONG, section)):
+        present = path.read_text(encoding="utf-8")
+        wanted = rewritten(present, make(results))
+        differs |= present != wanted
+        if args.check:
+            print(f"{path.name} {'is up to date' if present == wanted else 'differs: run it without --check'}")
+        elif present != wanted:
+            path.write_text(wanted, encoding="utf-8")
+            print(f"{path.name} written")
+    return int(args.check and differs)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.reason_rules import Case, Path, Scored, best_of, place
+from benchmarks.reason_rules import Path, RuleCase, Scored, best_of, place
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Odds:
 MOST_CHILDREN, SHARED_BY, RETRY, FORGETTING, MOST_ODDS = 8, 16, 16, 0.9, 100.0
 
 
-def hardware_aware(case: Case) -> Odds:
+def hardware_aware(case: RuleCase) -> Odds:
     """The tree of most expected tokens per second at given costs; returns what is known once it is drafted."""
     s = case.settings
     if case.learned is None:
@@ -73,7 +73,7 @@ def hardware_aware(case: Case) -> Odds:
     return known
 
 
-def learn(known: Odds, case: Case, accepted: set[Path]) -> Odds:
+def learn(known: Odds, case: RuleCase, accepted: set[Path]) -> Odds:
     """One Newton step of the likelihood of what was accepted, of the verified nodes that were tested."""
     if not case.settings["learn"]:
         return None
@@ -81,8 +81,8 @@ def learn(known: Odds, case: Case, accepted: set[Path]) -> Odds:
     for path, told in case.found.items():
         if not path or told.left_out or path[:-1] not in accepted:
             continue
-        prob = float(case.law(path[:-1])[path[-1]])
-        other = prob < float(case.law(path[:-1]).max())
+        prob = float(case.probs(path[:-1])[path[-1]])
+        other = prob < float(case.probs(path[:-1]).max())
         chance = _chance(prob, known.logs[other])
         expected[other] += chance * (1 - chance)
         surprise[other] += (path in accepted) - chance

@@ -35,13 +35,13 @@ class Expected:
 
 
 @dataclass
-class Case:
+class RuleCase:
     """One tree to be built.
 
     Attributes:
         settings: in force.
         limit: no node may be deeper, as the text may not be longer.
-        law: the draft's probabilities after a path.
+        probs: the draft's probabilities after a path.
         children: tokens drawn below each path in draw order, where the rule draws; a token drawn twice stands there
             twice.
         learned: what a rule that learns has come to, by `learn`.
@@ -49,7 +49,7 @@ class Case:
 
     settings: Mapping[str, Any]
     limit: int
-    law: Callable[[Path], np.ndarray]
+    probs: Callable[[Path], np.ndarray]
     children: Mapping[Path, list[int]]
     learned: Any = None
     found: dict[Path, Expected] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Case:
 
     def likeliest(self, path: Path, count: int) -> list[tuple[int, float]]:
         """The draft's best tokens after a path with their probabilities."""
-        law = self.law(path)
-        return [(int(token), float(law[token])) for token in np.argsort(-law, kind="stable")[:count]]
+        probs = self.probs(path)
+        return [(int(token), float(probs[token])) for token in np.argsort(-probs, kind="stable")[:count]]
 
     def expand(self, path: Path, breadth: str, branching: int, left_out: str | None = None) -> None:
         self.found[path] = Expected(frozenset({"expanded"}), breadth, branching, left_out)
@@ -74,12 +74,12 @@ class Case:
         self.found[path] = Expected(frozenset(growths), left_out=left_out)
 
 
-def nothing(case: Case) -> None:
+def nothing(case: RuleCase) -> None:
     """Autoregressive decoding."""
     case.leaf((), {"not_drafted"})
 
 
-def chain(case: Case) -> None:
+def chain(case: RuleCase) -> None:
     """A chain of `length` tokens: the likeliest or, sampled, one draw after the other."""
     path: Path = ()
     while len(path) < min(case.settings["length"], case.limit):
@@ -89,7 +89,7 @@ def chain(case: Case) -> None:
     case.leaf(path, case.ends(len(path), case.settings["length"]))
 
 
-def fixed_tree(case: Case) -> None:
+def fixed_tree(case: RuleCase) -> None:
     """Every node gets its best `branching` children (the first level one, if so set) down to `max_depth`."""
     s = case.settings
     width = ("fixed", s["branching"])
@@ -103,12 +103,12 @@ def fixed_tree(case: Case) -> None:
     _by_level(case, wide, stops)
 
 
-def dynatree(case: Case) -> None:
+def dynatree(case: RuleCase) -> None:
     """DynaTree, Algorithm 1: breadth by confidence, depth by path probability; depths count from 0 there."""
     s = case.settings
 
     def wide(path: Path) -> tuple[str, int]:
-        confidence = float(case.law(path).max())
+        confidence = float(case.probs(path).max())
         if not path and not s["branch_first_level"]:
             return "first_level", 1
         if not s["adaptive_breadth"]:
@@ -127,7 +127,7 @@ def dynatree(case: Case) -> None:
     _by_level(case, wide, stops)
 
 
-def _by_level(case: Case, wide: Callable[[Path], tuple[str, int]], stops: Callable[[int, float], set[str]]) -> None:
+def _by_level(case: RuleCase, wide: Callable[[Path], tuple[str, int]], stops: Callable[[int, float], set[str]]) -> None:
     """Level by level the best children of every node that may grow, while the budget lasts; improbable paths go."""
     budget, least = case.settings["node_budget"], case.settings["prune_probability"]
     if not case.limit:
@@ -155,7 +155,7 @@ def _by_level(case: Case, wide: Callable[[Path], tuple[str, int]], stops: Callab
                 frontier.append(path)
 
 
-def independent(widths: Callable[[Mapping[str, Any]], list[int]], case: Case) -> None:
+def independent(widths: Callable[[Mapping[str, Any]], list[int]], case: RuleCase) -> None:
     """Every draw of a level has so many independent draws below it; draws of the same token share a node."""
     by_level = widths(case.settings)
     level: dict[Path, int] = {(): 1}
@@ -173,7 +173,7 @@ def independent(widths: Callable[[Mapping[str, Any]], list[int]], case: Case) ->
         case.leaf(path, case.ends(len(path), len(by_level)))
 
 
-def widths(case: Case) -> None:
+def widths(case: RuleCase) -> None:
     """SpecInfer's expansion: draws, or the likeliest tokens, in numbers that are given by level."""
     by_level = [int(entry) for entry in case.settings["widths"].split(",")]
     if case.settings["sampled"]:
@@ -188,12 +188,12 @@ def widths(case: Case) -> None:
         case.leaf(path, case.ends(len(path), len(by_level)))
 
 
-def sequoia(case: Case) -> None:
+def sequoia(case: RuleCase) -> None:
     """The tree of most expected tokens for acceptance rates by draw order, drawn without replacement."""
     rates = tuple(float(rate) for rate in case.settings["acceptance"].split(","))
 
     def grow(path: Path, shape: tuple) -> None:
-        support = int(np.count_nonzero(case.law(path)))
+        support = int(np.count_nonzero(case.probs(path)))
         if not shape or not support:
             case.leaf(path, {"shape"} | case.ends(len(path), case.settings["max_depth"]))
             return
@@ -244,7 +244,7 @@ def _best_tree(rates: tuple[float, ...], most: int, depth: int) -> tuple[float, 
     return max((best(nodes, depth) for nodes in range(1, most + 1)), key=lambda pair: pair[0])
 
 
-def dyspec(case: Case) -> None:
+def dyspec(case: RuleCase) -> None:
     """DySpec, greedy: always draw where the next draw is likeliest to be accepted, `node_budget` times."""
     heap: list[tuple[float, Path]] = [(-1.0, ())] if case.limit else []
     drawn, worths, left = {}, [], {}
@@ -252,28 +252,28 @@ def dyspec(case: Case) -> None:
     while heap and len(worths) < case.settings["node_budget"]:
         worth, path = heapq.heappop(heap)
         worths.append(-worth)
-        law = left.setdefault(path, case.law(path).copy())
+        probs = left.setdefault(path, case.probs(path).copy())
         taken = drawn[path] = drawn.get(path, 0) + 1
         if taken > len(case.children.get(path, [])):
             raise AssertionError(f"nothing drawn where a draw was worth {-worth:.4g}")
         token = case.children[path][taken - 1]
-        prob, law[token] = float(law[token]), 0.0
+        prob, probs[token] = float(probs[token]), 0.0
         child = (*path, token)
         values[child] = values[path] * prob
-        if law.sum() > 0:
-            heapq.heappush(heap, (-values[path] * float(law.sum()), path))
+        if probs.sum() > 0:
+            heapq.heappush(heap, (-values[path] * float(probs.sum()), path))
         if len(child) < case.deepest():
             heapq.heappush(heap, (-values[child], child))
     for path, value in values.items():
         why = case.ends(len(path), case.settings["max_depth"])
         if path in drawn:
-            support = int(np.count_nonzero(case.law(path)))
+            support = int(np.count_nonzero(case.probs(path)))
             case.expand(path, "all_drawn" if drawn[path] == support else "outdrawn", drawn[path])
         else:
             case.leaf(path, why | ({"outdrawn"} if worths and value <= min(worths) + ROUNDING else set()))
 
 
-def dyspec_threshold(case: Case) -> None:
+def dyspec_threshold(case: RuleCase) -> None:
     """DySpec, threshold: level by level, in rounds, draw siblings while one more is worth at least `threshold`."""
     least, budget, drafted = case.settings["threshold"], case.settings["node_budget"], 0
     if not case.limit:
@@ -282,7 +282,7 @@ def dyspec_threshold(case: Case) -> None:
     values: dict[Path, float] = {(): 1.0}
     level: list[Path] = [()]
     while level:
-        left = {path: case.law(path).copy() for path in level}
+        left = {path: case.probs(path).copy() for path in level}
         mass, counts, below = dict.fromkeys(level, 1.0), dict.fromkeys(level, 0), []
         drawing = list(level)
         while drawing and drafted < budget:
@@ -330,14 +330,14 @@ def _last(scored: list[Scored], count: int) -> float:
     return best_of(scored, count)[-1].value if len(scored) >= count else 0.0
 
 
-def _scored_children(case: Case, parent: Scored, most: int = 0) -> Iterator[Scored]:
-    law, decay = case.law(parent.path), case.settings.get("decay", 1.0)
-    for token, prob in case.likeliest(parent.path, most or len(law)):
+def _scored_children(case: RuleCase, parent: Scored, most: int = 0) -> Iterator[Scored]:
+    probs, decay = case.probs(parent.path), case.settings.get("decay", 1.0)
+    for token, prob in case.likeliest(parent.path, most or len(probs)):
         if prob > 0:
             yield Scored((*parent.path, token), parent.value * decay * prob)
 
 
-def place(case: Case, winners: list[Scored], expanded: set[Path], why: Callable[[Scored], set[str]]) -> None:
+def place(case: RuleCase, winners: list[Scored], expanded: set[Path], why: Callable[[Scored], set[str]]) -> None:
     """The tree of the winners and of what was expanded on the way to them."""
     placed = {each.path for each in winners}
     for path in expanded:
@@ -348,7 +348,7 @@ def place(case: Case, winners: list[Scored], expanded: set[Path], why: Callable[
             case.leaf(each.path, case.ends(each.depth, case.settings["max_depth"]) or why(each))
 
 
-def eagle2(case: Case) -> None:
+def eagle2(case: RuleCase) -> None:
     """EAGLE-2: every level expands its `beam_width` best, as many children each; the N best of all stay."""
     if not case.limit:
         case.leaf((), {"length_limit"})
@@ -363,7 +363,7 @@ def eagle2(case: Case) -> None:
     place(case, best_of(pool + level, case.settings["node_budget"]), expanded, lambda _: {"beam"})
 
 
-def opt_tree(case: Case) -> None:
+def opt_tree(case: RuleCase) -> None:
     """OPT-Tree: levels of the N best nodes while the sum of the N best grows by more than the threshold."""
     if not case.limit:
         case.leaf((), {"length_limit"})
@@ -386,7 +386,7 @@ def opt_tree(case: Case) -> None:
     )
 
 
-def best_first(case: Case) -> None:
+def best_first(case: RuleCase) -> None:
     """SpecExec and SALF (its Algorithm 2): the best of a queue in batches, until none could improve the N best.
 
     SALF stops before where a batch promises less than its threshold; `top_up` then adds what waits in the queue.

@@ -2,8 +2,9 @@
 
 Draft and target are tables of random probabilities. Of every node it is checked whether and why it was expanded, how
 wide and why, whether and why it was left out, its verdict and the reason for that, by `reason_rules` and by a walk
-through the tests; and that what is said of it in words says no other thing. The chance of a test follows from the laws
-for `RECOMPUTED`; of other verifiers the chance in the record is believed. Exits 1 where a single one is false.
+through the tests; and that what is said of it in words says no other thing. The chance of a test follows from the
+distributions for `RECOMPUTED`; of other verifiers the chance in the record is believed. Exits 1 where a single one is
+false.
 """
 
 import time
@@ -19,23 +20,23 @@ import torch
 
 from benchmarks import reason_rules
 from benchmarks.reason_rates import hardware_aware, learn
-from benchmarks.reason_rules import Case, Path
+from benchmarks.reason_rules import Path, RuleCase
 from decoding.common.errors import SettingsError, run_main
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.methods.method import Method, fitting
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.session.recorder import Step, write_iteration
+from decoding.sampling.sampling import Sampling, TargetDistributions
+from decoding.session.recorder import IterationState, write_iteration
 from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
 from decoding.tree.draft import TokenTree, TreePaths
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import cut_path
-from viz.explain.growth import why_not_expanded
+from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 
-RULES: dict[str, Callable[[Case], Any]] = {
+RULES: dict[str, Callable[[RuleCase], Any]] = {
     "none": reason_rules.nothing,
     "linear": reason_rules.chain,
     "fixed_tree": reason_rules.fixed_tree,
@@ -64,7 +65,7 @@ CONTRADICTIONS = (AssertionError, LookupError, TypeError, ValueError)
 BOTTOM_UP = ("block", "traversal", "traversal_wor")
 
 
-class Tables:
+class ReasonTables:
     """Random probabilities of a draft and of a target that is like it, by the last tokens of the text.
 
     Args:
@@ -77,7 +78,7 @@ class Tables:
         self._sharp, self._apart = random.uniform(0.5, 5.0), random.uniform(0.05, 1.5)
         self._known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
-    def laws(self, text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def distributions(self, text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """What draft and target say after a text, each `[vocab_size]`."""
         end = text[-3:]
         if end not in self._known:
@@ -96,19 +97,19 @@ class Tables:
 class TableSource:
     """Answers a drafter from the tables."""
 
-    def __init__(self, tables: Tables, text: tuple[int, ...], depth_limit: int):
+    def __init__(self, tables: ReasonTables, text: tuple[int, ...], depth_limit: int):
         self.depth_limit, self.forwards = depth_limit, 0
         self._tables, self._text, self._paths = tables, text, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
         """Draft probabilities after nodes, `[len(nodes), vocab_size]` in float64."""
         self.forwards += 1
-        laws = [self._tables.laws(self._text + path)[0] for path in self._paths.of(tree, nodes)]
-        return torch.from_numpy(np.stack(laws))
+        distributions = [self._tables.distributions(self._text + path)[0] for path in self._paths.of(tree, nodes)]
+        return torch.from_numpy(np.stack(distributions))
 
 
 @dataclass
-class Found:
+class FalseReason:
     """What came of the checks.
 
     Attributes:
@@ -169,36 +170,40 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
     return DRAFTERS[name](**settings[name])
 
 
-def recorded_run(drafter: Drafter, seed: int, random: np.random.Generator) -> Iterator[tuple[IterationTrace, Tables]]:
+def recorded_run(
+    drafter: Drafter, seed: int, random: np.random.Generator
+) -> Iterator[tuple[IterationTrace, ReasonTables]]:
     """The iterations of a short run, with the text before each; it ends at a random length or an end of text."""
-    greedy_ranks = drafter.law == "deterministic" and drafter.rule(drafter.settings()).value == "none"
+    greedy_ranks = drafter.draft_sampling == "deterministic" and drafter.rule(drafter.settings()).value == "none"
     # Of equally good shapes of Sequoia only a tree that has all children of its shape tells which one it is.
     least = len(drafter.settings()["acceptance"].split(",")) if "acceptance" in drafter.settings() else 1
-    tables = Tables(seed, random, least if not greedy_ranks and random.random() < 0.3 else None)
+    tables = ReasonTables(seed, random, least if not greedy_ranks and random.random() < 0.3 else None)
     sampling = Sampling(float(random.choice([0.0, 0.7, 1.0])), 1.0, 1.0, seed)
-    verifier = VERIFIERS[str(random.choice(fitting(drafter.law, sampling)))]()
+    verifier = VERIFIERS[str(random.choice(fitting(drafter.draft_sampling, sampling)))]()
     draws, state, text = GeneratorDraws(seed), drafter.start([1]), (1,)
     room, stop = int(random.integers(1, 30)), {0}
     words = SimpleNamespace(text=lambda token: f"t{token}")
     for index in range(ITERATIONS):
         source = TableSource(tables, text, room - 1)
-        step = Step(index, len(text), False, 0.0, method=Method("", "", "", "", drafter, verifier), source=source)
+        step = IterationState(
+            index, len(text), False, 0.0, method=Method("", "", "", "", drafter, verifier), source=source
+        )
         step.draft = draft = drafter.draft(state, source, text[-1], draws)
         paths = TreePaths().of(draft.tree, draft.order)
-        step.logits = torch.from_numpy(np.log(np.stack([tables.laws(text + path)[1] for path in paths])))
-        step.verification = verifier.verify(draft, TargetRows(step.logits, sampling), draws)
+        step.logits = torch.from_numpy(np.log(np.stack([tables.distributions(text + path)[1] for path in paths])))
+        step.verification = verifier.verify(draft, TargetDistributions(step.logits, sampling), draws)
         path = cut_path(draft, step.verification, room, stop)
         step.committed, step.kept, step.final_kind = path
         step.kv_target, step.times = NO_ROWS, NO_TIMES
         state, step.history = drafter.observe(draft.state, step.outcome())
         trace = write_iteration(step, words, sampling, "full", full_rows=False)
-        yield trace, lambda path, text=text: tables.laws(text + path), verifier.name, room - 1
+        yield trace, lambda path, text=text: tables.distributions(text + path), verifier.name, room - 1
         text, room = (*text, *step.committed), room - len(step.committed)
         if room <= 0 or step.committed[-1] in stop:
             return
 
 
-def check_run(name: str, seed: int, found: Found) -> None:
+def check_run(name: str, seed: int, found: FalseReason) -> None:
     """Decode one random run of a drafter and check every node of it."""
     random = np.random.default_rng([seed, list(DRAFTERS).index(name)])
     while True:
@@ -209,30 +214,32 @@ def check_run(name: str, seed: int, found: Found) -> None:
             continue  # settings that contradict each other: others are drawn
     learned = None
     found.runs[name] += 1
-    for trace, laws, verifier, limit in recorded_run(drafter, seed, random):
+    for trace, distributions, verifier, limit in recorded_run(drafter, seed, random):
         settings = drafter.settings() | dict(trace.settings)
         # The odds in force are rounded in the record; they follow from those at the start.
         settings |= {"odds": drafter.settings()["odds"]} if "odds" in settings else {}
         where = f"{name}, seed {seed}, iteration {trace.index}"
-        case = Case(settings, limit, lambda path, laws=laws: laws(path)[0], _drawn(trace), learned)
+        case = RuleCase(
+            settings, limit, lambda path, distributions=distributions: distributions(path)[0], _drawn(trace), learned
+        )
         try:
             known = RULES[name](case)
-            wrong = [*_false_growth(trace, case), *_false_chances(trace, laws, verifier),
-                     *_false_verdicts(trace, laws, verifier), *_false_words(trace)]  # fmt: skip
+            wrong = [*_false_growth(trace, case), *_false_chances(trace, distributions, verifier),
+                     *_false_verdicts(trace, distributions, verifier), *_false_words(trace)]  # fmt: skip
         except CONTRADICTIONS as error:
             found.wrong.append(f"{where}: the record contradicts the rule or itself ({type(error).__name__}: {error})")
             return
         found.wrong += [f"{where}: {each}" for each in wrong]
         found.nodes[name] += len(trace.nodes)
         for node in trace.nodes:
-            found.codes.update(filter(None, (node.growth, node.breadth, node.reason)))
+            found.codes.update(filter(None, (node.stop_reason, node.breadth, node.reason)))
         if RULES[name] is hardware_aware:
             paths = node_paths(trace)
             walked = trace.path(trace.steps[-1].node_id)
             learned = learn(known, case, {(), *(paths[node] for node in walked)})
 
 
-def _false_growth(trace: IterationTrace, case: Case) -> Iterator[str]:
+def _false_growth(trace: IterationTrace, case: RuleCase) -> Iterator[str]:
     """What the record says about growing and leaving out, and the rule does not."""
     if trace.rule.drafter not in RULES:
         yield f"the drafter is called {trace.rule.drafter!r}"
@@ -242,8 +249,8 @@ def _false_growth(trace: IterationTrace, case: Case) -> Iterator[str]:
         return
     for node, path in zip(trace.nodes, paths, strict=True):
         right = case.found[path]
-        if node.growth not in right.growths:
-            yield f"node {node.node_id}: {node.growth}, true is {' or '.join(sorted(right.growths)) or 'nothing'}"
+        if node.stop_reason not in right.growths:
+            yield f"node {node.node_id}: {node.stop_reason}, true is {' or '.join(sorted(right.growths)) or 'nothing'}"
         if (node.breadth, node.branching) != (right.breadth, right.branching):
             yield f"node {node.node_id}: {node.breadth} {node.branching}, true is {right.breadth} {right.branching}"
         left_out = node.reason if node.verdict == "not_verified" else None
@@ -251,15 +258,17 @@ def _false_growth(trace: IterationTrace, case: Case) -> Iterator[str]:
             yield f"node {node.node_id}: left out as {left_out}, true is {right.left_out}"
 
 
-def _false_chances(trace: IterationTrace, laws, verifier: str) -> Iterator[str]:
-    """Tests whose chance to pass does not follow from both laws, or whose outcome not from chance and number drawn."""
+def _false_chances(trace: IterationTrace, distributions, verifier: str) -> Iterator[str]:
+    """Tests whose chance to pass does not follow from both distributions, or whose outcome not from chance and number
+    drawn.
+    """
     paths, failed = node_paths(trace), {}
     for step in (step for step in trace.steps if step.kind == "test"):
         if step.accepted != _passes(step):
             yield f"node {step.child_id}: accepted is {step.accepted} with {step.drawn} drawn"
         if verifier not in RECOMPUTED:
             continue
-        draft, target = laws(paths[step.node_id])
+        draft, target = distributions(paths[step.node_id])
         target = _at_temperature(target, trace.sampling)
         for token in failed.setdefault(step.node_id, []):
             left = np.clip(target - draft, 0, None)
@@ -275,7 +284,7 @@ def _false_chances(trace: IterationTrace, laws, verifier: str) -> Iterator[str]:
             failed[step.node_id].append(step.token_id)
 
 
-def _false_verdicts(trace: IterationTrace, laws, verifier: str) -> Iterator[str]:
+def _false_verdicts(trace: IterationTrace, distributions, verifier: str) -> Iterator[str]:
     """Verdicts and reasons that do not follow from the target's probabilities and the numbers drawn."""
     verified = [trace.nodes[node] for node in trace.flatten_order]
     if verifier == "greedy":  # the target's favourite at each place decides, up to the end of the text
@@ -283,13 +292,13 @@ def _false_verdicts(trace: IterationTrace, laws, verifier: str) -> Iterator[str]
         for node in verified[1:]:
             if node.parent_id not in walked:
                 told[node.node_id] = "not_reached", "ancestor_lost"
-            elif int(laws(paths[node.node_id][:-1])[1].argmax()) != node.token_id:
+            elif int(distributions(paths[node.node_id][:-1])[1].argmax()) != node.token_id:
                 told[node.node_id] = "rejected", "not_favourite"
             else:
                 walked.add(node.node_id)
                 told[node.node_id] = _committed(trace, node.depth, "favourite")
     else:
-        told = _bottom_up(trace, verifier) if verifier in BOTTOM_UP else _top_down(trace, laws, verifier)
+        told = _bottom_up(trace, verifier) if verifier in BOTTOM_UP else _top_down(trace, distributions, verifier)
     for node in verified:
         if (node.verdict, node.reason) != told[node.node_id]:
             yield f"node {node.node_id} ({verifier}): {node.verdict} {node.reason}, true is {told[node.node_id]}"
@@ -301,7 +310,7 @@ def _committed(trace: IterationTrace, depth: int, reason: str) -> tuple[str, str
     return ("accepted", reason) if depth <= kept else ("not_reached", "text_ended")
 
 
-def _top_down(trace: IterationTrace, laws, verifier: str) -> Mapping[int, tuple[str, str]]:
+def _top_down(trace: IterationTrace, distributions, verifier: str) -> Mapping[int, tuple[str, str]]:
     """Walk down by the numbers drawn: tests that pass, or a token drawn that a child has."""
     paths, told, at = node_paths(trace), {0: ("root", "root")}, 0
     failed, beaten, chosen, path = set(), set(), {}, [0]
@@ -319,7 +328,7 @@ def _top_down(trace: IterationTrace, laws, verifier: str) -> Mapping[int, tuple[
         else:
             chosen[at] = step.token_id
             if verifier == "nss":
-                sums = _at_temperature(laws(paths[at])[1], trace.sampling).cumsum()
+                sums = _at_temperature(distributions(paths[at])[1], trace.sampling).cumsum()
                 uniform = step.drawn if trace.sampling.temperature else 0.5  # any number draws what is certain
                 if step.token_id != int(np.searchsorted(sums, uniform * sums[-1], side="right")):
                     raise AssertionError(f"token {step.token_id} was not drawn by {step.drawn}")
@@ -403,11 +412,11 @@ def _drawn(trace: IterationTrace) -> dict[Path, list[int]]:
     return children
 
 
-def _at_temperature(law: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """What a law is at the temperature of a sampling."""
+def _at_temperature(probs: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """What a distribution is at the temperature of a sampling."""
     if sampling.temperature == 0:
-        return (np.arange(len(law)) == law.argmax()).astype(float)
-    return _softmax(np.log(law) / sampling.temperature)
+        return (np.arange(len(probs)) == probs.argmax()).astype(float)
+    return _softmax(np.log(probs) / sampling.temperature)
 
 
 def _rates(random: np.random.Generator) -> str:
@@ -420,9 +429,9 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return raised / raised.sum()
 
 
-def check(runs: int, seed: int = 0) -> Found:
+def check(runs: int, seed: int = 0) -> FalseReason:
     """That many runs of every drafter."""
-    found = Found()
+    found = FalseReason()
     for name in DRAFTERS:
         for number in range(runs):
             check_run(name, seed + number, found)

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
-from decoding.drafters.base import Drafter, Growing
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -97,13 +97,13 @@ class ChainsDrafter(Drafter):
         require(self.nodes % self.depth == 0, f"{self.nodes} nodes are no whole number of chains of {self.depth}.")
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing = Growing(source, root_token)
-        frontier, width = growing.root_frontier(), self.nodes // self.depth
+        builder = TreeBuilder(source, root_token)
+        frontier, width = builder.root_frontier(), self.nodes // self.depth
         for _ in range(min(self.depth, source.depth_limit)):
-            tokens, probs = growing.expand(frontier, top=width)
-            frontier = growing.add_best(frontier, np.full(len(frontier), width), tokens, probs, room=self.nodes)
+            tokens, probs = builder.expand(frontier, top=width)
+            frontier = builder.add_best(frontier, np.full(len(frontier), width), tokens, probs, room=self.nodes)
             width = 1
-        return growing.finish(self.law, state, self.settings())
+        return builder.finish(self.draft_sampling, state, self.settings())
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def measure(size: int, session: DecodeSession, iterations: int) -> Point:
     )
 
 
-def growth(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
+def stop_reason(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
     """Slope of log time against log size by least squares and its standard error; None without three times above 0."""
     if len(sizes) < 3 or min(times) <= 0:
         return None
@@ -227,7 +227,7 @@ def measure_axes(pair: Pair, args, iterations: int) -> dict[str, list[Point]]:
 
 def print_axis(name: str, points: list[Point]) -> dict:
     """The table of one axis; returns its figures."""
-    exponents = {c: growth([p.size for p in points], [p.ms[c] for p in points]) for c in COLUMNS}
+    exponents = {c: stop_reason([p.size for p in points], [p.ms[c] for p in points]) for c in COLUMNS}
     rows = [
         (f"{p.size:,}", f"{p.nodes:.0f}", f"{p.tokens:.0f}", *(f"{p.ms[c]:.2f}" for c in COLUMNS),
          *(f"{p.shares[c]:.1%}" for c in WATCHED)) for p in points

@@ -37,9 +37,9 @@ from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
 from decoding.papers.delayed import SELECTOR
 from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action, LatencyModel, Way
+from decoding.selector.actions import ACTIONS, Action, LatencyModel, TimeModel
 from decoding.selector.network import Scaler
-from decoding.selector.store import SelectorCard, Static, find_selector, load_network, require_fit, selectors_for
+from decoding.selector.store import SelectorCard, StaticShape, find_selector, load_network, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
@@ -66,7 +66,7 @@ STATIC_FIELDS = {
 
 
 @dataclass(frozen=True)
-class Totals:
+class SelectorTotals:
     """Sums over the roots of each prompt under each sampling, all `[samplings, prompts]`.
 
     Attributes:
@@ -131,8 +131,8 @@ def totals_of(
     cards: Mapping[str, SelectorCard],
     samplings: Sequence[Sampling],
     latency: LatencyModel,
-    way: Way,
-) -> Totals:
+    way: TimeModel,
+) -> SelectorTotals:
     """What every way comes to on labelled roots, for each of some selectors by verifier."""
     shape = (len(found), len(found[0]))
     roots = np.zeros(shape)
@@ -150,11 +150,11 @@ def totals_of(
                 for how in WAYS:
                     counted = _worth(made, how, static, *networks[name])
                     tokens[name, how][row, column], seconds[name, how][row, column] = counted
-    return Totals(roots, tokens, seconds)
+    return SelectorTotals(roots, tokens, seconds)
 
 
 @torch.inference_mode()
-def _worth(made: Examples, how: str, static: Static, network, scaler: Scaler) -> tuple[float, float]:
+def _worth(made: Examples, how: str, static: StaticShape, network, scaler: Scaler) -> tuple[float, float]:
     """Expected tokens and modelled seconds at the roots of a text, summed."""
     if how in ("selector", "choice"):
         chosen = network(scaler.scaled(made.features)).argmax(-1)
@@ -179,7 +179,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Figures:
+class SelectorFigures:
     """One figure of every verifier and way, as a function of the prompts that it is taken over.
 
     Attributes:
@@ -200,16 +200,16 @@ class Figures:
         return estimate(range(self.prompts), lambda rows: self.of(better, rows) / self.of(worse, rows) - 1, DRAWS)
 
 
-def exact_figures(totals: Totals) -> tuple[Figures, Figures]:
+def exact_figures(totals: SelectorTotals) -> tuple[SelectorFigures, SelectorFigures]:
     """Block efficiency, exact over the verifier, and modelled throughput."""
     keys, prompts = tuple(totals.tokens), totals.roots.shape[1]
     return (
-        Figures("tokens per pass, exact over the verifier", totals.block_efficiency, keys, prompts),
-        Figures("modelled tokens per second", totals.rate, keys, prompts),
+        SelectorFigures("tokens per pass, exact over the verifier", totals.block_efficiency, keys, prompts),
+        SelectorFigures("modelled tokens per second", totals.rate, keys, prompts),
     )
 
 
-def measured_figures(speeds: dict[Key, np.ndarray]) -> Figures:
+def measured_figures(speeds: dict[Key, np.ndarray]) -> SelectorFigures:
     """Measured throughput from tokens per second `[samplings, prompts]`: geometric means over both."""
     logs = {key: np.log(values) for key, values in speeds.items()}
     count = next(iter(speeds.values())).shape[1]
@@ -217,10 +217,10 @@ def measured_figures(speeds: dict[Key, np.ndarray]) -> Figures:
     def of(key: Key, prompts: np.ndarray) -> float:
         return float(np.exp(logs[key][:, prompts].mean()))
 
-    return Figures("measured tokens per second", of, tuple(speeds), count)
+    return SelectorFigures("measured tokens per second", of, tuple(speeds), count)
 
 
-def ratio_table(figures: Sequence[Figures], base: str, claims: Claims) -> dict:
+def ratio_table(figures: Sequence[SelectorFigures], base: str, claims: Claims) -> dict:
     """Tables 4 and 5: how much the selector adds to each verifier."""
     print(f"\nTables 4 and 5: the selector over {WAYS[base]}, as a ratio (Traversal is ours: the paper has none)")
     names = [name for name, how in figures[0].keys if how == "selector"]
@@ -251,7 +251,7 @@ def _ratio(gain: Estimate) -> str:
     return f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})"
 
 
-def level_table(figures: Sequence[Figures], claims: Claims) -> dict:
+def level_table(figures: Sequence[SelectorFigures], claims: Claims) -> dict:
     """Tables 6 and 7: the OT verifiers with the selector against traversal."""
     print("\nTables 6 and 7: every verifier with every way to shape the tree")
     rows, found = [], {}

@@ -8,7 +8,8 @@ from decoding.tree.draft import TokenTree
 
 
 class TableSource:
-    """Probabilities by path: `table[(a, b)]` is the law after drafting tokens a, b; `()` is the law after the root.
+    """Probabilities by path: `table[(a, b)]` is the distribution after drafting tokens a, b; `()` is the distribution
+    after the root.
 
     Paths that the table lacks get `default`. Counts its forwards and checks that parents come before children.
     """

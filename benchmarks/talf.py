@@ -21,7 +21,7 @@ from benchmarks.talf_ranks import (
     accuracy,
     calibration_error,
     conditioned,
-    law_calibration_error,
+    distribution_calibration_error,
     rank_names,
     rank_shares,
     written_text,
@@ -55,7 +55,7 @@ PAPER_SHARES = "first about 55%, fifth or lower over 10%"
 CONDITIONED = {
     "accuracy": (accuracy, "Top-1 accuracy: the head's likeliest token is the target's"),
     "ECE": (calibration_error, "ECE of Appendix A, against the target's likeliest token"),
-    "law ECE": (law_calibration_error, "ECE against the target's law, which is 0 for the target itself"),
+    "law ECE": (distribution_calibration_error, "ECE against the target's distribution, 0 for the target itself"),
 }
 FIGURES = {"tokens": "tokens", "expected": "tokens at T=1", "speed": "speed"}
 HEADER = ("tokens per pass", "at T=1, exact", "paper", "speed-up", "paper", "nodes", "draft forwards")
@@ -63,7 +63,7 @@ NEARLY = 0.1  # tokens per pass; the paper writes 3.70, 4.08, 4.10 against 3.71,
 
 
 @dataclass(frozen=True)
-class Measured:
+class HeadMeasured:
     """What one way to draft reached on every prompt, all `[prompts]`.
 
     Attributes:
@@ -127,13 +127,13 @@ class Claims:
         print("; ".join(f"{words}: {sum(claim.verdict == words for claim in self.made)}" for words in verdicts))
 
 
-def gain(better: Measured, worse: Measured, name: str) -> Estimate:
+def gain(better: HeadMeasured, worse: HeadMeasured, name: str) -> Estimate:
     """How much more one way reaches than another on the same prompts, by the name of a figure."""
     of = middle if name == "speed" else estimate
     return difference(getattr(better, name), getattr(worse, name), of)
 
 
-def _cells(found: Measured, paper: tuple[float, float]) -> tuple:
+def _cells(found: HeadMeasured, paper: tuple[float, float]) -> tuple:
     """What a row tells of a way: tokens per pass and speed-up, the paper's beside them; nodes and draft forwards."""
     return (
         estimate(found.tokens),
@@ -146,7 +146,7 @@ def _cells(found: Measured, paper: tuple[float, float]) -> tuple:
     )
 
 
-def _kept(found: Measured, paper: tuple[float, float]) -> dict:
+def _kept(found: HeadMeasured, paper: tuple[float, float]) -> dict:
     """The same for the file of figures."""
     tokens, expected, speed = estimate(found.tokens), estimate(found.expected), middle(found.speed)
     return {"tokens": vars(tokens), "expected": vars(expected), "speed": vars(speed), "paper": paper}
@@ -192,7 +192,7 @@ def table_3(measured: dict, claims: Claims) -> dict:
                    "paper": PAPER_3[head]} for head, each in found.items()}  # fmt: skip
 
 
-def table_4(by_threshold: dict[float, Measured], claims: Claims) -> dict:
+def table_4(by_threshold: dict[float, HeadMeasured], claims: Claims) -> dict:
     """SALF's threshold, with TALF's head."""
     print("\nTable 4: SALF's threshold, TALF head")
     rows = [(f"{threshold:.1f}", *_cells(found, THRESHOLDS[threshold])) for threshold, found in by_threshold.items()]
@@ -211,7 +211,7 @@ def table_4(by_threshold: dict[float, Measured], claims: Claims) -> dict:
 
 def figure_2a(shares: dict[str, list[dict[str, float]]], claims: Claims) -> dict:
     """Share of tree tokens by rank, from the shares on every prompt."""
-    print(f"\nFigure 2a: share of the tokens of a beam's tree by their rank in the draft's law (paper: {PAPER_SHARES})")
+    print(f"\nFigure 2a: share of a beam's tokens by their rank in the draft's distribution (paper: {PAPER_SHARES})")
     found = {loss: {rank: estimate([each[rank] for each in all_of]) for rank in rank_names()}
              for loss, all_of in shares.items()}  # fmt: skip
     rows = [(rank, *(found[loss][rank] for loss in LOSSES)) for rank in rank_names()]
@@ -285,7 +285,7 @@ def ways(quick: bool, heads: Container[str] = tuple(WIDTHS)) -> list[Key]:
 
 def measure(
     pair: Pair, asked: dict[Key, Method], prompts: list[tuple[str, list[int]]], tokens: int, repeats: int
-) -> tuple[dict[Key, Measured], int]:
+) -> tuple[dict[Key, HeadMeasured], int]:
     """All ways on all prompts, beside decoding without a draft; prompts on which one has no figure are left out.
 
     Returns:
@@ -307,7 +307,7 @@ def measure(
     for number, key in enumerate(asked, 1):
         runs = [table[number, p] for p in whole]
         first = [each[0] for each in runs]
-        measured[key] = Measured(
+        measured[key] = HeadMeasured(
             tokens=np.array([run.tokens_per_iteration for run in first]),
             expected=np.array([expected[p][key] for p in whole]),
             speed=np.array([_throughput(each) for each in runs]) / plain,

@@ -15,7 +15,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace
 from decoding.training.head_data import children_features, text_features
 from decoding.training.head_learner import target_sides
-from decoding.training.head_losses import Drafted, Sides, Text, unroll
+from decoding.training.head_losses import Drafted, Sides, TextWindows, unroll
 from decoding.training.text import continue_texts
 
 RANKS = 5
@@ -24,7 +24,7 @@ LAST = f"{RANKS} or lower"
 
 
 def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> dict[str, float]:
-    """Share of the verified tokens of a prompt's trees by their rank in the draft's law, 1 to 4 and the rest.
+    """Share of the verified tokens of a prompt's trees by their rank in the draft's distribution, 1 to 4 and the rest.
 
     A tree that holds a token holds every likelier one with the same parent, so that ranks can be counted in it.
     """
@@ -76,7 +76,7 @@ def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> n
 
 @torch.inference_mode()
 def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> Conditioned:
-    """Draft one token, feed each of the five best back, and compare the next law with the target's choice.
+    """Draft one token, feed each of the five best back, and compare the next distribution with the target's choice.
 
     Args:
         head: name of a stored head.
@@ -85,15 +85,15 @@ def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> C
     with_draft(pair, head)  # refuses a head of another target
     network, sides = load_network(find_head(head)).to(pair.target.device).eval(), target_sides(pair)
     features = text_features(pair.target, tokens)
-    text = Text(torch.from_numpy(tokens)[None].to(features.device), features[None].float(), 1)
+    text = TextWindows(torch.from_numpy(tokens)[None].to(features.device), features[None].float(), 1)
     (out,) = unroll(network, sides.embed, text, None)
     children = _law(sides, out[0, :, 0]).topk(RANKS).indices  # [roots, RANKS]
     drafted = Drafted(children[None, None], torch.zeros_like(children)[None, None], features[:0])
     behind = unroll(network, sides.embed, text, drafted)[1][0]
     theirs = children_features(pair.target, tokens, children)
-    law, wanted_law = _law(sides, behind), _law(sides, theirs)
-    wanted, (top, chosen) = wanted_law.argmax(-1, keepdim=True), law.max(-1, keepdim=True)
-    found = (chosen == wanted, law.gather(-1, wanted), top, wanted_law.gather(-1, chosen))
+    probs, wanted_distribution = _law(sides, behind), _law(sides, theirs)
+    wanted, (top, chosen) = wanted_distribution.argmax(-1, keepdim=True), probs.max(-1, keepdim=True)
+    found = (chosen == wanted, probs.gather(-1, wanted), top, wanted_distribution.gather(-1, chosen))
     return Conditioned(*(part[first_root - 1 :, :, 0].cpu().numpy() for part in found))
 
 
@@ -111,8 +111,8 @@ def calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarr
     return _binned_gap(right, confidence)
 
 
-def law_calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
-    """The same against the target's law: bins by the head's probability of its own choice; 0 for the target itself.
+def distribution_calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
+    """The same against the target's distribution: bins by the head's probability of its choice; 0 for the target.
 
     How often the target draws that token is its probability, so nothing is drawn.
     """

@@ -15,8 +15,8 @@ from decoding.trace.records import RunTrace, node_paths
 from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
 from viz.charts import run as charts
 from viz.charts.description import chart_sentence, chart_table
-from viz.charts.hindsight import RankBar, ranks_figure, run_luck_figure, token_law_figure
-from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.charts.hindsight import RankBar, ranks_figure, run_luck_figure, token_distribution_figure
+from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, residuals, why_final, why_not_faster, why_verdict
 from viz.race.data import race_data
 from viz.race.lanes import lane_of
@@ -104,7 +104,7 @@ def _draw_iteration(run: RunTrace, place: int) -> Iterator[go.Figure]:
             yield ranks_figure([RankBar(each.text, each.rank, each.exact, "possible", "") for each in told.followed])
         luck = luck_of(iteration)
         if luck is not None:
-            yield token_law_figure(luck.law, luck.tokens)
+            yield token_distribution_figure(luck.probs, luck.tokens)
     yield tree_figure(build_scene(iteration, scene_id="fuzz"))
     yield cache_figure(iteration)
     yield mask_figure(iteration)
@@ -115,18 +115,20 @@ def _draw_iteration(run: RunTrace, place: int) -> Iterator[go.Figure]:
 def _ask_rows(run: RunTrace, place: int) -> None:
     """What stored rows are asked for: other draws, all verifiers, and forks, none of which runs a model."""
     from decoding.analysis.luck import rerolled
-    from decoding.replay.forks import Change, fork
+    from decoding.replay.forks import ForkChange, fork
     from decoding.replay.run_theory import run_theory
     from decoding.replay.stored_state import sampling_of
-    from decoding.trace.edits import Edits
+    from decoding.trace.interventions import Interventions
 
     iteration = run.iterations[place]
     if iteration.target_logits is None:
         return
-    changes = [Change()]
+    changes = [ForkChange()]
     if iteration.verified:
         first = node_paths(iteration)[iteration.flatten_order[1]]
-        changes += [Change(edits=Edits(**{kind: (first,)})) for kind in ("force_out", "accept", "reject")]
+        changes += [
+            ForkChange(interventions=Interventions(**{kind: (first,)})) for kind in ("force_out", "accept", "reject")
+        ]
     for change in changes:
         _allowed(lambda change=change: fork(run, None, iteration.index, change, live=False))
     _allowed(lambda: rerolled(run, iteration.index, 5))

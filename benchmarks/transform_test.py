@@ -1,8 +1,8 @@
 """Losslessness on the embedded pair, by the probability integral transform of the tokens that are emitted.
 
 With tokens ordered by target / draft, u = mass of the tokens before the emitted one + V * its own mass, V uniform, is
-uniform under the target's law after its context: so it is, independently, at every position of an output of fixed
-length that follows the target. Blocks differ in length; where one ends the target itself would go on, whose u is
+uniform under the target's distribution after its context: so it is, independently, at every position of an output of
+fixed length that follows the target. Blocks differ in length; where one ends the target itself would go on, whose u is
 uniform by construction and is drawn as such. Position t therefore is the t-th token of the output, whether or not the
 block reached it, which bottom-up verifiers need: they are lossless only over the whole output.
 """
@@ -21,7 +21,7 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
-from benchmarks.offline_trees import KeptLaws, MemoRows, MemoSource
+from benchmarks.offline_trees import MemoDistributions, MemoLogits, MemoSource
 from decoding import drafters
 from decoding.drafters.base import Drafter, ProbabilitySource
 from decoding.engines.base import Visibility
@@ -70,7 +70,7 @@ DRAFTERS: dict[str, Drafter] = {
     "delayed": drafters.DelayedDrafter(paths=3, trunk=1, branch=2),
 }
 MOST_TOKENS = 5  # no block of these trees is longer
-QUICK = ("sequoia", "eagle2", "delayed")  # one for each law of a tree
+QUICK = ("sequoia", "eagle2", "delayed")  # one for each distribution of a tree
 # Refused pairs whose bias must be noticed, so that silence about the allowed ones means something.
 REFUSED = (("sequoia", "specinfer"), ("eagle2", "naive_tree"))
 
@@ -79,7 +79,8 @@ FEWEST_TOKENS, MOST_PROMPT_TOKENS = 8, 512
 
 def verifiers_for(drafter: str, sampling: Sampling) -> list[str]:
     """Verifiers that a drafter is tested with: all that are allowed, and those whose bias is to be noticed."""
-    return [*fitting(DRAFTERS[drafter].law, sampling), *(verifier for name, verifier in REFUSED if name == drafter)]
+    fit = fitting(DRAFTERS[drafter].draft_sampling, sampling)
+    return [*fit, *(verifier for name, verifier in REFUSED if name == drafter)]
 
 
 @torch.inference_mode()
@@ -88,18 +89,18 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
 
     Where both models agree nothing is rejected, and where they have nothing in common everything is; where the draft
     is flat, nearly every draw is a new token and the ways to draw and to test hardly differ. With d the total variation
-    between the two laws, the prefix has the largest d (1 - d) sum draft^2.
+    between the two distributions, the prefix has the largest d (1 - d) sum draft^2.
     """
     tokens = pair.vocabulary.encode(text)[:MOST_PROMPT_TOKENS]
-    target, draft = _laws(pair.target, tokens), _laws(pair.draft, tokens)
+    target, draft = _distributions(pair.target, tokens), _distributions(pair.draft, tokens)
     distance = (target - draft).abs().sum(-1) / 2
     score = distance * (1 - distance) * draft.square().sum(-1)
     first = min(FEWEST_TOKENS, len(tokens)) - 1
     return tokens[: first + int(score[first:].argmax()) + 1]
 
 
-def _laws(model: Model, tokens: list[int]) -> Tensor:
-    """Law after every token, `[len(tokens), vocab_size]`."""
+def _distributions(model: Model, tokens: list[int]) -> Tensor:
+    """Distribution after every token, `[len(tokens), vocab_size]`."""
     count = len(tokens)
     cache, mask = model.engine.new_cache(count), Visibility.causal(0, count)
     return torch.softmax(tree_forward(model, cache, tokens, np.arange(count), mask), -1)
@@ -123,7 +124,9 @@ class Task:
 
 
 class Places:
-    """Where emitted tokens lie in the target's laws after the nodes of one tree, tokens ordered by target / draft."""
+    """Where emitted tokens lie in the target's distributions after the nodes of one tree, tokens ordered by target /
+    draft.
+    """
 
     def __init__(self, tree: VerifiedTree, draft: Draft, source: ProbabilitySource):
         self._tree, self._draft, self._source = tree, draft, source
@@ -138,10 +141,10 @@ class Places:
 
     def _span(self, node: int, token: int) -> Span:
         if node not in self._ratios:  # the drafter has not asked about leaves
-            draft_law = self._source.expand(self._draft.tree, np.array([node]))[0]
-            self._ratios[node] = self._tree.target_law(node) / draft_law.double()
+            draft_distribution = self._source.expand(self._draft.tree, np.array([node]))[0]
+            self._ratios[node] = self._tree.target_distribution(node) / draft_distribution.double()
         if (node, token) not in self._known:
-            self._known[node, token] = span(self._tree.target_law(node), self._ratios[node], token)
+            self._known[node, token] = span(self._tree.target_distribution(node), self._ratios[node], token)
         return self._known[node, token]
 
 
@@ -149,7 +152,7 @@ def span(target: Tensor, ratio: Tensor, token: int) -> Span:
     """Mass of the tokens before one, and its own; tokens of the same ratio count as one token.
 
     Args:
-        target, ratio: the target's law and what tokens are ordered by, `[vocab_size]`.
+        target, ratio: the target's distribution and what tokens are ordered by, `[vocab_size]`.
     """
     return float(target[ratio < ratio[token]].sum()), float(target[ratio == ratio[token]].sum())
 
@@ -188,7 +191,7 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
     """
     pair = _pair()
     prompt = telling_prefix(pair, task.text)
-    draft_rows, target_rows = MemoRows(pair.draft, prompt), MemoRows(pair.target, prompt)
+    draft_rows, target_rows = MemoLogits(pair.draft, prompt), MemoLogits(pair.target, prompt)
     source, found = MemoSource(draft_rows), defaultdict(lambda: np.full((task.outputs, MOST_TOKENS, 2), np.nan))
     for name in task.drafters:
         drafter = DRAFTERS[name]
@@ -197,7 +200,7 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
             draft = drafter.draft(state, source, prompt[-1], draws)
             logits = target_rows.of(draft.tree, draft.order)
             for label, sampling in SAMPLINGS.items():
-                tree = VerifiedTree(draft, KeptLaws(logits, sampling))
+                tree = VerifiedTree(draft, MemoDistributions(logits, sampling))
                 places = Places(tree, draft, source)
                 for verifier in verifiers_for(name, sampling):
                     block = places.block(VERIFIERS[verifier]().decide(tree).walk(draws))

@@ -129,7 +129,7 @@ def _contestant(text: str, at: str, sampling: Sampling) -> Contestant:
 
 
 def suited(method: Method, sampling: Sampling) -> Method:
-    """The method with greedy verification at temperature 0, which needs no law, and one that fits above it."""
+    """The method with greedy verification at temperature 0, which needs no distribution, and one that fits above it."""
     return method.with_settings(verifier="greedy") if sampling.greedy else fitted(method, sampling)
 
 

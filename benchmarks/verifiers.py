@@ -1,8 +1,8 @@
 """Milliseconds per iteration of every verifier at 64 nodes, for small and large vocabularies, beside a target pass.
 
-Trees are drawn from random laws about as peaked as a language model's, with some 2.5 nats of entropy. The target pass
-is that of a model of the embedded target's shape with the vocabulary in question and random weights: its time does not
-depend on them.
+Trees are drawn from random distributions about as peaked as a language model's, with some 2.5 nats of entropy. The
+target pass is that of a model of the embedded target's shape with the vocabulary in question and random weights: its
+time does not depend on them.
 """
 
 import math
@@ -20,7 +20,7 @@ from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import EMBEDDED_FOLDER
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import rounds_so_far
@@ -34,7 +34,7 @@ ENTROPY, AGREEMENT = 2.5, 0.85  # nats, roughly; how much of the logits draft an
 
 
 class RandomSource:
-    """Random laws after every node, remembered with the logits that they share with the target's."""
+    """Random distributions after every node, remembered with the logits that they share with the target's."""
 
     def __init__(self, vocabulary: int, seed: int):
         self.depth_limit = 100
@@ -50,7 +50,7 @@ class RandomSource:
         return self._spread * (AGREEMENT * self.shared[node] + (1 - AGREEMENT**2) ** 0.5 * self._noise())
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
-        """Draft laws, `[len(nodes), vocab_size]`."""
+        """Draft distributions, `[len(nodes), vocab_size]`."""
         return torch.softmax(torch.stack([self.logits(int(node)) for node in nodes]), -1)
 
     def _noise(self) -> torch.Tensor:
@@ -58,13 +58,15 @@ class RandomSource:
 
 
 def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
-    """Median time of a whole verification, laws included, and of the exact probabilities of all nodes besides."""
+    """Median time of a whole verification, distributions included, and of the exact probabilities of all nodes
+    besides.
+    """
     walks, exact = [], []
     for repeat in range(repeats):
         draft, logits = trees[repeat % len(trees)]
         rounds_so_far.cache_clear()
         started = time.perf_counter()
-        verification = verifier.verify(draft, TargetRows(logits, sampling), GeneratorDraws(repeat))
+        verification = verifier.verify(draft, TargetDistributions(logits, sampling), GeneratorDraws(repeat))
         walked = time.perf_counter()
         verification.acceptance_probability  # noqa: B018 - computed when it is asked for
         walks.append(walked - started)

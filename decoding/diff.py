@@ -19,7 +19,7 @@ Value = int | float | bool | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """One thing that was asked for or given in another way: `group` is `prompt`, `pair`, `method`, `settings`, ..."""
 
     group: str
@@ -99,7 +99,7 @@ class RunDiff:
     """
 
     labels: tuple[str, str]
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     parting: Parting | None
     same_tokens: int
     compared: int
@@ -164,9 +164,9 @@ def _token_at(run: RunTrace, position: int) -> OutputToken | None:
     return None
 
 
-def _differences(first: RunTrace, second: RunTrace) -> Iterator[Difference]:
+def _differences(first: RunTrace, second: RunTrace) -> Iterator[SettingDifference]:
     if first.prompt_ids != second.prompt_ids:
-        yield Difference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
+        yield SettingDifference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
     for role in ("target", "draft"):
         yield from _changed(f"{role} model", _fields(getattr(first.pair, role)), _fields(getattr(second.pair, role)))
     yield from _changed("method", {"name": first.method}, {"name": second.method})
@@ -180,10 +180,10 @@ def _fields(record: Any) -> dict[str, Value]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[Difference]:
+def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys((*first, *second)):
         if first.get(name) != second.get(name):
-            yield Difference(group, name, first.get(name), second.get(name))
+            yield SettingDifference(group, name, first.get(name), second.get(name))
 
 
 def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:
@@ -201,7 +201,7 @@ def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:
     yield "iterations in a loop", "", sum(each.in_loop for each in its)
     timed = run.timed and totals.wall_s > 0  # no time of a replayed iteration was measured
     yield "wall time, measured", "s", totals.wall_s if timed else None
-    yield "first tokens after, measured", "s", totals.ttft_s if timed else None
+    yield "time to first token, measured", "s", totals.ttft_s if timed else None
     yield "tokens per second, measured", "1/s", totals.new_tokens / totals.wall_s if timed else None
     yield "peak memory", "MiB", None if totals.peak_memory_bytes is None else totals.peak_memory_bytes / 2**20
 
@@ -210,7 +210,7 @@ def diff_lines(diff: RunDiff, first: str = "A", second: str = "B", every: bool =
     """The whole comparison, `first` and `second` being what to call the runs."""
     lines = [f"A: {first} ({shown(diff.labels[0])})", f"B: {second} ({shown(diff.labels[1])})", ""]
     lines += [parting_words(diff), ""]
-    lines += ["Asked and given", *(_indented(difference_words(diff)) or ["  the same in every respect"]), ""]
+    lines += ["Settings", *(_indented(difference_words(diff)) or ["  identical"]), ""]
     lines += ["Trees", *_indented(tree_words(diff, every)), ""]
     rows = [("", "A", "B")]
     for total in diff.totals:
@@ -228,12 +228,12 @@ def parting_words(diff: RunDiff) -> str:
         return f"Both runs wrote the same {_count(diff.same_tokens, 'token')}."
     tokens = f"A has {_token(part.first)} and B has {_token(part.second)}"
     if not part.position:
-        return f"The output differs from the first token on: {tokens}."
-    return f"The output is the same for {_count(part.position, 'token')}, then {tokens}."
+        return f"The outputs differ at the first token: {tokens}."
+    return f"The outputs agree for {_count(part.position, 'token')}, then {tokens}."
 
 
 def difference_words(diff: RunDiff) -> list[str]:
-    """A line per thing that was asked or given differently; what only one method has is on one line each."""
+    """A line per setting that differs; settings of only one method share a line."""
     own = {"A": [each for each in diff.differences if each.group == "settings" and each.second is None],
            "B": [each for each in diff.differences if each.group == "settings" and each.first is None]}  # fmt: skip
     both = [each for each in diff.differences if each not in own["A"] and each not in own["B"]]
@@ -246,12 +246,12 @@ def difference_words(diff: RunDiff) -> list[str]:
 
 
 def tree_words(diff: RunDiff, every: bool = False) -> list[str]:
-    """Lines on the iterations that began at the same text and drafted or decided differently."""
+    """Lines on the iterations that began at the same text but drafted or verified differently."""
     if not diff.compared:
-        return ["no two recorded trees stand behind the same text"]
+        return ["no two recorded trees follow the same text"]
     if not diff.trees:
-        return [f"{_count(diff.compared, 'iteration')} behind the same text: every tree and every verdict is the same"]
-    lines = [f"{len(diff.trees)} of {_count(diff.compared, 'iteration')} behind the same text differ"]
+        return [f"{_count(diff.compared, 'iteration')} after the same text: all trees and verdicts are identical"]
+    lines = [f"{len(diff.trees)} of {_count(diff.compared, 'iteration')} after the same text differ"]
     trees = diff.trees if every else diff.trees[:SHOWN_TREES]
     for tree in trees:
         lines += _tree_lines(tree, every)
@@ -271,7 +271,7 @@ def shown(value: Value) -> str:
 
 
 def _tree_lines(tree: TreeDifference, every: bool) -> Iterator[str]:
-    same = "commits the same tokens" if tree.committed else "commits other tokens"
+    same = "commits the same tokens" if tree.committed else "commits different tokens"
     first, second = tree.first, tree.second
     places = f"iteration {first.index + 1} of A, {second.index + 1} of B"
     yield f"{places}, after {first.prefix_length:,} tokens: {same}"
@@ -325,10 +325,10 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two files and print what differs; the code is 0, 1 or 2 as the module says."""
-    parser = argparse.ArgumentParser(prog="python -m decoding.diff", description="Say where two saved runs part.")
+    parser = argparse.ArgumentParser(prog="python -m decoding.diff", description="Show where two saved runs diverge.")
     parser.add_argument("first", type=Path, metavar="A", help="a run saved with Draftscope")
-    parser.add_argument("second", type=Path, metavar="B", help="another one")
-    parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first ones")
+    parser.add_argument("second", type=Path, metavar="B", help="a second run")
+    parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first few")
     args = parser.parse_args(arguments)
     try:
         diff = compare_runs(load_run(args.first), load_run(args.second))

@@ -43,16 +43,16 @@ def parser() -> argparse.ArgumentParser:
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, or kind/name of a sample prompt")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 text file")
     made.add_argument("--method", default="dynatree", metavar="NAME[@ENGINE][:setting=value,...]")
-    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, such as run.dscope")
-    made.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write, such as run.dscope")
+    made.add_argument("--force", action="store_true", help="overwrite an existing file")
     made.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
-    made.add_argument("--ignore-end-of-text", action="store_true", help="decode on past the stop tokens")
+    made.add_argument("--ignore-end-of-text", action="store_true", help="continue past stop tokens")
     made.add_argument(
         "--record", choices=("full", "summary"), default="full", help="summary: counts and times, no trees"
     )
     made.add_argument("--rows", choices=("top", "full"), default="top", help="full: raw logits, to replay verifiers")
     made.add_argument(
-        "--warm-up", type=int, default=8, metavar="N", help="tokens decoded before, so that times are usual"
+        "--warm-up", type=int, default=8, metavar="N", help="tokens decoded first, so that times are representative"
     )
     pair = made.add_argument_group("pair")
     pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
@@ -61,12 +61,12 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
     pair.add_argument("--engine", choices=ENGINES, default="auto")
     pair.add_argument("--attention", choices=ATTENTIONS, default="auto")
-    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
     sampling = made.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
+    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
     sampling.add_argument("--draft-temperature", type=float, default=1.0)
     sampling.add_argument("--seed", type=int, default=0)
     return made
@@ -100,7 +100,7 @@ def chosen_method(text: str, sampling: "Sampling") -> tuple["Method", str | None
 
     contestant = parse_contestant(text)
     if contestant.method is None:
-        raise SettingsError(f"{text} drafts no trees that could be recorded: choose a method such as dynatree.")
+        raise SettingsError(f"{text} drafts no trees to record: choose a method such as dynatree.")
     method = contestant.method
     if "verifier=" not in text:
         method = fitted(method, sampling)
@@ -111,11 +111,11 @@ def chosen_method(text: str, sampling: "Sampling") -> tuple["Method", str | None
 def check_place(path: Path, force: bool) -> None:
     """Raise `TraceFileError` where the run could not be written, before time is spent on it."""
     if not path.parent.is_dir():
-        raise TraceFileError(f"There is no folder {path.parent}: choose another place or make it first.")
+        raise TraceFileError(f"There is no folder {path.parent}: choose another folder or create it first.")
     if path.is_dir():
         raise TraceFileError(f"{path} is a folder: name a file in it.")
     if path.exists() and not force:
-        raise TraceFileError(f"{path} is there already: choose another name or overwrite it with --force.")
+        raise TraceFileError(f"{path} already exists: choose another name or overwrite it with --force.")
 
 
 def record(
@@ -139,7 +139,7 @@ def record(
         row_bytes += iteration.logits_bytes
         if row_bytes > MAX_ROW_BYTES:
             raise TraceFileError(
-                f"The full rows of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
+                f"The full logits of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
                 f"{MAX_ROW_BYTES // 2**20} MB of them: ask for fewer tokens or for --rows top."
             )
         report(f"{session.new_tokens} of at most {limits.max_new_tokens} tokens, {iteration.index + 1} iterations")
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         with needing_torch():
             return _record(args)
     except KeyboardInterrupt:
-        print("\nerror: Stopped before the end: nothing was written.", file=sys.stderr)
+        print("\nerror: Interrupted: nothing was written.", file=sys.stderr)
         return 1
     except DraftscopeError as error:
         print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)

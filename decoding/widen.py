@@ -180,8 +180,8 @@ class Widening:
         row = PADDED_LOGIT / (bias / gain).sum() / gain
         if not row.abs().max() <= MAX_PADDED_WEIGHT:
             raise PairError(
-                f"The final norm's gain of the embedded {self.narrow.role} comes too near to zero to keep padded ids "
-                "out; train the pair again or widen to a shape without padded ids."
+                f"The final norm's gain of the embedded {self.narrow.role} is too close to zero to exclude padded "
+                "ids; train the pair again or widen to a shape without padded ids."
             )
         return row
 
@@ -258,7 +258,7 @@ def _is_there(model: Widening, folder: Path) -> bool:
     config = folder / "config.json"  # written last
     if config.is_file() and config.read_bytes() == _json(model.config):
         return True
-    raise PairError(f"{folder} holds something else or was left half written: delete it or choose another folder.")
+    raise PairError(f"{folder} contains something else or is incomplete: delete it or choose another folder.")
 
 
 def _write(model: Widening, folder: Path, report: Callable[[str], None]) -> None:
@@ -289,9 +289,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Widen the embedded pair and say how to use what was written."""
     parser = argparse.ArgumentParser(prog="python -m decoding.widen", description="Widen the embedded pair.")
     parser.add_argument("--like", required=True, metavar="SHAPE", help=f"one of {', '.join(LIKES)}")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where the two folders go")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the two models")
     parser.add_argument("--dtype", default="bfloat16", choices=tuple(DTYPE_BYTES))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where the weights are widened")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device that widens the weights")
     args = parser.parse_args(arguments)
     try:
         folders = widened_pair_folders(args.like, args.out, args.dtype, args.device)

@@ -1,4 +1,4 @@
-"""Compare: two to six methods on one prompt, interleaved, with the same check of their output."""
+"""Compare: two to six methods on one prompt, interleaved, all outputs checked in the same way."""
 
 import streamlit as st
 
@@ -7,7 +7,7 @@ from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, pause_words, plan_controls, run_comparison
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -23,9 +23,9 @@ def main() -> None:
     if not need_torch():
         return
     outcome = take_result(SLOT)
-    if outcome is not None and outcome.comparison.results:  # one that was cancelled before replaces nothing
+    if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
         st.session_state["comparison"] = outcome
-    outcome: Outcome | None = st.session_state.get("comparison")
+    outcome: ComparisonResult | None = st.session_state.get("comparison")
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
@@ -47,7 +47,7 @@ def main() -> None:
             if contestants is not None and not is_busy(SLOT):
                 from pages.ui.compare.results import changed_words
 
-                # The figures are of another setting than the one picked by now.
+                # The settings have changed since the figures were measured.
                 if said := changed_words(outcome, plan, contestants):
                     st.warning(escape_markdown(said), icon=":material/history:")
         results(outcome)
@@ -55,8 +55,8 @@ def main() -> None:
         hint()
 
 
-def begin(plan: Plan, start: bool) -> tuple | None:
-    """Say what stands against a comparison; start it when asked. Returns who takes part, None if something does."""
+def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
+    """Say what prevents a comparison; start it when requested. Returns the contestants, None if there is an error."""
     try:
         contestants = chosen_contestants(COMPARE)
     except DraftscopeError as error:
@@ -68,7 +68,7 @@ def begin(plan: Plan, start: bool) -> tuple | None:
     return tuple(contestants)
 
 
-def files(outcome: Outcome | None) -> None:
+def files(outcome: ComparisonResult | None) -> None:
     """Downloads and the command that repeats the comparison."""
     if outcome is None:
         return
@@ -78,7 +78,7 @@ def files(outcome: Outcome | None) -> None:
         if not place.open:
             return
         for label, text, name, mime, key in (
-            ("CSV, one line per call", as_csv(outcome), "comparison.csv", "text/csv", "compare_csv"),
+            ("CSV, one row per call", as_csv(outcome), "comparison.csv", "text/csv", "compare_csv"),
             ("JSON, everything", as_json(outcome), "comparison.json", "application/json", "compare_json"),
         ):
             download_button(label, text, name, mime, key, icon=None, width="stretch")
@@ -87,21 +87,21 @@ def files(outcome: Outcome | None) -> None:
 
 
 def hint() -> None:
-    """What to do to get figures, or why there are none."""
+    """How to get figures, or why there are none."""
     job = job_in(SLOT)
     if is_busy(SLOT):
-        st.caption("The methods run in turn; figures appear once all repeats are done or the run is cancelled.")
+        st.caption("The methods run in turn; figures appear when all repeats are done or you cancel.")
     elif job is not None and job.state == "cancelled":
         st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
     elif job is None:
         st.info(
-            "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything that "
-            "is measured appears here.",
+            "Choose two to six methods and press Compare: they run in turn on the same prompt, and the measurements "
+            "appear here.",
             icon=":material/play_arrow:",
         )
 
 
-def results(outcome: Outcome) -> None:
+def results(outcome: ComparisonResult) -> None:
     """Figures of the last comparison in five views."""
     from decoding.compare.comparison import score
     from pages.ui.compare.outputs import draw_outputs, draw_trees
@@ -125,11 +125,11 @@ def results(outcome: Outcome) -> None:
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
-        st.caption("A loop begins where the last 16 tokens were there before.", help=explain_term("loop"))
+        st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
     draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: ComparisonResult) -> str:
     """What was compared, and how many tokens are in loops."""
     plan, comparison = outcome.plan, outcome.comparison
     result = next((r for r in comparison.of(comparison.reference) if not r.failure), comparison.results[0])

@@ -1,4 +1,4 @@
-"""Learn: the guided tour, recorded runs worth a look, puzzles on real iterations, and what every word means."""
+"""Learn: the guided tour, selected recorded runs, puzzles on real iterations, and a glossary."""
 
 import html
 
@@ -6,10 +6,11 @@ import streamlit as st
 
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
+from pages.ui.learn.glossary import all_terms, registries
 from pages.ui.learn.puzzles import draw_puzzles
 from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
-from viz.glossary import GROUPS, TERMS, shown_term
+from viz.glossary import GROUPS, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
 ALL = "All"
@@ -33,13 +34,13 @@ def tour_view() -> None:
     tour = current_tour()
     steps = tour.steps if tour else all_steps()
     with st.container(key="learn_begin", horizontal=True, vertical_alignment="center", gap="medium"):
-        if tour and st.button("Go on with the tour", key="tour_go_on", type="primary", icon=":material/play_arrow:"):
+        if tour and st.button("Continue the tour", key="tour_go_on", type="primary", icon=":material/play_arrow:"):
             show_step("Learn")
         if not tour and st.button("Take the tour", key="tour_start", type="primary", icon=":material/play_arrow:"):
             start_tour()
         st.markdown(
-            f"{len(steps)} stops, about five minutes. The tour sets the app itself, on recorded runs with their own "
-            "numbers; leave it at any time, your own run comes back."
+            f"{len(steps)} stops, about five minutes. The tour operates the app for you, on recorded runs with their "
+            "real numbers. Leave it at any time: your own run comes back."
         )
     rows = "".join(
         f'<div class="ds-stop {"current" if tour and place == tour.at else ""}"><span class="n">{place + 1}</span>'
@@ -51,29 +52,31 @@ def tour_view() -> None:
 
 
 def glossary_view() -> None:
-    """Every term with its sentence: a group at a time, or what a search finds in all of them."""
+    """Every term with its definition: one group at a time, or the matches of a search in all groups."""
     with st.container(key="glossary_bar", horizontal=True, vertical_alignment="center", gap="medium"):
         wanted = st.text_input(
             "Search", key="glossary_search", placeholder="Search all terms", label_visibility="collapsed", width=190
         )
         group = st.segmented_control(
-            "Group", [*GROUPS, ALL], default=next(iter(GROUPS)), key="glossary_group", label_visibility="collapsed",
-            required=True, disabled=bool(wanted),
+            "Group", [*GROUPS, *registries(), ALL], default=next(iter(GROUPS)), key="glossary_group",
+            label_visibility="collapsed", required=True, disabled=bool(wanted),
         )  # fmt: skip
-    found = {term: words for term, words in TERMS.items() if wanted.lower().strip() in f"{term} {words}".lower()}
+    groups = GROUPS if group in GROUPS and not wanted else all_terms()
+    found = [(term, words) for terms in groups.values() for term, words in terms.items()]
+    found = {term: words for term, words in found if wanted.lower().strip() in f"{term} {words}".lower()}
     if wanted and not found:
-        st.info("No term has these letters: try fewer of them, or empty the search.", icon=":material/search:")
+        st.info("No term matches: try fewer letters, or clear the search.", icon=":material/search:")
         return
-    shown = {"": found} if wanted else GROUPS if group == ALL else {"": GROUPS[group]}
-    groups = []
+    shown = {"": found} if wanted else groups if group == ALL else {"": groups.get(group, {})}
+    drawn = []
     for title, terms in shown.items():
         rows = "".join(
             f"<div><dt>{html.escape(shown_term(term))}</dt><dd>{html.escape(words)}</dd></div>"
             for term, words in terms.items()
         )
         heading = f"<h4>{html.escape(title)}</h4>" if title else ""
-        groups.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
-    st.html("".join(groups))
+        drawn.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
+    st.html("".join(drawn))
 
 
 main()

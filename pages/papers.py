@@ -1,44 +1,44 @@
-"""Papers: every table and figure that can be run again here, ours beside theirs, and whether its ordering holds."""
+"""Papers: every table and figure that can be re-run, our numbers next to theirs, and whether the order matches."""
 
 from collections.abc import Mapping
 
 import streamlit as st
 
-from decoding.papers import EXHIBITS
+from decoding.papers import PAPER_RESULTS
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
 from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
 from pages.ui.papers.run import at_work, work_of
-from pages.ui.papers.view import STYLE, draw_exhibit, draw_list, looked_at, source_key
+from pages.ui.papers.view import STYLE, draw_list, draw_paper_result, looked_at, source_key
 
-FIRST_S, MORE_S = 0.4, 0.6  # of judging before the page is drawn, and of every look after that
+FIRST_S, MORE_S = 0.4, 0.6  # time to judge before the page is drawn, and on each later look
 
 
 def main() -> None:
-    """The exhibits on the left; on the right the one that is looked at."""
+    """The list of results on the left, the selected one on the right."""
     setup("Papers")
     st.html(STYLE)
     chosen, kept, running = looked_at(), kept_rows(), at_work()
     for each in kept:
         if each.error is not None:
             show_error(each.error)
-    exhibit = next(each for each in EXHIBITS if each.key == chosen)
-    sources = {each.key: st.session_state.get(source_key(each)) for each in EXHIBITS}
-    shown = judgement(exhibit, kept, sources[chosen])
+    paper_result = next(each for each in PAPER_RESULTS if each.key == chosen)
+    sources = {each.key: st.session_state.get(source_key(each)) for each in PAPER_RESULTS}
+    shown = judgement(paper_result, kept, sources[chosen])
     outcomes = known_outcomes(kept, sources, FIRST_S)
     left, right = st.columns([1, 3.3], gap="medium")
     with left.container(key="papers_list", gap=None):
         draw_list(outcomes, running, chosen)
     with right:
-        draw_exhibit(shown, kept, running)
-    # A run has a clock of its own: of two only one may ask for the whole page.
-    if len(outcomes) < len(EXHIBITS) and work_of(exhibit) not in running:
+        draw_paper_result(shown, kept, running)
+    # A run refreshes itself: only one of two timers may rerun the whole page.
+    if len(outcomes) < len(PAPER_RESULTS) and work_of(paper_result) not in running:
         st.fragment(judge_on, run_every=MORE_S)(sources)
 
 
 def judge_on(sources: Mapping[str, str | None]) -> None:
-    """Judge what is not judged yet, a little at a time, then draw the list with all of its marks."""
-    if len(known_outcomes(kept_rows(), sources, MORE_S)) == len(EXHIBITS):
+    """Judge the remaining results a few at a time, then redraw the list with every mark."""
+    if len(known_outcomes(kept_rows(), sources, MORE_S)) == len(PAPER_RESULTS):
         st.rerun(scope="app")
 
 

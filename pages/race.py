@@ -1,4 +1,4 @@
-"""Race: two to four methods replay their recorded times side by side, slowed down so that one can watch."""
+"""Race: two to four methods replay their recorded times side by side, slowed down enough to watch."""
 
 import streamlit as st
 
@@ -6,7 +6,7 @@ from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import Outcome, Plan, plan_controls, run_comparison
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, plan_controls, run_comparison
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
@@ -22,13 +22,13 @@ def main() -> None:
     race = st.session_state.get("race") or recorded_race()
     toolbar = st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small")
     methods, messages = st.container(key="race_methods"), st.container(key="messages")
-    # The race is drawn first: what chooses methods loads torch, which takes seconds on the first visit.
+    # The race is drawn first: the method picker loads torch, which takes seconds on the first visit.
     if race is not None:
         race_component(race_data(race.lanes, race.key, race.explained, hold=is_busy(SLOT)))
         st.caption(escape_markdown(race.about))
     elif not is_busy(SLOT):
         st.info(
-            "Choose two to four methods and press Record a race: each runs alone, then all replay side by side.",
+            "Choose two to four methods and press Record a race: each runs alone, then all are replayed side by side.",
             icon=":material/flag:",
         )
     if not torch_there():
@@ -38,8 +38,8 @@ def main() -> None:
     with toolbar:
         plan = plan_controls(
             SLOT,
-            "The median repeat of each is replayed.",
-            "Sampled texts differ by chance: each method makes its own draws.",
+            "The median repeat of each method is replayed.",
+            "Sampled texts differ by chance: each method draws its own random numbers.",
             bind_prompt=False,
         )
         start = st.button(
@@ -60,8 +60,8 @@ def main() -> None:
             st.warning(escape_markdown(sentence), icon=":material/info:")
 
 
-def begin(plan: Plan, start: bool) -> None:
-    """Say what stands against a race; record it when asked."""
+def begin(plan: ComparisonPlan, start: bool) -> None:
+    """Say what prevents a race; record one when requested."""
     try:
         contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
@@ -73,8 +73,8 @@ def begin(plan: Plan, start: bool) -> None:
 
 
 def take_race() -> DraftscopeError | None:
-    """Put a recording that has ended on screen; what kept it from there, if anything did."""
-    outcome: Outcome | None = take_result(SLOT)
+    """Put a finished recording on screen; returns the error that prevented it, if any."""
+    outcome: ComparisonResult | None = take_result(SLOT)
     if outcome is None:
         return None
     job = job_in(SLOT)

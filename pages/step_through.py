@@ -18,8 +18,8 @@ from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.state import (
-    Asked,
     Run,
+    RunRequest,
     current_run,
     decode_asked,
     decode_more,
@@ -27,7 +27,7 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
@@ -49,9 +49,9 @@ from pages.ui.widgets.controls import (
 SLOT = "step"
 PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
 HELP = {
-    "Why": "The node or token selected above: what decided about it, with the numbers of this run.",
-    "Lucky or not": "What the verifier committed here, beside what it commits on average over its draws.",
-    "What was possible": "The best tree and the best budget in hindsight, and what the run lost against them.",
+    "Why": "Why the node or token selected above was accepted or not, with the numbers of this run.",
+    "Lucky or not": "The tokens committed in this iteration, compared with the verifier's average over its draws.",
+    "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
 }
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
@@ -60,7 +60,7 @@ def main() -> None:
     """Toolbar, scope, charts."""
     setup("Step through")
     restore(SLOT)
-    result = take_result(SLOT)  # what the worker has finished since the page was last drawn
+    result = take_result(SLOT)  # finished by the worker since the page was last drawn
     if isinstance(result, tuple):
         arrive(*result)
     elif result is not None and result.trace.iterations:
@@ -77,7 +77,7 @@ def main() -> None:
                 st.caption(escape_markdown(status_words(current_run())))
         link = link_here(asked)
         file_menu(link)
-    with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
+    with st.container(key="messages"):  # always present, or the scope below would remount
         if st.session_state.get(SAID):
             st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
@@ -86,7 +86,7 @@ def main() -> None:
         job_error(SLOT)
     run = current_run()
     if not run.trace.iterations:
-        st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
+        st.info("Nothing has been decoded yet: press Start.", icon=":material/play_arrow:")
     else:
         draw_scope(run)
         if run.trace.iterations[selected_iteration()].nodes:
@@ -98,8 +98,8 @@ def main() -> None:
         keep_address(link)
 
 
-def to_decode() -> Asked | None:
-    """What is chosen and the button that decodes it; None where settings contradict one another or torch is missing."""
+def to_decode() -> RunRequest | None:
+    """The settings and the button that decodes them; None where they contradict one another or torch is missing."""
     if not torch_there():
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
@@ -115,10 +115,10 @@ def to_decode() -> Asked | None:
         sampling = sampling_controls("sampling")
         method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
-    asked = None if method is None else Asked(prompt, method, sampling, tokens)
+    asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
-    # Values are read here, not in a callback, which would see older ones.
+    # Values are read here: a callback would see older ones.
     if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
         forget_message()
         start_job(SLOT, "First iteration", lambda job: decode_asked(asked, 1, job))
@@ -127,7 +127,7 @@ def to_decode() -> Asked | None:
 
 
 def more_buttons() -> None:
-    """Decode on from where the run stands."""
+    """Buttons that continue the run."""
     run = current_run()
     for count, key, label in MORE:
         st.button(
@@ -145,7 +145,7 @@ def decode(count: int | None) -> None:
     run = current_run()
     forget_message()
 
-    def more(job: Job) -> Run:
+    def more(job: ModelTask) -> Run:
         decode_more(run, count, job)
         return run
 
@@ -153,36 +153,36 @@ def decode(count: int | None) -> None:
 
 
 def what_if_button() -> None:
-    """Go to What if, to the iteration and the node looked at."""
+    """Go to What if, with the selected iteration and node."""
     if st.button(
         "What if",
         key="what_if_from_here",
         disabled=not (current_run().trace.iterations and torch_there()),
         icon=":material/call_split:",
-        help=why_not("What if from here: change one thing in this iteration and see both courses side by side"),
+        help=why_not("Change one thing in this iteration and see both versions side by side on What if"),
     ):
         ask_what_if(selected_iteration(), selected_node())
         st.switch_page("pages/what_if.py", query_params={})
 
 
 def status_words(run: Run) -> str:
-    """What is wrong with the settings, or what is on screen, in a line."""
+    """What is wrong with the settings, or what is on screen, in one line."""
     contradiction = st.session_state.get(error_key("method"))
     if contradiction is not None:
         return str(contradiction)
     if run.source == "recorded":
-        return f"A recorded run. {'Press Start to decode what is chosen here.' if torch_there() else NEEDS_TORCH}"
+        return f"A recorded run. {'Press Start to decode with the settings above.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":
-        return "A branch made on What if"
-    ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "can go on")
+        return "A branch from What if"
+    ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "unfinished")
     return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
 
 
 @st.fragment
 def draw_why(run: Run) -> None:
-    """What decided in the selected iteration; a fragment: a click in here draws no scope again."""
+    """Why the selected iteration went as it did; a fragment, so that a click in it does not redraw the scope."""
     seed("why_shown", next(iter(PARTS)))
     st.html(ROOT / "pages/ui/explain/why.css")
     shown = st.segmented_control(
@@ -195,12 +195,12 @@ def draw_why(run: Run) -> None:
 
 
 def more_help(run: Run, count: int | None) -> str:
-    """What a button does, or why it cannot."""
+    """What a button does, or why it is disabled."""
     if run.released:
-        return "The models of this run have left memory: press Start."
+        return "The models of this run are no longer in memory: press Start."
     if run.session is None:
-        forked = "This branch was replayed: go on with it on What if."
-        recorded = "This run was recorded before and has no models behind it: press Start for one of your own."
+        forked = "This branch was replayed: continue it on What if."
+        recorded = "This run was recorded earlier and has no models loaded: press Start for a run of your own."
         return forked if run.source == "forked" else recorded
     if run.session.finished:
         return "This run has ended: press Start for a new one."

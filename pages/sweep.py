@@ -1,8 +1,8 @@
-"""Sweep: choose what varies, watch its charts fill, see what is best here, open any run in Step through."""
+"""Sweep: choose what varies, watch the charts fill, see what is best on this machine, open a run in Step through."""
 
 import streamlit as st
 
-from decoding.experiments.experiment import FollowedExperiment, experiments
+from decoding.experiments.experiment import ExperimentWatcher, experiments
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch
 from pages.ui.sweep.form import draw_form
@@ -13,4 +13,4 @@ setup("Sweep")
 st.html(STYLE)
 need_torch()
 show_opened()
-PAGE.watch(lambda: PAGE.followed(experiments(), FollowedExperiment), entry_words, draw_form, draw_experiment)
+PAGE.watch(lambda: PAGE.followed(experiments(), ExperimentWatcher), entry_words, draw_form, draw_experiment)

@@ -1,4 +1,4 @@
-"""Tune live: turn a setting, and the same prefix is drafted and verified again beside the pinned tree."""
+"""Tune live: change a setting, and the same prefix is drafted and verified again, next to the pinned tree."""
 
 from importlib import import_module
 
@@ -26,31 +26,31 @@ from pages.ui.widgets.controls import picked_sampling, preset_picker, reset_butt
 
 
 def main() -> None:
-    """Menu, then one fragment: a slider draws trees and figures anew and leaves the rest alone."""
+    """Menu, then one fragment: a slider redraws trees and figures and nothing else."""
     setup("Tune live")
     st.html(STYLE)
     if not need_torch():
         return
-    with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
+    with st.spinner("Loading torch, a few seconds"):  # only the first page after the server starts waits here
         import_module("decoding.methods.methods")
     workplace()
 
 
 @st.fragment
 def workplace() -> None:
-    """Toolbar above, settings on the left; on the right the two trees, what changed, the points tried."""
+    """Toolbar, settings on the left; on the right the two trees, what changed, the points tried."""
     bench = current_bench()
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         source = prefix_popover()
         method_select()
-        words = "Configuration of the papers"
+        words = "Configuration from a paper"
         preset_picker(KEY, tree_methods(), placeholder=words, label_visibility="collapsed", width=300)
         method = contradiction = None
         try:
             method = chosen_method()
-        except SettingsError as error:  # said below the trees
+        except SettingsError as error:  # shown below the trees
             contradiction = error
-        reset_button(KEY, "Defaults", "Put the paper's defaults into all settings")
+        reset_button(KEY, "Defaults", "Set every setting to the paper's default")
         st.space("stretch")
         pin_buttons(method)
         try_elsewhere(method)
@@ -61,9 +61,9 @@ def workplace() -> None:
         chart, whole = st.columns([2.1, 1], gap="small")
     first = bench.shown is None
     if first:
-        draw_settings(settings, bench, source)  # something to look at while the models are loaded
+        draw_settings(settings, bench, source)  # something to look at while the models load
 
-    # What is asked for stands in the session before its widgets are drawn, so the trees come first.
+    # The session has the requested values before their widgets are drawn, so the trees can be drawn first.
     sampling = picked_sampling()
     wish = Wish(source, position(), pinned_method(sampling), method, sampling) if method is not None else None
     drawn = wish is not None and fulfil(bench, wish)
@@ -77,7 +77,7 @@ def workplace() -> None:
         if contradiction is not None:
             show_error(contradiction)
             if bench.shown is not None:
-                st.html('<div class="tune-line">The right tree is still that of the last settings that fit.</div>')
+                st.html('<div class="tune-line">The right tree still shows the last valid settings.</div>')
         elif drawn:
             draw_told(bench)
         else:

@@ -1,4 +1,4 @@
-"""Verifiers: every way to accept tokens on the same tree at once, and one node of it step by step."""
+"""Verifiers: every verifier on the same tree at once, and one node of it step by step."""
 
 from importlib import import_module
 
@@ -34,21 +34,21 @@ from pages.ui.verify.tree import (
 )
 from viz.formats import plural
 
-NEVER_KEPT = "This run was recorded without the full rows of both models, and without them no verifier can be replayed."
-DECODE = "Decode its prompt here and keep every row: the new run then also stands in Step through."
+NEVER_KEPT = "This run was recorded without the full logits of both models, which replaying a verifier needs."
+DECODE = "Decode its prompt again and store all logits: the new run then also appears on Step through."
 LET_GO = (
-    "The full rows of this iteration were let go to keep memory within bounds: choose a later iteration, or press "
-    "Draft again for a tree on the same prefix."
+    "The full logits of this iteration were dropped to limit memory: choose a later iteration, or press Draft again "
+    "for a tree on the same prefix."
 )
 
 
 def main() -> None:
-    """Toolbar; table and tree; the node looked at; the whole run."""
+    """Toolbar; table and tree; the selected node; the whole run."""
     setup("Verifiers")
     st.html(ROOT / "pages/ui/verify/page.css")
     if not need_torch():
         return
-    with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
+    with st.spinner("Getting ready, a few seconds"):  # torch; only the first page after the server starts waits for it
         import_module("decoding.replay.steps")
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
@@ -73,14 +73,14 @@ def main() -> None:
         draft_popover(looked)
     with st.container(key="verify_status"):
         st.caption(escape_markdown(status_words(looked, ready)))
-    with st.container(key="messages"):  # always there: an element that comes and goes would remount what is below it
+    with st.container(key="messages"):  # always present, or what is below would remount
         job_error(SLOT)
     if not ready:
         draw_missing(looked)
         return
     draw_tree_and_table(looked, sampling, rerolls)
     draw_run_theory(looked, sampling)
-    # Last, so that all the rest is on screen meanwhile; then once more with the spread in the table.
+    # Last, so that the rest is already on screen; then the page is drawn once more with the spread in the table.
     if rolled_tokens(looked, sampling, rerolls) is None:
         rolled_tokens(looked, sampling, rerolls, compute=True)
         st.rerun()
@@ -111,7 +111,7 @@ def has_rows(looked: Looked) -> bool:
 
 
 def draw_missing(looked: Looked) -> None:
-    """Why there is nothing to verify and what to do about it, beside the tree as far as it is known."""
+    """Why there is nothing to verify and what to do about it, next to the tree as far as it is known."""
     let_go = any(each.target_logits is not None for each in looked.run.trace.iterations)
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
@@ -125,19 +125,19 @@ def draw_missing(looked: Looked) -> None:
 
 
 def status_words(looked: Looked, ready: bool) -> str:
-    """Which tree it is and how it was drawn."""
-    from decoding.verifiers.base import LAW_WORDS
+    """Which tree it is and how its tokens were chosen."""
+    from decoding.verifiers.base import SAMPLING_TEXT
 
     iteration = looked.iteration
-    where = "drafted here on the same prefix" if looked.drafted_here else "of the run"
+    where = "drafted on this page, on the same prefix" if looked.drafted_here else "of the run"
     nodes = plural(iteration.drafted, "node")
     if iteration.verified < iteration.drafted:
         nodes += f", {iteration.verified} verified"
-    kind = LAW_WORDS[iteration.law].replace("trees", "a tree", 1).replace("chains", "a chain")
+    kind = SAMPLING_TEXT[iteration.draft_sampling].replace("trees", "a tree", 1).replace("chains", "a chain")
     said = f"{looked.label}, {where} · {nodes} · {kind}, at draft temperature {looked.sampling.draft_temperature:g}"
-    if ready and iteration.law == "deterministic":
-        return f"{said} · only NSS and Greedy fit it: Draft again gives a sampled tree for the others"
-    replayed = "replayed from its stored rows, no model is run; the first row is as recorded"
+    if ready and iteration.draft_sampling == "deterministic":
+        return f"{said} · only NSS and Greedy fit it: press Draft again for a sampled tree"
+    replayed = "replayed from its stored logits without running a model; the first table row is as recorded"
     return f"{said} · {replayed}" if ready else said
 
 

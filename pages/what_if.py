@@ -1,4 +1,4 @@
-"""What if: change one thing in one iteration, and see both courses side by side in a history of branches."""
+"""What if: change one thing in one iteration and compare both versions, in a history of branches."""
 
 import streamlit as st
 
@@ -13,7 +13,7 @@ from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw
 
 
 def main() -> None:
-    """Menu, then one fragment: a fork draws trees and history anew and leaves the rest alone."""
+    """Menu, then one fragment: a fork redraws trees and history and nothing else."""
     setup("What if")
     st.html(STYLE)
     if not need_torch():
@@ -27,7 +27,7 @@ def main() -> None:
 
 @st.fragment
 def workplace() -> None:
-    """Toolbar above, branches on the left, A and B on the right, what the change did below them."""
+    """Toolbar, branches on the left, A and B on the right, the effect of the change below them."""
     adopt(take_result(SLOT))
     history = current_history()
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
     sys.path.insert(0, str(ROOT))
+BROWSER = "tests/browser"
 
 # Before torch and transformers are imported anywhere: both read these once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -36,10 +37,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order", metavar="reversed|SEED", help="run files, and the tests of each, backwards or shuffled")
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Files go to processes as with `--dist loadfile`, those that need a browser to one of them.
+
+    They mostly wait, for an app and a Chromium that this process alone then starts.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return BROWSER if nodeid.startswith(f"{BROWSER}/") else super()._split_scope(nodeid)
+
+    return OneBrowser(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the files, and the tests inside each, in the order asked for; every process of a run gets the same one."""
+    """Put the files, and the tests inside each, in the order asked for; every process of a run gets the same one.
+
+    Without one, what takes one process longest begins first.
+    """
     order = config.getoption("order")
     if order is None:
+        items.sort(key=lambda item: not item.nodeid.startswith(f"{BROWSER}/"))
         return
     if order == "reversed":
         items.reverse()

@@ -58,7 +58,7 @@ def test_the_first_token_that_differs():
     assert part.position == diff.same_tokens == 6
     assert (part.first.text, part.first.iteration, part.first.provenance) == ("\n\n", 2, "fallback")
     assert (part.second.text, part.second.iteration, part.second.provenance) == (" a", 2, "drafted")
-    assert "same for 6 tokens" in parting_words(diff)
+    assert "agree for 6 tokens" in parting_words(diff)
     assert "'\\n\\n' (iteration 3, fallback)" in parting_words(diff)
 
 
@@ -133,7 +133,7 @@ def test_what_was_asked_differently():
 
 def test_a_replayed_iteration_leaves_no_measured_totals():
     told = {total.words: total for total in compare_runs(run_replayed(), run_of([dynatree_recovered(0)])).totals}
-    for words in ("wall time, measured", "first tokens after, measured", "tokens per second, measured"):
+    for words in ("wall time, measured", "time to first token, measured", "tokens per second, measured"):
         assert told[words].first is None and told[words].second > 0
     assert told["new tokens"].first == 9
 
@@ -177,7 +177,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert main([places["a"], places["a"]]) == 0
     assert "Both runs wrote the same" in capsys.readouterr().out
     assert main([places["a"], places["b"]]) == 1
-    assert "same for 6 tokens" in capsys.readouterr().out
+    assert "agree for 6 tokens" in capsys.readouterr().out
     for wrong in ("damaged", "nowhere"):
         assert main([places["a"], places[wrong]]) == 2
         told = capsys.readouterr()

@@ -53,8 +53,8 @@ def test_a_difference_is_found():
 
 
 def test_files_of_every_version_open(kept):
-    runs = (RECORDED / "home.dscope", files.FOLDER / "version-2.dscope")
-    assert [json.loads(_document(file))["version"] for file in runs] == [1, 2]
+    runs = (RECORDED / "home.dscope", *sorted(files.FOLDER.glob("version-*.dscope")))
+    assert [json.loads(_document(file))["version"] for file in runs] == [1, 2, 3]
     assert all(load_run(file).iterations for file in runs)
 
 

@@ -46,7 +46,7 @@ ABOVE = ("decoding",)  # the front door, and commands
 
 
 @cache
-def files_of(*rooms: str) -> list[house.Source]:
+def files_of(*rooms: str) -> list[house.SourceFile]:
     """The Python files of some rooms, read and parsed once."""
     return house.sources(rooms)
 
@@ -54,7 +54,7 @@ def files_of(*rooms: str) -> list[house.Source]:
 PROGRAM = tuple(room for rooms in house.ROOMS.values() for room in rooms)
 
 
-def wrong_imports(file: house.Source) -> list[str]:
+def wrong_imports(file: house.SourceFile) -> list[str]:
     """Imports of a file, given by its path in the repository, that go against the arrows."""
     room = file.path.parts[0] if len(file.path.parts) > 1 else None
     names = file.imported()
@@ -100,7 +100,7 @@ def test_no_folders_of_the_program_import_one_another_in_a_circle():
 
 def test_a_circle_is_found():
     def source(path, text):
-        return house.Source(Path(path), text)
+        return house.SourceFile(Path(path), text)
 
     one, other = source("a/x.py", "from b.y import f"), source("b/y.py", "def f():\n    import a.x")
     assert house.circles(house.arrows([one, other])) == [["a", "b"]]
@@ -133,7 +133,7 @@ def test_no_import_against_the_arrows():
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str):
-    assert wrong_imports(house.Source(Path(path), source))
+    assert wrong_imports(house.SourceFile(Path(path), source))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_wrong_import_is_found(path: str, source: str):
     ],
 )
 def test_a_right_import_passes(path: str, source: str):
-    assert wrong_imports(house.Source(Path(path), source)) == []
+    assert wrong_imports(house.SourceFile(Path(path), source)) == []
 
 
 def loaded_by(modules: list[str]) -> set[str]:

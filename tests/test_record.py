@@ -91,7 +91,7 @@ def test_wrong_wishes(tmp_path: Path, capsys: pytest.CaptureFixture, arguments: 
 
 @pytest.mark.parametrize(
     ("data", "says"),
-    [(None, "could not be read"), (b"", "holds no text"), (b"\xff\xfe\xff", "UTF-8"), (b"a" * 2**21, "larger than")],
+    [(None, "could not be read"), (b"", "is empty"), (b"\xff\xfe\xff", "UTF-8"), (b"a" * 2**21, "larger than")],
 )
 def test_wrong_prompt_files(tmp_path: Path, capsys: pytest.CaptureFixture, data: bytes | None, says: str):
     file = tmp_path / "prompt.txt"

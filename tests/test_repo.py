@@ -6,9 +6,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from draftscope import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_TREE_BYTES = 40_000_000
+REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
 PIN = re.compile(r"[a-z0-9-]+==\d+(\.\d+)+")
 
 
@@ -25,8 +29,9 @@ def test_tracked_tree_is_small():
     assert sum(sizes.values()) < MAX_TREE_BYTES, f"largest: {[str(path.relative_to(ROOT)) for path in largest]}"
 
 
-def test_requirements_are_exact_pins_with_a_purpose():
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("file", REQUIREMENTS)
+def test_requirements_are_exact_pins_with_a_purpose(file: str):
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line.strip() and not line.startswith("#")]
     assert pins
     for line in pins:
@@ -35,11 +40,32 @@ def test_requirements_are_exact_pins_with_a_purpose():
         assert purpose.strip(), f"no purpose: {line}"
 
 
-def test_installed_versions_are_the_pinned_ones():
+@pytest.mark.parametrize("file", REQUIREMENTS)
+def test_installed_versions_are_the_pinned_ones(file: str):
     from importlib.metadata import version
 
-    for name, wanted in re.findall(r"^([a-z0-9-]+)==([\d.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE):
+    for name, wanted in re.findall(r"^([a-z0-9-]+)==([\d.]+)", (ROOT / file).read_text(), re.MULTILINE):
         assert version(name).split("+")[0] == wanted, name
+
+
+def test_what_the_workflow_runs_is_there():
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"check", "test"} <= set(re.findall(r"\bmake (\w+)", commands)) <= targets
+    named = re.findall(r"\b(?:tests/[\w/.]+|requirements\S*\.txt)", commands)
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert {words[1] for words in re.findall(r"^(draftscope) (\w+)", commands, re.MULTILINE)} <= set(COMMANDS)
+
+
+def test_the_citation_names_what_the_package_names():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["license"] == project["license"]
+    assert "version" not in citation, "it is in pyproject.toml alone"
 
 
 @pytest.mark.parametrize(

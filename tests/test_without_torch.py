@@ -82,7 +82,7 @@ for run in (load_run(sys.argv[1]), recorded_run("sampled")):
         at.run()
         assert sentences(at) == [], (shown, node, sentences(at))
         told |= {each.value.replace("\\\\", "") for each in at.caption}
-for begins in ("Which setting would have kept it?", "Other draws over", "The best budget is read off"):
+for begins in ("Which setting would have included it?", "The verifier's draws over", "The best budget depends"):
     assert any(each.startswith(begins) and each.endswith(NEEDS_TORCH) for each in told), (begins, told)
 for key in ("start", "one_more", "ten_more", "to_end", "what_if_from_here", "pair_open"):
     assert at.button(key=key).disabled, key

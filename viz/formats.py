@@ -1,10 +1,10 @@
-"""Numbers as a person reads them; `components/formats.js` writes them alike."""
+"""Numbers as text; `components/formats.js` formats them the same way."""
 
 from collections.abc import Sequence
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A probability: `0.62`, `<0.01` for what would read 0.00, `–` for none."""
+    """A probability: `0.62`, `<0.01` for what would read 0.00, `–` for None."""
     if value is None or value != value:
         return "–"
     if 0 < value < 0.5 * 10**-digits:
@@ -30,12 +30,12 @@ def percent(probability: float) -> str:
 
 
 def part_of(part: int | None, whole: int | None) -> str:
-    """A share with its denominator: `62% (31 / 50)`, `–` for none."""
+    """A share with its denominator: `62% (31 / 50)`, `–` for None."""
     return f"{part / whole:.0%} ({part:,} / {whole:,})" if part is not None and whole else "–"
 
 
 def beside(value: float, *limits: float, digits: int = 3) -> str:
-    """A number beside limits that it is held against, with more decimals where it would read like one of them."""
+    """A number next to limits it is compared with, with more decimals where it would look equal to one."""
     for more in range(digits, digits + 4):
         said = number(value, more)
         if value in limits or all(said != f"{limit:.{more}f}" for limit in limits):
@@ -44,7 +44,7 @@ def beside(value: float, *limits: float, digits: int = 3) -> str:
 
 
 def apart(first: float, second: float) -> tuple[str, str]:
-    """Two probabilities with as many decimals as show which one is larger, two at least, and that neither is 0 or 1."""
+    """Two probabilities with at least two decimals, enough to show which is larger and that neither is 0 or 1."""
     for digits in (2, 3, 4, 5):
         if f"{first:.{digits}f}" != f"{second:.{digits}f}":
             return _inside(first, digits), _inside(second, digits)
@@ -52,12 +52,12 @@ def apart(first: float, second: float) -> tuple[str, str]:
 
 
 def limit_and_drawn(limit: float, drawn: float | None) -> tuple[str, str]:
-    """What the number drawn in a test has to be below, and that number."""
+    """The limit that a test's draw has to be below, and the draw."""
     return (chance(limit), "none") if drawn is None else apart(limit, drawn)
 
 
 def _inside(probability: float, digits: int) -> str:
-    """A probability with more decimals where it would read 0 or 1."""
+    """A probability, with more decimals where it would read 0 or 1."""
     if probability in (0.0, 1.0):
         return f"{probability:.0f}"
     for more in range(digits, 9):
@@ -67,18 +67,18 @@ def _inside(probability: float, digits: int) -> str:
 
 
 def difference(value: float) -> str:
-    """What one figure has more than another: `+3`, `−0.5`, `same`."""
+    """A difference with its sign: `+3`, `−0.5`, `same`."""
     return f"{value:+g}".replace("-", "−") if value else "same"
 
 
 def relative_change(first: float, second: float, none: str = "same") -> str:
-    """What a figure has become, as a share of what it was: `+12%`, `−3%`, or `none` where less than half a percent."""
+    """Relative change of a value: `+12%`, `−3%`, or `none` below half a percent."""
     share = round(100 * (second / first - 1)) if first else 0
     return f"{share:+d}%".replace("-", "−") if share else none
 
 
 def duration(seconds: float) -> str:
-    """A time that was measured: `2.9 ms`, `310 µs`, `1.20 s`."""
+    """A measured time: `2.9 ms`, `310 µs`, `1.20 s`."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     if seconds >= 1e-3:
@@ -87,7 +87,7 @@ def duration(seconds: float) -> str:
 
 
 def long_duration(seconds: float) -> str:
-    """A time that work takes: `under a minute`, `12 min`, `1 h 20 min`, `3 days`."""
+    """A duration of work: `under a minute`, `12 min`, `1 h 20 min`, `3 days`."""
     minutes = round(seconds / 60)
     if seconds < 60:
         return "under a minute"
@@ -100,12 +100,12 @@ def long_duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A time that is estimated: `about 12 min`."""
+    """An estimated time: `about 12 min`."""
     return f"{'about ' if seconds >= 60 else ''}{long_duration(seconds)}"
 
 
 def elapsed(seconds: float) -> str:
-    """A time that goes on: `12 s`, `3 min`."""
+    """Elapsed time: `12 s`, `3 min`."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
@@ -117,7 +117,7 @@ def byte_size(count: int) -> str:
 
 
 def parameters(count: int) -> str:
-    """A number of parameters: `70 M`, `2.8 B`."""
+    """A parameter count: `70 M`, `2.8 B`."""
     return f"{count / 1e9:.3g} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
 
 
@@ -127,7 +127,7 @@ def plural(count: int, singular: str, several: str | None = None) -> str:
 
 
 def ordinal(place: int) -> str:
-    """A place in an order: `1st`, `12th`, `23rd`."""
+    """An ordinal: `1st`, `12th`, `23rd`."""
     ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place:,}{ending}"
 

@@ -1,174 +1,144 @@
-"""What every word on the screen means, one plain sentence each.
+"""Every term on the screen, explained in one plain sentence.
 
-explain_term("Draft tree")     # the sentence of "draft tree"; capitals do not matter, ALIASES lead to the same entry
+explain_term("Draft tree")     # the sentence of "draft tree"; case is ignored, ALIASES lead to the same entry
 GROUPS                         # {heading: {term: sentence}}, the order in which the Learn page shows them
 TERMS                          # all of them in one dictionary, keys in lower case
+
+What a verifier and a method do stands with them, in `VERIFIERS` and `METHODS`; the Learn page shows it beside these.
 """
 
 IDEA: dict[str, str] = {
-    "target": "The large model whose text is wanted: the output follows its law, whatever the draft guesses.",
-    "draft": "The small, fast model that guesses what the target will say; also the phase in which it guesses.",
+    "target": "The large model whose text you want: the output follows its distribution, whatever the draft guesses.",
+    "draft": "The small, fast model that guesses what the target will write; also the phase in which it does so.",
     "speculative decoding": "A small model guesses several tokens ahead and the large one checks all of them in one "
-    "pass, which costs it little more than a pass for a single token.",
-    "tree speculative decoding": "Speculative decoding with several guesses per place: they form a tree, and the "
-    "target checks all of its branches in the same pass.",
-    "drafter": "The rule by which the draft model's probabilities become a tree: how wide, how deep, where to stop.",
+    "pass, which takes little longer than a pass for a single token.",
+    "tree speculative decoding": "Speculative decoding with several guesses per position: they form a tree, and "
+    "the target checks all of its branches in the same pass.",
+    "drafter": "The rule that turns the draft model's probabilities into a tree: how wide, how deep, where to stop.",
     "verifier": "The rule that decides, from the target's probabilities, which drafted tokens are accepted.",
     "iteration": "One verification pass of the target and everything around it: draft, verify, accept, commit.",
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
-    "lossless": "The output follows exactly the law of the target alone: only the time it takes is different.",
-    "law": "The probabilities that a model gives to every possible next token at one place.",
-    "token": "The unit of text that the models read and write: a word, a piece of one, or a sign.",
+    "lossless": "The output has exactly the distribution of the target alone; only the speed changes.",
+    "distribution": "The probability that a model gives each possible next token at one position.",
+    "token": "The unit of text that the models read and write: a word, part of a word, or a punctuation mark.",
 }
 
 TREE: dict[str, str] = {
-    "draft tree": "All continuations that the draft proposes in one iteration; each node is a token, each path a text.",
-    "node": "One drafted token at one place of the draft tree; the path from the root to it is what it continues.",
+    "draft tree": "All continuations that the draft proposes in one iteration; each node is one token.",
+    "node": "One drafted token in the draft tree; it continues the path from the root to its parent.",
     "root": "Node 0: the last committed token, from which the tree grows; it is never counted as drafted.",
-    "parent": "The node directly before another one on its path.",
+    "parent": "The node directly above another one on its path.",
     "child": "A node that continues another one by one token.",
-    "sibling": "A node with the same parent: another guess for the same place.",
-    "leaf": "A node without children in the tree that was verified: a path ends there.",
+    "sibling": "A node with the same parent: another guess for the same position.",
+    "leaf": "A node without children in the verified tree: a path ends there.",
     "path": "The nodes from the root down to a node, in order: one possible continuation of the text.",
-    "depth": "How many drafted tokens a path has up to a node; the root has depth 0.",
-    "draft probability": "What the draft gives a token after its parent.",
-    "path probability": "The product of the draft probabilities along a path: how likely the draft holds all of it.",
-    "target probability": "What the target gives a token after its parent, at temperature 1 unless said otherwise.",
-    "draft confidence": "The largest probability in the draft's law after a node: how sure it is of the next token.",
+    "depth": "The number of drafted tokens on the path to a node; the root has depth 0.",
+    "draft probability": "The probability the draft gives a token after its parent.",
+    "path probability": "The product of the draft probabilities along a path: how likely it is under the draft.",
+    "target probability": "The probability the target gives a token after its parent, at temperature 1 unless stated.",
+    "draft confidence": "The draft's highest probability for the next token after a node: how sure it is.",
     "branching": "How many children a node gets; DynaTree gives fewer where the draft is sure.",
     "multiplicity": "How often the same node was drawn, in trees whose paths are drawn independently.",
-    "growth": "Whether a node was expanded, and which rule kept it from growing if not.",
-    "early stop": "A node does not grow because its path probability is below the stop probability.",
-    "depth gate": "Beyond the base depth only paths of at least the deep probability go on growing.",
-    "pruned": "Drafted, but taken out of the tree before verification because its path is too improbable.",
-    "forced out": "Taken out of the tree by hand on What if, before verification.",
+    "expansion": "Whether a node was expanded and, if not, which rule stopped it.",
+    "early stop": "A node is not expanded because its path probability is below the stop probability.",
+    "depth gate": "Beyond the base depth, only paths with at least the deep probability are extended.",
+    "pruned": "Drafted, but removed from the tree before verification because its path is too unlikely.",
+    "forced out": "Removed from the tree by hand on the What if page, before verification.",
     "node budget": "The largest number of nodes that a tree may have.",
-    "draft forward": "One pass of the draft model; level by level drafters need one per depth of the tree.",
-    "linear chain": "A tree without branches: the draft's one guess, K tokens in a row.",
+    "draft forward": "One pass of the draft model; drafters that work level by level need one per depth of the tree.",
+    "linear chain": "A tree without branches: a single guess of K tokens in a row.",
     "folded nodes": "Nodes of a large tree that are drawn as one mark; a click on it opens them.",
-    "new in this step": "Nodes that the draft forward of this phase has added.",
+    "new in this step": "Nodes added by the draft forward of this phase.",
     "drafted": "Proposed by the draft; drafted nodes are counted without the root.",
-    "not drafted": "No node of the tree has this token at its place; which rule kept it out stands beside it.",
-    "last committed token": "The root of the tree, from which drafting begins.",
+    "not drafted": "No node of the tree has this token at this position; the reason is next to it.",
+    "last committed token": "The root of the tree, where drafting begins.",
 }
 
 VERIFYING: dict[str, str] = {
     "verification pass": "The one pass of the target over all nodes of the tree at once.",
-    "flatten": "The nodes of the tree are written in a row, parents before children, so that one pass can read them.",
-    "tree attention mask": "Says which rows a row may see: the prefix, its own ancestors and itself, no other branch.",
-    "acceptance test": "The verifier's decision on one node, by chance where decoding samples: accepted or rejected.",
-    "acceptance probability": "How likely a node passes its test, computed from both laws.",
-    "reached and accepted": "The exact probability, over all draws of the verifier, that a node ends in the text.",
-    "residual": "What is left of the target's law after a draft token was rejected: the draft's share is taken off and "
-    "the rest is scaled to sum to 1.",
-    "accepted": "The verifier kept this drafted token: it is now part of the text.",
-    "rejected": "The verifier came to this drafted token's place and did not keep it.",
-    "not reached": "The verifier went another way before it came to this node, so it decided nothing about it.",
+    "flatten": "The nodes of the tree are put in one sequence, parents before children, for a single pass.",
+    "tree attention mask": "What each node may attend to: the prefix, its ancestors and itself, but no other branch.",
+    "acceptance test": "The verifier's decision on one node, accepted or rejected; random when decoding samples.",
+    "acceptance probability": "The probability that a node passes its test, computed from both distributions.",
+    "reached and accepted": "The exact probability, over all draws of the verifier, that a node is accepted.",
+    "residual": "The target's distribution after a rejection: the draft's share is subtracted and the rest is "
+    "scaled to sum to 1.",
+    "accepted": "The verifier accepted this drafted token: it is now part of the text.",
+    "rejected": "The verifier considered this drafted token and did not accept it.",
+    "not reached": "The verifier took another path before it got to this node, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
-    "final token": "The last token of an iteration: it comes from the target's law, not from the draft.",
-    "bonus token": "The final token after a path that was accepted down to a leaf of the verified tree: free, as the "
-    "same pass holds it, unless it had been drafted there and was pruned: then it is a loss.",
+    "final token": "The last token of an iteration: it comes from the target's distribution, not from the draft.",
+    "bonus token": "The final token after a path accepted down to a leaf of the verified tree: free, as the same pass "
+    "computed it; a loss only if it had been drafted there and pruned.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
     "rejected ones.",
-    "fallback token": "The final token where nothing was accepted: one token, as plain decoding would give.",
+    "fallback token": "The final token where nothing was accepted: one token, as in plain decoding.",
     "accepted length": "Accepted drafted tokens of an iteration, without the final token.",
-    "acceptance rate (drafted)": "Accepted drafted tokens over all drafted nodes; the final token is in neither.",
-    "acceptance rate (verified)": "Accepted drafted tokens over the nodes given to the target; the final token is in "
+    "acceptance rate (drafted)": "Accepted drafted tokens / all drafted nodes; the final token counts in neither.",
+    "acceptance rate (verified)": "Accepted drafted tokens / nodes given to the target; the final token counts in "
     "neither.",
-    "expected tokens": "Tokens that one pass commits on average over all draws of the verifier, final token included.",
+    "expected tokens": "Mean tokens committed by one pass, over all draws of the verifier, final token included.",
     "provenance": "Where a token of the text comes from: the prompt, drafted and accepted, or one of the final tokens.",
     "committed": "Written into the text for good; the next iteration starts after it.",
 }
 
 CACHE: dict[str, str] = {
-    "kv cache": "What a model has computed for earlier tokens (keys and values), kept so as not to do it again.",
-    "kv row": "Keys and values of one token; a verification pass writes one row per node.",
-    "kept": "A row of the cache whose token was accepted, so that it stays.",
-    "freed": "A row of the cache whose node was not accepted: its place is used again.",
-    "rollback": "The rows of nodes that were not accepted leave the cache, as if they had never been computed.",
-    "compaction": "The rows of accepted nodes are moved together in the cache; nothing is computed again.",
-    "rebuild": "All rows of the tree are dropped and the committed tokens are computed by a second target pass.",
-    "commit": "The accepted path and the final token become text, and the cache keeps their rows only.",
-    "history adaptation": "Settings follow the recent past: much accepted, draft bolder; little accepted, draft less.",
-    "window": "The last iterations that history adaptation looks at.",
+    "kv cache": "Keys and values that a model has computed for earlier tokens, stored so as not to recompute them.",
+    "kv slot": "Key/value (KV) entry of one token in the cache; a verification pass writes one per node.",
+    "kept": "A KV slot whose token was accepted, so it stays in the cache.",
+    "freed": "A KV slot whose node was not accepted: it is reused.",
+    "rollback": "KV slots of nodes that were not accepted are freed, as if they had never been computed.",
+    "compaction": "KV slots of accepted nodes are moved together in the cache; nothing is recomputed.",
+    "rebuild": "All KV slots of the tree are dropped and a second target pass recomputes the committed tokens.",
+    "commit": "The accepted path and the final token become text, and the cache keeps only the accepted KV slots.",
+    "history adaptation": "Settings follow recent iterations: draft more when much is accepted, less when little is.",
+    "window": "The most recent iterations, which history adaptation averages.",
     "prefill": "The first pass of both models, over the whole prompt.",
 }
 
 PHASES: dict[str, str] = {
-    "build tree": "What drafting does beside its forwards: it chooses the children of each node and keeps the tree.",
-    "prune": "The phase that takes improbable nodes out of the tree before the target sees it.",
-    "flatten & mask": "The phase that puts the tree into rows and builds the mask of what each row may see.",
-    "verify": "The phase in which the target reads all rows in one pass.",
+    "build tree": "Drafting outside the forwards: choosing the children of each node and storing the tree.",
+    "prune": "The phase that removes unlikely nodes from the tree before the target sees it.",
+    "flatten & mask": "The phase that puts the nodes in sequence and builds the mask of what each may attend to.",
+    "verify": "The phase in which the target reads all nodes in one pass.",
     "select": "The phase in which the verifier decides on each node and chooses the final token.",
-    "commit & kv": "The phase that writes the accepted tokens into the text and puts the cache in order.",
+    "commit & kv": "The phase that adds the accepted tokens to the text and updates the KV cache.",
     "history": "The phase in which history adaptation sets the thresholds of the next iteration.",
-    "other": "Time of an iteration that no phase claims, such as bringing results to the processor.",
+    "other": "Time of an iteration outside all phases, such as copying results to the CPU.",
     "time of this iteration": "Measured wall time of each phase, one after the other.",
     "iteration strip": "One column per iteration: its height is the number of accepted tokens.",
 }
 
 SPEED: dict[str, str] = {
-    "new tokens": "Committed tokens after the prompt; figures without loops leave out those that repeat the text.",
-    "throughput": "New tokens per second of wall time, prefill included unless said otherwise.",
+    "new tokens": "Committed tokens after the prompt; figures without loops leave out tokens that repeat earlier text.",
+    "throughput": "New tokens per second of wall time, prefill included unless stated otherwise.",
     "ttft": "Time to first token: from the call to the first committed tokens, prefill of both models included.",
     "tpot": "Time per output token after the first: (time of the last token - TTFT) over the tokens after the first.",
     "target pass": "One forward pass of the target; with rollback and rebuild an iteration makes two.",
     "speed-up": "How many times the throughput of plain decoding on the same prompt and machine.",
-    "peak memory": "The most memory that was held at once during a call.",
-    "loop": "The last 16 tokens were seen before in the output: the model repeats itself, which flatters every "
+    "peak memory": "The most memory in use at any time during a call.",
+    "loop": "The last 16 tokens already occurred in the output: the model repeats itself, which flatters every "
     "speculative method.",
-    "measured": "Read from a clock or a counter while the run was made.",
-    "exact": "Computed over all possible draws, without chance.",
-    "replayed": "Computed from what a run has stored, without running a model.",
-    "estimated": "Computed from a sample or a model of costs, with an error.",
-    "live": "The models run at this moment.",
-    "recorded": "Decoded earlier by the real models and stored in a file.",
+    "measured": "Read from a clock or a counter during the run.",
+    "exact": "Computed over all possible draws, without sampling error.",
+    "replayed": "Computed from what a run has recorded, without running a model.",
+    "estimated": "Computed from a sample or a cost model, so with an error.",
+    "live": "The models are running now.",
+    "recorded": "Decoded earlier by the real models and saved to a file.",
     "quartiles": "The values below which a quarter and three quarters of the repeats lie.",
 }
 
 SAMPLING: dict[str, str] = {
-    "greedy decoding": "The most likely token is taken at each place; nothing is left to chance.",
-    "temperature": "How evenly tokens are drawn: 0 always takes the likeliest, higher values spread further.",
-    "top-p": "Only the likeliest tokens that together reach this probability can be drawn.",
-    "draft temperature": "The temperature of the draft's law, from which a sampled tree is drawn.",
+    "greedy decoding": "The most likely token is taken at each position; nothing is random.",
+    "temperature": "How evenly tokens are drawn: 0 always takes the likeliest token, higher values spread further.",
+    "top-p": "Tokens are drawn only from the likeliest ones that together reach this probability.",
+    "draft temperature": "The temperature of the draft's distribution when the tree is sampled.",
     "seed": "The number that fixes all random draws: the same seed gives the same run.",
-    "draw": "A random number of the run, used for a test or to choose a token.",
-    "i.i.d. tree": "A tree whose paths are drawn independently of each other, repeats included.",
-    "without replacement": "Siblings are drawn one after the other, and none can come twice.",
-}
-
-VERIFIERS: dict[str, str] = {
-    "greedy": "Verifier: keeps the longest path whose every token is the target's most likely one.",
-    "naive": "Verifier: tests the tokens of the first path one by one and stops at the first rejection.",
-    "naive tree": "Verifier: tests the first child of each node; the residual may still pick another child.",
-    "block": "Verifier: tests the first path from its end upwards, so that a weak token in the middle need not end it.",
-    "nss": "Verifier: draws from the target's law at each node and goes on where a child has that token.",
-    "spectr": "Verifier: tests all children with one common division factor, then draws from one residual.",
-    "specinfer": "Verifier: tests the children one by one in random order, each against what is left of the target.",
-    "specinfer, no replacement": "Verifier: tests distinct children in draw order; a rejected one leaves both laws.",
-    "khisti": "Verifier: plays a tournament between the children, odds from linear programmes, then tests its winner.",
-    "traversal": "Verifier: tests the whole tree from its leaves upwards; a draw that came twice is rejected twice.",
-    "traversal, no replacement": "Verifier: tests the whole tree from its leaves upwards; a rejected child leaves the "
-    "draft's law.",
-}
-
-DRAFTERS: dict[str, str] = {
-    "autoregressive": "Method: the target alone, one token per pass.",
-    "fixed tree": "Method: every node gets the same number of children down to one depth; improbable paths are pruned.",
-    "dynatree": "Method: breadth follows the draft's confidence, depth the path probability, thresholds the past.",
-    "dyspec greedy": "Method: always adds the node that is likeliest to be accepted, one draft forward per expansion.",
-    "dyspec threshold": "Method: level by level, siblings are drawn while one more is likely enough to be accepted.",
-    "specinfer widths": "Method: each level of the tree has its own number of children per node.",
-    "sequoia": "Method: the best tree shape for the pair's measured acceptance by child rank.",
-    "opt-tree": "Method: grows level by level and keeps the N likeliest nodes, until a level adds too little.",
-    "eagle-2 beam": "Method: a beam of the likeliest nodes per level, re-ranked to the likeliest of all.",
-    "specexec optimal": "Method: searches the N likeliest nodes, the B best unexpanded ones per draft forward.",
-    "salf": "Method: the optimal search, stopped as soon as the next batch promises too little.",
-    "hardware-aware": "Method: depth, width and size with the most expected tokens per second at measured costs.",
-    "i.i.d. paths": "Method: K independent paths of L tokens that share their beginnings.",
-    "delayed expansion": "Method: one trunk of tokens, and K independent paths only below its end.",
+    "draw": "A random number of the run, used for a test or to pick a token.",
+    "i.i.d. tree": "A tree whose paths are drawn independently of each other, so the same one can come up twice.",
+    "without replacement": "Siblings are drawn one after the other, and none can be drawn twice.",
 }
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -179,17 +149,18 @@ GROUPS: dict[str, dict[str, str]] = {
     "Phases": PHASES,
     "Speed, numbers": SPEED,
     "Sampling": SAMPLING,
-    "Verifiers": VERIFIERS,
-    "Methods": DRAFTERS,
 }
 
 TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, sentence in group.items()}
 
-# Other words of the screen for an entry: short forms, panel heads, columns of tables.
+# Other names on the screen for an entry: short forms, panel heads, table columns.
 ALIASES: dict[str, str] = {
     "attention mask": "tree attention mask",
     "mask": "tree attention mask",
-    "kv rows": "kv row",
+    "kv row": "kv slot",
+    "kv rows": "kv slot",
+    "kv slots": "kv slot",
+    "growth": "expansion",
     "target model": "target",
     "draft model": "draft",
     "confidence": "draft confidence",
@@ -201,9 +172,11 @@ ALIASES: dict[str, str] = {
     "depth_gate": "depth gate",
     "early_stop": "early stop",
     "reached and accepted (exact)": "reached and accepted",
-    "drawn how often": "multiplicity",
-    "target wants next": "target probability",
+    "times drawn": "multiplicity",
+    "target's next token": "target probability",
+    "probability when drawn": "final token",
     "tests at this place, in order": "acceptance test",
+    "tests at this node, in order": "acceptance test",
     "rebuild kv": "rebuild",
     "text": "provenance",
     "iterations": "iteration",
@@ -221,14 +194,10 @@ ALIASES: dict[str, str] = {
     "tpot (ms)": "tpot",
     "tokens in loops": "loop",
     "acceptance rate": "acceptance rate (drafted)",
-    "against autoregressive": "speed-up",
-    "against hugging face generate": "speed-up",
+    "speed-up over autoregressive": "speed-up",
+    "speed-up over hugging face generate": "speed-up",
     "tokens measured": "new tokens",
     "target's probability": "target probability",
-    "greedy": "greedy",
-    "naive_tree": "naive tree",
-    "specinfer_wor": "specinfer, no replacement",
-    "traversal_wor": "traversal, no replacement",
     "fold": "folded nodes",
     "root node": "root",
 }
@@ -238,11 +207,11 @@ ABBREVIATIONS = ("ttft", "tpot", "kv")
 
 
 def shown_term(term: str) -> str:
-    """A term as it is written on the screen: abbreviations in capitals."""
+    """A term as shown on the screen: abbreviations in capitals."""
     return " ".join(word.upper() if word in ABBREVIATIONS else word for word in term.split(" "))
 
 
 def explain_term(term: str) -> str:
-    """The sentence of a term or of another word for it, whatever its capitals; empty for a word without an entry."""
+    """The sentence for a term or one of its aliases, ignoring case; empty for a word without an entry."""
     key = " ".join(term.lower().split())
     return TERMS.get(ALIASES.get(key, key), "")

@@ -1,8 +1,8 @@
 """Colours, shapes and dashes of every view, and the Plotly look that goes with them.
 
-The palette is Okabe-Ito, readable with any colour vision; a shape and a dash always repeat what a colour says. Its
-yellow-orange and its sky blue are drawn darker than published, at least 3:1 against the white and the dark page; the
-bonus token keeps its sky blue and gets an outline that is (`outline`).
+The palette is Okabe-Ito, readable with any colour vision; shape and dash always repeat what colour says. Its
+yellow-orange and sky blue are darker than published, at least 3:1 against the white and the dark page; the bonus token
+keeps its sky blue and gets a darker outline where needed (`outline`).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How one state is drawn: colour, shape in the component, symbol in Plotly, dash of its edge, words for it."""
+    """How one state is drawn: colour, shape in the component, symbol in Plotly, dash of its edge, label."""
 
     color: str
     shape: str
@@ -38,7 +38,7 @@ MARKS: dict[str, Mark] = {
     "fold": Mark(GREY, "fold", "square-open", "dot", "folded nodes"),
 }
 
-# Colour, words and pattern of a bar: with the pattern phases can be told apart in grey.
+# Colour, label and pattern of a bar: patterns distinguish phases without colour.
 _PHASES: dict[str, tuple[str, str, str]] = {
     "draft": ("#BD8200", "draft", ""),
     "prune": ("#8D8D8D", "prune", "x"),
@@ -58,7 +58,7 @@ SERIES_SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "cross", "x", 
 
 
 def say(figure: go.Figure, text: str) -> None:
-    """Write a sentence into the middle of a figure that has nothing to draw."""
+    """Write a sentence in the middle of an empty figure."""
     figure.add_annotation(text=text, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5)
 
 
@@ -101,7 +101,7 @@ def mixed(color: str, other: str, share: float) -> str:
 
 
 def outline(color: str, dark: bool) -> str:
-    """A colour that stands out from the page: itself, or pulled towards the text until it does."""
+    """A colour with enough contrast to the page: itself, or mixed with the text colour until it has."""
     share = 1.0
     while contrast(shade := mixed(color, palette(dark).text, share), PAPER[dark]) < LEAST_CONTRAST:
         share -= 0.04
@@ -115,12 +115,12 @@ def with_alpha(color: str, alpha: float) -> str:
 
 
 def pattern(shape: str | list[str]) -> dict:
-    """A Plotly bar pattern drawn thinly over the full colour, so that bars differ in grey as well."""
+    """A Plotly bar pattern drawn thinly over the full colour, so that bars also differ in greyscale."""
     return {"shape": shape, "size": 6, "solidity": 0.22, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
 
 
 def style(figure: go.Figure, dark: bool) -> go.Figure:
-    """The same figure in the app's look: clear background, legend under the data, quiet grid."""
+    """The same figure in the app's look: transparent background, legend above the data, light grid."""
     colors = palette(dark)
     figure.update_layout(
         template="none",
@@ -129,7 +129,7 @@ def style(figure: go.Figure, dark: bool) -> go.Figure:
         colorway=list(SERIES),
         font={"color": colors.text, "size": 12, "family": "Source Sans, Source Sans Pro, sans-serif"},
         hoverlabel={"bgcolor": colors.surface, "font": {"color": colors.text}, "bordercolor": colors.muted},
-        # Above the data: below, a second line of entries would run into the axis title.
+        # Above the data: below it, a second line of entries would overlap the axis title.
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0, "traceorder": "normal"},
         separators=". ",
     )

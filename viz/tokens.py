@@ -3,12 +3,12 @@
 import unicodedata
 from functools import lru_cache
 
-# The two marks that a reader of tokenizers knows; everything else that has no shape is written as an escape.
+# Marks that readers of tokenizers know; any other invisible character is written as an escape.
 _NAMED = {" ": "·", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SHAPELESS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 
-# A run says the same tokens again and again.
+# A run shows the same tokens many times.
 @lru_cache(maxsize=1 << 14)
 def visible(text: str, limit: int | None = None) -> str:
     """Token text with its whitespace visible, cut with an ellipsis at `limit` columns."""
@@ -41,7 +41,7 @@ def code_of(character: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text with the characters escaped that Plotly reads as markup; its spaces stay spaces."""
+    """A text with Plotly's markup characters escaped; spaces stay."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from benchmarks.gpu.report import Report, Step
 from benchmarks.roofline import median_s
 from decoding.common.files import ROOT
-from decoding.engines.static import Transfers
+from decoding.engines.cuda_graph import Transfers
 from decoding.experiments.command import print_table
 from decoding.papers.measured.mask_order import timed
 

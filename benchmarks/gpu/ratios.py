@@ -23,7 +23,7 @@ LARGER = {"beam of 128": "eagle2:node_budget=127,beam_width=10,max_depth=7"}
 
 
 @dataclass
-class Known:
+class KnownRatio:
     """What the steps have found out so far.
 
     Attributes:
@@ -42,13 +42,13 @@ class Known:
 def steps(report: Report) -> Iterator[Step]:
     """The steps of this part; the pair is loaded once for all."""
     with loaded_pair(report) as pair:
-        known = Known()
+        known = KnownRatio()
         yield "one prompt", partial(ratios, pair=pair, known=known, prompts=1, repeats=1, share=0.45)
         yield "more prompts", partial(ratios, pair=pair, known=known, prompts=PROMPTS, repeats=REPEATS, share=0.95)
         not_measured(report, known)  # no step, as it is due even where no time is left
 
 
-def ratios(report: Report, pair: Pair, known: Known, prompts: int, repeats: int, share: float) -> None:
+def ratios(report: Report, pair: Pair, known: KnownRatio, prompts: int, repeats: int, share: float) -> None:
     """Every contestant on some prompts. One prompt comes first, so that something is known of all of them early."""
     if not report.cuda and prompts > 1:
         return
@@ -66,7 +66,7 @@ def ratios(report: Report, pair: Pair, known: Known, prompts: int, repeats: int,
     tell(report, known, figures, [*differing(comparison, pair.target.info.dtype), *of_graphs(graphs), *goals(figures)])
 
 
-def tell(report: Report, known: Known, figures: dict, sentences: list[tuple[Kind, str]]) -> None:
+def tell(report: Report, known: KnownRatio, figures: dict, sentences: list[tuple[Kind, str]]) -> None:
     """Note the sentences of a step in the place of those before it, unless fewer contestants ran in it."""
     ran = {f["label"] for f in figures["figures"] if "throughput" in f}
     on = f"{len(ran)} of {len(known.asked)} contestants ran on {len(figures['prompts'])} prompts"
@@ -84,7 +84,7 @@ def tell(report: Report, known: Known, figures: dict, sentences: list[tuple[Kind
     known.ran |= ran
 
 
-def not_measured(report: Report, known: Known) -> None:
+def not_measured(report: Report, known: KnownRatio) -> None:
     """Contestants that ran in no step: wrong where something failed, slow where there was no time."""
     for label in known.asked:
         if label in known.ran:

@@ -3,11 +3,11 @@
     told = budgets(run, index, costs)     # tokens and seconds for 0, 1, ... nodes of this very tree
     told.best, told.lost                  # nodes with most tokens per second, and what the whole tree lost by them
 
-The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the law that
-they were drawn from, choosing them by their probability would bias the output: there the part is what the first draws
-made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact expectation over the
-verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part, and the draft levels
-that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
+The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the
+distribution that they were drawn from, choosing them by their probability would bias the output: there the part is what
+the first draws made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact
+expectation over the verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part,
+and the draft levels that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
 
 An iteration that another verifier or temperature decided, as before a fork, can only be told with the run as it was
 then (`stored_state.as_made`); with another one it gives None.
@@ -108,7 +108,7 @@ class RunBudgets:
         return max(range(most + 1), key=self.capped_rate)
 
 
-def needs_rows(run: RunTrace) -> bool:
+def needs_logits(run: RunTrace) -> bool:
     """Whether the tokens of smaller budgets can only be computed from stored rows."""
     return run.sampling.temperature > 0 and run.settings.get("verifier") not in ADDITIVE
 
@@ -117,7 +117,7 @@ def can_tell(run: RunTrace, iteration: IterationTrace) -> bool:
     """Whether the budgets of an iteration can be told: its tree was recorded, and its rows where they are needed."""
     if not iteration.verified:
         return True
-    if needs_rows(run):
+    if needs_logits(run):
         told = iteration.target_logits is not None and iteration.draft_logits is not None
     elif run.sampling.temperature == 0:
         told = all(step.drawn is None for step in iteration.steps)
@@ -139,8 +139,8 @@ def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
         return None
     if not iteration.verified:
         return Budgets(np.ones(1), costs.verification.seconds(np.ones(1)))
-    parts = _Parts(iteration, drawn=needs_rows(run))
-    if needs_rows(run):
+    parts = _Parts(iteration, drawn=needs_logits(run))
+    if needs_logits(run):
         tokens = _expected(run, iteration, parts)
         return None if tokens is None else Budgets(tokens, parts.seconds(costs))
     if run.sampling.temperature == 0:
@@ -226,7 +226,7 @@ def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.nda
         pause_point()
         return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
 
-    if iteration.forced_verdicts or verifier.refusal(iteration.law, sampling):
+    if iteration.forced_verdicts or verifier.refusal(iteration.draft_sampling, sampling):
         return None
     if not agrees(iteration, whole := expected(len(parts.order))):
         return None

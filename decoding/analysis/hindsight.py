@@ -16,12 +16,12 @@ from decoding.trace.records import TOP_TOKENS, RunTrace
 
 
 @dataclass(frozen=True)
-class Followed:
+class LaterToken:
     """One token of the text that followed."""
 
     token_id: int
     text: str
-    rank: int | None  # of the token in the draft's law at its place, 1 for its favourite; None where no record tells
+    rank: int | None  # of the token in the draft's distribution there, 1 for its favourite; None where not recorded
     exact: bool  # False where the rank is known to be at least that
     probability: float | None  # what the draft gave it, None where that is not recorded
     seen_in: int | None  # index of the iteration whose record tells, None without one
@@ -34,7 +34,7 @@ class Hindsight:
 
     nodes: int  # verified nodes of the iteration, the root left out
     committed: int  # tokens that it committed
-    followed: tuple[Followed, ...]  # the tokens from its root on, at most one more than it has nodes
+    followed: tuple[LaterToken, ...]  # the tokens from its root on, at most one more than it has nodes
     best: int  # tokens that the best tree in the draft's own order commits; a tree of drawn tokens may have done better
     complete: bool  # False if a rank on the way is unknown: then it is at least that many
     ceiling: int  # tokens that a chain of the text commits
@@ -73,7 +73,7 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
         told = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
         seen = (told.rank, told.exact, told.probability, told.seen_in) if told else (None, False, None, None)
         node = children.get((node, token))  # along the text, as far as it was verified
-        followed.append(Followed(token, texts[depth], *seen, drafted=node is not None))
+        followed.append(LaterToken(token, texts[depth], *seen, drafted=node is not None))
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,
@@ -89,8 +89,8 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
 def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     """What the records tell of the draft's rank of each token of the text, by its position.
 
-    A draft model's law depends on the text before it alone, so any iteration tells that has expanded a node along the
-    text; of a draft head's, which also depends on where its tree began, only the iteration itself.
+    A draft model's distribution depends on the text before it alone, so any iteration tells that has expanded a node
+    along the text; of a draft head's, which also depends on where its tree began, only the iteration itself.
     """
     output, prompt = run.output_ids, len(run.prompt_ids)
     found: dict[int, list[SeenRank]] = {}
@@ -108,7 +108,7 @@ def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     return {position: tuple(told) for position, told in found.items()}
 
 
-def _reach(followed: Sequence[Followed], nodes: int) -> tuple[int, bool]:
+def _reach(followed: Sequence[LaterToken], nodes: int) -> tuple[int, bool]:
     """How deep so many nodes reach along the text, and whether every rank needed for the answer is known."""
     spent = 0
     for depth, token in enumerate(followed):

@@ -26,25 +26,25 @@ class Luck:
     """Tokens that one pass over one tree committed, the final one included, among what it could have."""
 
     tokens: int  # what happened
-    law: Mapping[int, float]  # exact probability of each number of tokens
-    # expected, deviation: mean and standard deviation of that law
+    probs: Mapping[int, float]  # exact probability of each number of tokens
+    # expected, deviation: mean and standard deviation of that distribution
     expected: float
     deviation: float
 
     @property
     def as_many(self) -> float:
         """Probability of just as many tokens."""
-        return self.law.get(self.tokens, 0.0)
+        return self.probs.get(self.tokens, 0.0)
 
     @property
     def more(self) -> float:
         """Probability of more tokens."""
-        return sum(p for tokens, p in self.law.items() if tokens > self.tokens)
+        return sum(p for tokens, p in self.probs.items() if tokens > self.tokens)
 
     @property
     def fewer(self) -> float:
         """Probability of fewer tokens."""
-        return sum(p for tokens, p in self.law.items() if tokens < self.tokens)
+        return sum(p for tokens, p in self.probs.items() if tokens < self.tokens)
 
     @property
     def certain(self) -> bool:
@@ -83,7 +83,7 @@ class RunLuck:
         return (self.happened - self.mean) / self.deviation if self.deviation > 1e-6 else None
 
 
-def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
+def token_distribution(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
     """Exact probability of each number of committed tokens, the final one included, over all draws.
 
     Args:
@@ -93,11 +93,11 @@ def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int,
     for node in kept:
         if node:
             stops[iteration.nodes[node].parent_id] -= kept[node]
-    law: dict[int, float] = {}
+    probs: dict[int, float] = {}
     for node, chance in stops.items():
         tokens = iteration.nodes[node].depth + 1
-        law[tokens] = law.get(tokens, 0.0) + max(chance, 0.0)
-    return dict(sorted(law.items()))
+        probs[tokens] = probs.get(tokens, 0.0) + max(chance, 0.0)
+    return dict(sorted(probs.items()))
 
 
 def luck_of(iteration: IterationTrace) -> Luck | None:
@@ -106,10 +106,10 @@ def luck_of(iteration: IterationTrace) -> Luck | None:
     kept[0] = 1.0  # the root is always reached
     if not iteration.nodes or None in kept.values():
         return None
-    law = token_law(iteration, kept)
-    mean = sum(tokens * p for tokens, p in law.items())
-    variance = sum((tokens - mean) ** 2 * p for tokens, p in law.items())
-    return Luck(walked_tokens(iteration), law, mean, sqrt(variance))
+    probs = token_distribution(iteration, kept)
+    mean = sum(tokens * p for tokens, p in probs.items())
+    variance = sum((tokens - mean) ** 2 * p for tokens, p in probs.items())
+    return Luck(walked_tokens(iteration), probs, mean, sqrt(variance))
 
 
 def agrees(iteration: IterationTrace, expected_tokens: float) -> bool:
@@ -150,13 +150,13 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
     iteration = iteration_at(run, index)
     require(
         not iteration.forced_verdicts,
-        f"A verdict of iteration {index + 1} was forced by hand: its stored rows have the target's own law, not the "
-        "one that was tested.",
+        f"A verdict of iteration {index + 1} was forced: its logits are the target's own, not the "
+        "ones that were tested.",
     )
     told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
     require(
         told.refusal is None and agrees(iteration, told.expected_tokens),
-        f"Another verifier or temperature than the run's decided iteration {index + 1}, before a fork: look at the run "
-        "that it was forked from to re-roll it.",
+        f"Iteration {index + 1} is from before a fork and used another verifier or temperature: re-roll it in "
+        "the run that this one was forked from.",
     )
     return told.tokens

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from decoding.common.errors import SettingsError, needing_torch, require
 from decoding.common.settings import HISTORY, SettingInfo, settings_of
-from decoding.trace.edits import Path
+from decoding.trace.interventions import Path
 from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 
 with needing_torch():
     from decoding.drafters.base import Drafter
-    from decoding.replay.stored_rows import AskedTooMuch, RememberedLaws, RowsMissing, model_laws, stored_laws
+    from decoding.replay.recorded_logits import AskedTooMuch, DraftMemo, LogitsMissing, model_memo, recorded_memo
     from decoding.replay.stored_state import draws_before, iteration_at, method_of, state_before
     from decoding.sampling.draws import GeneratorDraws
     from decoding.tree.draft import Draft
@@ -128,8 +128,8 @@ class ChangeSearch:
     iteration: IterationTrace
     drafter: Drafter  # with the settings in force in the iteration
     state: Any  # of the run's drafter before the iteration
-    stored: RememberedLaws
-    model: RememberedLaws | None
+    stored: DraftMemo
+    model: DraftMemo | None
     draws: GeneratorDraws
     trees: int = 0  # trees drafted so far
     _known: dict[Drafter, tuple[Draft, Asked]] = field(default_factory=dict)
@@ -137,22 +137,22 @@ class ChangeSearch:
     def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:
         """The tree of a drafter, and whether stored rows told it or the model.
 
-        Raises `RowsMissing` where stored rows cannot tell, and there is no model.
+        Raises `LogitsMissing` where stored rows cannot tell, and there is no model.
         """
         if drafter not in self._known:
             self.trees += 1
             try:
                 made = self._drafted(drafter, self.stored), "replayed"
-            except RowsMissing:
+            except LogitsMissing:
                 if self.model is None:
                     raise
                 made = self._drafted(drafter, self.model), "live"
             self._known[drafter] = made
         return self._known[drafter]
 
-    def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
+    def _drafted(self, drafter: Drafter, distributions: DraftMemo) -> Draft:
         state, root_token = drafter.taken_over(self.state), self.iteration.nodes[0].token_id
-        return drafter.draft(state, laws.source(), root_token, self.draws.fork())
+        return drafter.draft(state, distributions.source(), root_token, self.draws.fork())
 
 
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
@@ -165,12 +165,12 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     """
     iteration = iteration_at(run, index)
     require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
-    require(bool(iteration.nodes), "This iteration was recorded without its tree: decode it again to ask about it.")
+    require(bool(iteration.nodes), "This iteration was recorded without its tree: re-run it to analyse it.")
     method = method_of(run)
     drafter, state = method.drafter.with_in_force(iteration.settings), state_before(run, index, method)
     usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
-    model = model_laws(pair, run, index) if usable else None
-    return ChangeSearch(run, iteration, drafter, state, stored_laws(run, index), model, draws_before(run, index))
+    model = model_memo(pair, run, index) if usable else None
+    return ChangeSearch(run, iteration, drafter, state, recorded_memo(run, index), model, draws_before(run, index))
 
 
 def smallest_changes(
@@ -185,7 +185,7 @@ def smallest_changes(
         path: token ids from the root, left out, down to the token.
         proceed: told after each setting how many of how many are done; its False ends the search.
 
-    Raises `RowsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
+    Raises `LogitsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
     another one: a fork or an edit made it.
     """
     ends_s = time.perf_counter() + most_s
@@ -194,8 +194,8 @@ def smallest_changes(
     verified = [path for node, path in nodes if node.flat_index is not None]
     require(
         len(now.order) == len(search.iteration.flatten_order) and all(keeps(now, each) for each in verified),
-        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
-        "another method made this one, so none of its settings can be said to have kept the token out.",
+        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: this tree is from an edit or "
+        "from another method before a fork, so no setting of the run explains why the token is missing.",
     )
     names = [name for name, info in settings_of(type(search.drafter)).items() if is_searched(info)]
     found: list[SettingChange] = []
@@ -259,7 +259,7 @@ def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> Setti
         return None
     except AskedTooMuch:
         return "too_much"
-    except RowsMissing:
+    except LogitsMissing:
         return "missing"
     if not keeps(draft, path):
         return None

@@ -74,7 +74,7 @@ def read_curve(text: str, name: str) -> CostCurve:
     try:
         sizes, times = [int(size) for size, _ in pairs], [float(ms) / 1000 for _, ms in pairs]
     except ValueError:
-        sizes = times = []
+        sizes, times = [], []
     rising = all(before < after for before, after in zip([0, *sizes], sizes, strict=False))
     require(bool(sizes) and rising and all(0 <= seconds < np.inf for seconds in times), message)
     return CostCurve(tuple(CostPoint(size, s, s, s) for size, s in zip(sizes, times, strict=True)))
@@ -126,9 +126,16 @@ class CostModel:
             if not points or sizes != sorted(set(sizes)) or sizes[0] < 1:
                 raise ValueError("sizes of a cost curve must ascend")
             curves[name] = CostCurve(tuple(points), bool(content[name]["padded"]))
-        seconds = {name: _checked(float(content[name])) for name in ("iteration_s", "level_s")}
-        counts = {name: int(content[name]) for name in ("iterations", "prefix_length")}
-        return CostModel(**curves, **seconds, **counts, measured=str(content["measured"]), machine=content["machine"])
+        return CostModel(
+            target=curves["target"],
+            draft=curves["draft"],
+            iteration_s=_checked(float(content["iteration_s"])),
+            level_s=_checked(float(content["level_s"])),
+            iterations=int(content["iterations"]),
+            prefix_length=int(content["prefix_length"]),
+            measured=str(content["measured"]),
+            machine=content["machine"],
+        )
 
 
 def _checked(seconds: float) -> float:

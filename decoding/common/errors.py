@@ -1,4 +1,4 @@
-"""What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
+"""Errors for the user: each message says in one sentence what is wrong and how to fix it."""
 
 import re
 import sys
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-# How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
+# Out-of-memory messages of CUDA, MPS, the CPU allocator and cuBLAS, in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
-NEEDS_TORCH = "Computing anything anew needs torch: pip install -r requirements.txt."
-TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # what computes
-REFUSED = 2  # exit code of what cannot be done
+NEEDS_TORCH = "This computation needs torch, which is not installed: pip install -r requirements.txt."
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # needed for computation
+REFUSED = 2  # exit code of a command that was refused
 
 
 class DraftscopeError(Exception):
@@ -31,11 +31,11 @@ class OutOfMemoryError(DraftscopeError):
 
 
 class TrainingError(DraftscopeError):
-    """A training cannot begin, go on or be kept: its text, its checkpoint or its pair does not allow it."""
+    """A training run cannot start, resume or be saved because of its text, its checkpoint or its pair."""
 
 
 class ExperimentError(DraftscopeError):
-    """A grid of experiments, its rows or a set of prompts cannot be used."""
+    """A grid of experiments, its results or a set of prompts cannot be used."""
 
 
 class JobError(DraftscopeError):
@@ -43,15 +43,15 @@ class JobError(DraftscopeError):
 
 
 class DiskError(DraftscopeError):
-    """A disk is full, or does not take a file where one is to be written."""
+    """A disk is full, or a file cannot be written to it."""
 
 
 class TorchMissingError(DraftscopeError):
-    """Something is to be computed on a machine without torch."""
+    """A computation was requested on a machine without torch."""
 
 
 class TraceFileError(DraftscopeError):
-    """A trace file is damaged, foreign, too large or of another version."""
+    """A trace file is damaged, too large, of another version or not a trace."""
 
 
 class SettingsError(DraftscopeError, ValueError):
@@ -65,13 +65,13 @@ def require(condition: bool, message: str) -> None:
 
 
 def is_torch_missing(error: BaseException) -> bool:
-    """Whether something could not be imported because what computes is not installed."""
+    """Whether an import failed because torch or one of its packages is not installed."""
     return isinstance(error, ModuleNotFoundError) and error.name in TORCH_PACKAGES
 
 
 @contextmanager
 def needing_torch() -> Iterator[None]:
-    """Import in here what computes; raises `TorchMissingError` where it is not installed."""
+    """Import torch inside this context; raises `TorchMissingError` where it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -81,18 +81,18 @@ def needing_torch() -> Iterator[None]:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a library has failed; a panic of one written in Rust is no `Exception`."""
+    """Whether a library failed; a panic in a Rust extension is not an `Exception`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-# How Python writes what JSON files and people write otherwise.
+# Python spellings and what JSON files and people write instead.
 PLAIN = {r"\bNone\b": "null", r"\bTrue\b": "true", r"\bFalse\b": "false", r"<class '([\w.]+)'>": r"\1"}
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a string"}
 FIELD = re.compile(r"Field '([\w.]+)' (?:expected (\w+), got \w+ \(value: (.*)\)|with value (.*?) doesn't match)")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, in one line of plain words: where it wraps another one, what that says."""
+    """The message of a library error in one line of plain text; of a wrapper, the message of the error it wraps."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if "alidation error for" in lines[0] and len(lines) > 1:
         lines = lines[1:]
@@ -102,8 +102,8 @@ def first_line(error: BaseException) -> str:
         line = f"{line} is unknown" if " " not in line else line
     if field := FIELD.match(line):
         line = f"{field[1]} is {field[3] or field[4]}"
-        line += f", which is not {KINDS[field[2]]}" if field[2] in KINDS else ", which it cannot be"
-    line = re.sub(r"(, expected|[.;:] Choose) one of\b.*", "", line)  # dozens of names, cut in the middle
+        line += f", which is not {KINDS[field[2]]}" if field[2] in KINDS else ", which is not allowed"
+    line = re.sub(r"(, expected|[.;:] Choose) one of\b.*", "", line)  # dozens of names
     for python, plain in PLAIN.items():
         line = re.sub(python, plain, line)
     return line if len(line) <= 200 else f"{line[:197]}..."
@@ -116,7 +116,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def run_command(main: Callable[[], int]) -> int:
-    """The exit code of a command; what a user can do wrong is said in one sentence."""
+    """Run a command and return its exit code; user errors are printed in one sentence."""
     try:
         with needing_torch():
             return main()
@@ -126,7 +126,7 @@ def run_command(main: Callable[[], int]) -> int:
 
 
 def run_main(main: Callable[[], int]) -> NoReturn:
-    """Run a command, transformers without its warnings, and end with its exit code."""
+    """Run a command without warnings from transformers and exit with its exit code."""
 
     def quietly() -> int:
         from transformers.utils import logging

@@ -38,9 +38,9 @@ def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
         raise PromptError(f"{root} could not be read ({error.strerror}): choose another folder.") from None
     visible = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
     if not visible:
-        raise PromptError(f"{root} holds no .txt file: put one prompt into each file, subfolders are kinds of text.")
+        raise PromptError(f"{root} has no .txt file: put one prompt in each file; subfolders are kinds of text.")
     if len(visible) > MAX_FILES:
-        raise PromptError(f"{root} holds {len(visible)} .txt files: choose a folder with at most {MAX_FILES}.")
+        raise PromptError(f"{root} has {len(visible)} .txt files: choose a folder with at most {MAX_FILES}.")
     prompts = [_read(root, path) for path in visible]
     place = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
@@ -58,14 +58,14 @@ def read_prompt(path: Path, name: Path, instead: str) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
+            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: shorten the prompt.")
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").strip()
     except UnicodeDecodeError:
         raise PromptError(f"{name} is not UTF-8 text: save it as UTF-8 or {instead}.") from None
     except OSError as error:
         raise PromptError(f"{name} could not be read ({error.strerror}): {instead}.") from None
     if not text or "\0" in text:
-        raise PromptError(f"{name} holds no text: write a prompt into it or {instead}.")
+        raise PromptError(f"{name} is empty: write a prompt in it or {instead}.")
     return text
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import re
 import reprlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
@@ -40,7 +40,7 @@ class Range:
     low_open: bool = False
     high_open: bool = False
 
-    def __contains__(self, value: float) -> bool:
+    def __contains__(self, value: Any) -> bool:
         above = value > self.low if self.low_open else value >= self.low
         return above and (value < self.high if self.high_open else value <= self.high)
 
@@ -90,7 +90,8 @@ class SettingInfo:
 
     def offered_with(self, value: float) -> tuple[float, float]:
         """What a slider offers that stands at a value: more where that is accepted all the same."""
-        return min(self.offered[0], value), max(self.offered[1], value)
+        low, high = self.offered or (value, value)
+        return min(low, value), max(high, value)
 
     def words(self, choice: str) -> str:
         """A choice as a person reads it."""
@@ -107,7 +108,7 @@ class SettingInfo:
             elif isinstance(self.default, bool):
                 wanted = "true or false"
             else:
-                wanted = f"one of {', '.join(self.choices)}" if self.choices else "a text"
+                wanted = f"one of {', '.join(self.choices)}" if self.choices else "a string"
             symbol = f" ({self.symbol})" if self.symbol else ""
             shown = value if isinstance(value, Real) else reprlib.repr(value)
             raise SettingsError(f"{self.name}{symbol} must be {wanted}, not {shown}.")
@@ -119,7 +120,8 @@ class SettingInfo:
         if kind is bool:
             return isinstance(value, bool | np.bool_)
         if kind in (int, float):
-            number = isinstance(value, Real) and not isinstance(value, bool) and value in self.accepted
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            number = number and self.accepted is not None and value in self.accepted
             return number and (kind is float or value == int(value))
         if kind is str:
             return isinstance(value, str) and (not self.choices or value in self.choices)
@@ -144,20 +146,25 @@ def setting(
     """
     accepted = None
     if type(default) in (int, float):
-        ends = (low if above is None else above, high if below is None else below)
-        accepted = Range(*ends, low_open=above is not None, high_open=below is not None)
-        offered = offered or ends
+        lowest, highest = low if above is None else above, high if below is None else below
+        assert lowest is not None and highest is not None, "a number is declared with both ends"
+        accepted = Range(lowest, highest, low_open=above is not None, high_open=below is not None)
+        offered = offered or (lowest, highest)
     info = SettingInfo(default, accepted=accepted, offered=offered, **words)
     return field(default=default, metadata={"setting": info})
 
 
-@cache
-def settings_of(kind: type) -> Mapping[str, SettingInfo]:
+def _settings_of(kind: type) -> Mapping[str, SettingInfo]:
     """What a dataclass declares of its settings, by name."""
     declared = {each.name: each.metadata.get("setting") for each in dataclasses.fields(kind)}
     return MappingProxyType({name: replace(info, name=name) for name, info in declared.items() if info is not None})
 
 
+# A cached function's own signature takes no class whose instances have a hash of their own.
+settings_of: Callable[[type], Mapping[str, SettingInfo]] = cache(_settings_of)
+
+
+@dataclass(frozen=True)
 class WithSettings:
     """A frozen dataclass whose fields are declared by `setting`, but those that are no setting (`compare=False`).
 
@@ -210,7 +217,8 @@ def wrong_sampling(sampling: Any) -> str:
 ENGINES = ("auto", "library", "lean", "static")
 # The static engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
 STATIC_HOST = "static-host"
-# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another law than the target's.
+# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another distribution than the
+# target's.
 STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
 SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
 

@@ -36,15 +36,20 @@ SCALE = ".scale"
 LARGEST = 31
 
 
-class Card(Protocol):
+class NetworkCard(Protocol):
     """What is known of a stored network before its weights are read."""
 
-    name: str
-    created: str
-    shipped: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def created(self) -> str: ...
+
+    @property
+    def shipped(self) -> bool: ...
 
 
-C = TypeVar("C", bound=Card)
+C = TypeVar("C", bound=NetworkCard)
 
 
 # A text, a whole number and a finite number of a card; `ValidationError` where a value is none.
@@ -121,7 +126,7 @@ class Kind:
             return read_card(folder, name)
         known = ", ".join(card.name for card in self.all(shipped, read_card))
         there = f"choose one of {known}, or leave it empty" if known else "leave it empty, or train one"
-        raise SettingsError(f"{self.setting} is {str(name)[:100]!r}, and there is no such {self.noun}: {there}.")
+        raise SettingsError(f"There is no {self.noun} {str(name)[:100]!r} for {self.setting}: {there}.")
 
     def read(self, folder: Path, made_of: Callable[[Mapping[str, Any]], Any]) -> Any:
         """The card of a folder, made of what its file holds; raises `PairError` where it is damaged."""
@@ -131,7 +136,7 @@ class Kind:
         except OSError as error:
             raise self.damaged(folder, f"{self.card}: {error.strerror}") from None
         except (ValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-            raise self.damaged(folder, f"{self.card} is no description of a {self.noun}") from None
+            raise self.damaged(folder, f"{self.card} does not describe a {self.noun}") from None
 
     def save(self, folder: Path, state: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
         """Store one; one that was there is replaced, each file whole.
@@ -157,15 +162,15 @@ class Kind:
             most = 4 * sum(w.numel() for w in network.parameters()) + SPARE_BYTES
             size = (folder / self.weights).stat().st_size
             if size > most:
-                raise self.damaged(folder, f"{self.weights} holds {size:,} bytes, and its network at most {most:,}")
+                raise self.damaged(folder, f"{self.weights} has {size:,} bytes, and its network needs at most {most:,}")
             state = load_packed(folder / self.weights, most)
             network.load_state_dict(state, assign=True)
         except OSError as error:
             raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
         except (RuntimeError, TypeError, KeyError):
-            raise self.damaged(folder, f"the weights are not those that {self.card} tells of") from None
+            raise self.damaged(folder, f"the weights do not match {self.card}") from None
         if not all(torch.isfinite(weight).all() for weight in state.values()):
-            raise self.damaged(folder, f"{self.weights} holds weights that are no numbers")
+            raise self.damaged(folder, f"{self.weights} contains weights that are not numbers")
         return network
 
     def stamp(self, folder: Path) -> int:
@@ -191,7 +196,7 @@ def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     for name, weight in state.items():
         weight = weight.detach().float().cpu()
         if not torch.isfinite(weight).all() or weight.abs().max() > LARGEST * torch.finfo(torch.float16).max:
-            raise TrainingError(f"The weights {name} hold no usable numbers: train again with a lower --learning-rate.")
+            raise TrainingError(f"The weights {name} are nan or too large: train again with a lower --learning-rate.")
         if weight.dim() < 2:
             packed[name] = weight.contiguous()
             continue
@@ -217,7 +222,7 @@ def unpack(packed: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
         if name in matrices:
             scale = packed.get(name + SCALE)
             if scale is None or weight.dtype != torch.int8 or scale.shape != weight.shape[:1]:
-                raise PairError(f"The weights {name} have no scale for each row: take the file from its source again.")
+                raise PairError(f"The weights {name} have no scale for each row: download the file again.")
             state[name] = (weight.flatten(1) * scale.float()[:, None]).view(weight.shape)
         elif name.removesuffix(SCALE) not in matrices:
             state[name] = weight.float()
@@ -254,4 +259,4 @@ def load_packed(file: Path, most_bytes: int) -> "dict[str, Tensor]":
             raise lzma.LZMAError("it ends too early" if unpacking.needs_input else "it is too large")
         return unpack(load(whole))
     except (lzma.LZMAError, SafetensorError) as error:
-        raise PairError(f"{file} is damaged ({error}): take it from its source again or train again.") from None
+        raise PairError(f"{file} is damaged ({error}): download it again or train again.") from None

@@ -12,8 +12,8 @@ from decoding.common.errors import OutOfMemoryError, is_out_of_memory, require
 from decoding.common.interruption import CancelledError, pause_point
 from decoding.common.settings import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.compare.hf_generate import BASELINES, Baseline, run_baseline
-from decoding.compare.identity import Difference, MarginJudge, explain_difference
-from decoding.engines.static import StaticEngine
+from decoding.compare.identity import MarginJudge, OutputDifference, explain_difference
+from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
@@ -86,14 +86,14 @@ class Comparison:
     contestants: tuple[Contestant, ...]
     prompts: tuple[str, ...]
     results: tuple[Result, ...]
-    differences: tuple[tuple[int, int, Difference], ...]
+    differences: tuple[tuple[int, int, OutputDifference], ...]
     reference: int
     sampling: Sampling = field(default_factory=Sampling)
 
     def reference_of(self, contestant: int) -> int | None:
         """Whose output a contestant's has to be; None where that of nobody here.
 
-        A window of attention is another law: it is compared with decoding token by token with the same window.
+        A window of attention is another distribution: it is compared with decoding token by token with the same window.
         """
         engine = self.contestants[contestant].engine
         if engine is None or streamed_rows(engine) is None:
@@ -186,7 +186,7 @@ def warm_call(pair: Pair, call: Callable[[], Result]) -> Result:
 def cold_calls(pair: Pair) -> int:
     """Passes of a pair so far that warmed up or captured a CUDA graph, instead of replaying one."""
     engines = (pair.target.engine, pair.draft.engine)
-    return sum(engine.graphs.cold for engine in engines if isinstance(engine, StaticEngine))
+    return sum(engine.graphs.cold for engine in engines if isinstance(engine, CudaGraphEngine))
 
 
 def measured_call(
@@ -217,7 +217,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
             ends = limits.max_new_tokens, limits.ignore_end_of_text
             call = run_baseline(pair, contestant.baseline, prompt_ids, *ends, cancelled, sampling)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
-            return _failed(f"{contestant.label} refused this pair: {error}")
+            return _failed(f"{contestant.label} does not support this pair: {error}")
         loop_free, peak = tokens_before_loop(call.output_ids), call.peak_memory_bytes
         whole, part = (measure_timeline(each, peak) for each in (call.timeline, call.timeline.until(loop_free)))
         return Result(0, 0, 0, call.output_ids, loop_free, whole, part, run=None)
@@ -247,7 +247,7 @@ def _failed(sentence: str) -> Result:
     return Result(0, 0, 0, (), 0, None, None, None, sentence)
 
 
-def _differences(pair: Pair, comparison: Comparison, prompts) -> tuple[tuple[int, int, Difference], ...]:
+def _differences(pair: Pair, comparison: Comparison, prompts) -> tuple[tuple[int, int, OutputDifference], ...]:
     """(contestant, prompt, first difference) wherever an output is not that of its reference."""
     contestants = comparison.contestants
     outputs = {(each.contestant, each.prompt): each.output_ids for each in comparison.results if not each.failure}
@@ -291,7 +291,7 @@ class Score:
     over_autoregressive: Spread | None
     over_hf: Spread | None
     same_output: bool | None
-    difference: Difference | None
+    difference: OutputDifference | None
     failure: str | None
 
     @property

@@ -24,7 +24,7 @@ def parse_contestant(text: str) -> Contestant:
     known = ", ".join((*ENGINES, "streaming"))
     require(not at or is_engine(engine), f"There is no engine {engine!r}: choose {known}, or streaming-N for N rows.")
     if name in BASELINES:
-        require(not listed and not at, f"{name} has no settings here: write {name} alone instead of {text!r}.")
+        require(not listed and not at, f"{name} has no settings: write {name} alone instead of {text!r}.")
         return Contestant(BASELINES[name], baseline=name)
     method = METHODS.get(name) or PRESETS.get(name)
     if method is None:
@@ -39,7 +39,7 @@ def parse_contestant(text: str) -> Contestant:
     defaults, changes = settled.all_settings(), {}
     for part in parts:
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        require(bool(key and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
+        require(bool(key and equals and value), f"{part.strip()!r} in {text!r} is not a setting: write setting=value.")
         require(key in defaults, f"{settled.label} has no setting {key!r}; it has {', '.join(defaults)}.")
         changes[key] = _read(key, value, defaults[key])
     changed = method.with_settings(**changes) if changes else method
@@ -87,13 +87,13 @@ def _read(name: str, value: str, default: Setting) -> Setting:
     if isinstance(default, str):
         return value
     if isinstance(default, bool):
-        require(value.lower() in _SWITCH, f"{name} is true or false, not {value!r}.")
+        require(value.lower() in _SWITCH, f"{name} must be true or false, not {value!r}.")
         return _SWITCH[value.lower()]
     kind, words = (int, "a whole number") if isinstance(default, int) else (float, "a number")
     try:
         return kind(value)
     except ValueError:
-        raise SettingsError(f"{name} is {words}, not {value!r}.") from None
+        raise SettingsError(f"{name} must be {words}, not {value!r}.") from None
 
 
 def _write(value: Setting) -> str:

@@ -20,7 +20,7 @@ HALF_PRECISION_MARGIN = 0.25
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """The first place where two outputs part.
 
     Attributes:
@@ -62,7 +62,7 @@ class MarginJudge:
 
     def __init__(self, target: Model):
         parameters = sum(weight.numel() for weight in target.network.parameters())
-        # A window of attention is no law of the network: only the engine itself can say what it prefers.
+        # A window of attention is no distribution of the network: only the engine itself can say what it prefers.
         self._windowed = target.engine if streamed_rows(target.info.engine) is not None else None
         self.dtype = target.dtype if self._windowed else _judging_dtype(target, parameters)
         self.exact = self.dtype == torch.float64
@@ -109,7 +109,7 @@ def explain_difference(
     ours: tuple[int, ...],
     reference: tuple[int, ...],
     judge: MarginJudge | None = None,
-) -> Difference | None:
+) -> OutputDifference | None:
     """Where two greedy outputs part and how undecided the target is there; None if they are equal."""
     position = first_difference(ours, reference)
     if position is None:
@@ -120,14 +120,14 @@ def explain_difference(
     texts = ["the end" if token is None else repr(pair.vocabulary.text(token)) for token in tokens]
     how = f"in {str(judge.dtype).removeprefix('torch.')}"
     cause = (
-        "a near tie, which rounding decides"
+        "a near tie, decided by rounding"
         if margin <= TIE_MARGIN
         else "within the rounding of this dtype"
         if pair.target.info.dtype in ("bfloat16", "float16") and margin < HALF_PRECISION_MARGIN
-        else "not a tie: this needs looking into"
+        else "not a tie: this needs investigation"
     )
     explanation = (
-        f"Token {position + 1} is {texts[0]} instead of {texts[1]}; the target's two best logits there lie "
+        f"Token {position + 1} is {texts[0]} instead of {texts[1]}; the target's top two logits there are "
         f"{margin:.2g} apart {how}: {cause}."
     )
-    return Difference(position, tokens[0], tokens[1], margin, judge.exact, explanation)
+    return OutputDifference(position, tokens[0], tokens[1], margin, judge.exact, explanation)

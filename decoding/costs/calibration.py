@@ -18,19 +18,19 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.measuring import Decoder, Kept, cost_model, latency_model
+from decoding.costs.measuring import CalibrationCache, Decoder, cost_model, latency_model
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
 from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
-from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
 from decoding.selector.actions import ACTIONS, Action, LatencyModel
 from decoding.selector.network import Past, Scaler, SelectorNetwork, features_of
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 RANKS = 16
 POSITIONS = 1024  # the standard error of a rate is then at most 0.016
-ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
+ROWS_AT_ONCE = 64  # both distributions of a wide vocabulary fill the memory where all positions are looked at together
 SEED = 0
 NEWTON_STEPS = 30
 
@@ -42,11 +42,11 @@ def acceptance_by_rank(
     """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
 
     Both models read each text, of the sample prompts by default, in one causal pass. After positions spread over it,
-    children are drawn from the draft's law and the chance of each to be accepted by SpecInfer verification without
-    replacement is computed; the rates are means over all positions.
+    children are drawn from the draft's distribution and the chance of each to be accepted by SpecInfer verification
+    without replacement is computed; the rates are means over all positions.
     """
     draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
-    for target, draft in _laws(pair, sampling, prompts):
+    for target, draft in _distributions(pair, sampling, prompts):
         total += accepted_by_rank(target, draft, ranks, draws)
         rows += len(target)
     return tuple((total / rows).tolist())
@@ -63,7 +63,7 @@ def acceptance_odds(
     tokens at places of each text.
     """
     drafted, accepted = [], []
-    for target, draft in _laws(pair, sampling, prompts):
+    for target, draft in _distributions(pair, sampling, prompts):
         likeliest = draft.topk(min(children, draft.shape[-1]), dim=-1)
         drafted.append(likeliest.values.double().cpu().numpy())
         accepted.append(target.gather(-1, likeliest.indices).double().cpu().numpy())
@@ -85,13 +85,13 @@ def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
     return float(np.exp(shift))
 
 
-def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
+def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Distributions of target and draft, `[num_places, vocab_size]` each, at places in texts that both read."""
     texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
     first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
     encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
     encoded = [tokens for tokens in encoded if len(tokens) > first]
-    require(bool(encoded), "Acceptance needs a text to be measured on: give at least one that is not empty.")
+    require(bool(encoded), "Measuring acceptance needs text: give at least one that is not empty.")
     for tokens in encoded:
         count = min(len(tokens) - first, -(-POSITIONS // len(texts)))
         places = torch.from_numpy(np.linspace(first, len(tokens) - 1, count).round().astype(np.int64))
@@ -99,15 +99,17 @@ def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iter
         target_logits, draft_logits = _both_logits(pair, tokens, places)
         draft_logits = match_vocabulary(draft_logits.to(target_logits.device), pair.logits_size)
         for some in torch.arange(count).split(ROWS_AT_ONCE):
-            target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
+            target = target_distribution(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
             yield target, torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
 
 
 def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
-    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`; laws `[places, vocab_size]`.
+    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`; distributions `[places,
+    vocab_size]`.
 
     With a_j the acceptance of the j-th child drawn once those before it are rejected, that is
-    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's law from the target's and the token from the draft's.
+    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's distribution from the target's and the token from the
+    draft's.
     """
     chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
     for rank in range(ranks):
@@ -141,7 +143,9 @@ def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor,
 def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
     count, cache = len(tokens), model.engine.new_cache(len(tokens))
-    logits = tree_forward(model, cache, tokens, np.arange(count), Visibility.causal(0, count), features=features)
+    logits = tree_forward(
+        model, cache, np.array(tokens), np.arange(count), Visibility.causal(0, count), features=features
+    )
     return logits[places.to(logits.device)]
 
 
@@ -155,7 +159,7 @@ def _entry(sampling: Sampling) -> str:
 def _rates(stored: list[float]) -> tuple[float, ...]:
     """Acceptance rates as a file holds them, `[RANKS]`: probabilities of disjoint events."""
     if len(stored) != RANKS or not all(0 <= rate <= 1 for rate in stored) or sum(stored) > 1.001:
-        raise ValueError("these are no acceptance rates")
+        raise ValueError("these are not acceptance rates")
     return tuple(stored)
 
 
@@ -163,11 +167,11 @@ def _odds(stored: list[float]) -> tuple[float, float]:
     """The two factors of `acceptance_odds` as a file holds them."""
     first, others = stored
     if not (0 < first < np.inf and 0 < others < np.inf):
-        raise ValueError("these are no factors between odds")
+        raise ValueError("these are not odds factors")
     return first, others
 
 
-RATES, ODDS = Kept("", _rates, list), Kept("odds", _odds, list)
+RATES, ODDS = CalibrationCache("", _rates, list), CalibrationCache("odds", _odds, list)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
 from decoding.engines.base import Visibility
 from decoding.engines.clock import describe_hardware
-from decoding.engines.static import BUCKETS
+from decoding.engines.cuda_graph import BUCKETS
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
@@ -40,7 +40,7 @@ ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 _known: dict[tuple[Path, str], Any] = {}
 
 
-def kept_file(pair: Pair, kind: str = "") -> Path:
+def calibration_file(pair: Pair, kind: str = "") -> Path:
     """Where the values of one kind are kept for a pair."""
     digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
@@ -48,7 +48,7 @@ def kept_file(pair: Pair, kind: str = "") -> Path:
 
 
 @dataclass(frozen=True)
-class Kept(Generic[T]):
+class CalibrationCache(Generic[T]):
     """Values of one kind, an entry of the pair's file for each thing that they depend on beside the pair.
 
     Attributes:
@@ -63,7 +63,7 @@ class Kept(Generic[T]):
 
     def known(self, pair: Pair, entry: str) -> T | None:
         """What is kept of a pair under an entry, None if nothing is."""
-        file = kept_file(pair, self.kind)
+        file = calibration_file(pair, self.kind)
         if (file, entry) not in _known:
             entries = self._entries(file)
             if entry not in entries:
@@ -76,13 +76,13 @@ class Kept(Generic[T]):
         known = None if again else self.known(pair, entry)
         if known is not None:
             return known
-        value, file = measure(), kept_file(pair, self.kind)
+        value, file = measure(), calibration_file(pair, self.kind)
         entries = self._entries(file) | {entry: self.write(value)}
         text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
         try:
             write_whole(file, text.encode(), advice=ELSEWHERE)
         except DiskError as error:  # what was measured serves without a file too
-            warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=3)
+            warnings.warn(f"The calibration cannot be saved: {error}", stacklevel=3)
         _known[file, entry] = value
         return value
 
@@ -95,7 +95,7 @@ class Kept(Generic[T]):
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=4)
+            warnings.warn(f"The calibration in {file} cannot be read; it is re-measured.", stacklevel=4)
             return {}
         return entries
 
@@ -114,8 +114,8 @@ DECODE_S, MOST_ITERATIONS = 0.4, 40
 # Of a selector's latencies: rows of context, rounds of timed passes, and untimed passes before each.
 LENGTHS = (16, 128, 256, 512, 1024)
 ROUNDS, ROW_WARM_UPS = 20, 2
-COSTS = Kept("costs", CostModel.from_json, CostModel.as_json)
-LATENCIES = Kept("latency", LatencyModel.from_json, LatencyModel.as_json)
+COSTS = CalibrationCache("costs", CostModel.from_json, CostModel.as_json)
+LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
 # takes beside its passes.
 Decoder = Callable[[Pair, Method, list[int], int], Any]
@@ -282,7 +282,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         levels.append(forwards)
         passes_s = min(forwards, 1) * float(draft.seconds(1))
         if forwards > 1:
-            drafted = sum(node > 0 for node in iteration.kv_draft.row_nodes)
+            drafted = sum(node > 0 for node in iteration.kv_draft.slot_nodes)
             passes_s += float((forwards - 1) * draft.seconds(drafted / (forwards - 1)))
         drafting.append(times.draft_s - passes_s)
     if not rest:
@@ -354,7 +354,7 @@ def _selector_s(pair: Pair) -> float:
         target_feature=torch.ones(sizes[0], device=device),
         target_logits=torch.linspace(0, 1, vocab, device=device),
         draft_features=torch.ones(2, sizes[1], device=device),
-        draft_laws=torch.full((2, vocab), 1 / vocab, device=device),
+        draft_distributions=torch.full((2, vocab), 1 / vocab, device=device),
         length=1,
         sampling=Sampling(temperature=1.0),
     )

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.common.errors import SettingsError
 from decoding.common.settings import STATIC_HOST
 from decoding.device.tree import (
     ACCEPTED,
@@ -36,18 +37,26 @@ from decoding.device.tree import (
 from decoding.drafters import NoDrafter
 from decoding.drafters.base import Drafter
 from decoding.engines.clock import PhaseClock
+from decoding.engines.cuda_graph import (
+    LARGEST,
+    CudaGraphEngine,
+    CudaGraphPass,
+    StaticKVCache,
+    bucket,
+    row_bucket,
+    visible_rows,
+)
 from decoding.engines.kv_cache import KVBlocks, KVCache
-from decoding.engines.static import LARGEST, StaticEngine, StaticKVCache, StaticPass, bucket, row_bucket, visible_rows
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair, match_vocabulary
-from decoding.sampling.sampling import TargetRows
+from decoding.sampling.sampling import TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import GreedyVerifier
 from decoding.verifiers.base import Verification, VerifiedTree, final_kind
 
 
 @dataclass(frozen=True)
-class Asked:
+class DraftReadout:
     """How the draft's logits are read: the target's vocabulary size, temperature, and whether rows are given back."""
 
     width: int
@@ -56,7 +65,7 @@ class Asked:
 
 
 def pending_pass(
-    run: StaticPass, blocks: KVBlocks, tree: DeviceTree, asked: Asked, queries: int, rows: int
+    run: CudaGraphPass, blocks: KVBlocks, tree: DeviceTree, asked: DraftReadout, queries: int, rows: int
 ) -> tuple[Tensor, Tensor] | None:
     """Start the tree and ask the draft about its root, behind the committed tokens that it has not seen."""
     tree.start()
@@ -69,7 +78,7 @@ def pending_pass(
 
 
 def level_pass(
-    run: StaticPass, blocks: KVBlocks, tree: DeviceTree, asked: Asked, queries: int, rows: int
+    run: CudaGraphPass, blocks: KVBlocks, tree: DeviceTree, asked: DraftReadout, queries: int, rows: int
 ) -> tuple[Tensor, Tensor] | None:
     """Ask the draft about the nodes of the frontier; `[queries, ...]`, the last ones padding."""
     tree.enter_level()
@@ -78,12 +87,12 @@ def level_pass(
     drafted = tree.counter(ROWS)
     row = drafted + tree.lanes(queries)
     tree.row_of.index_copy_(0, nodes, row)
-    tree.row_nodes.index_copy_(0, tree.or_bin(real, row), nodes)
+    tree.slot_nodes.index_copy_(0, tree.or_bin(real, row), nodes)
 
     past = inputs.draft_past + inputs.pending_count
     slots = past + row
     written = tree.lanes(tree.capacity) < drafted
-    among = tree.ancestors.index_select(0, nodes).index_select(1, tree.row_nodes) & written
+    among = tree.ancestors.index_select(0, nodes).index_select(1, tree.slot_nodes) & written
     depths = tree.column("depths").index_select(0, nodes)
     positions = tree.or_zero(real, inputs.root_position + depths)
     ids = tree.column("tokens").index_select(0, nodes)
@@ -93,7 +102,7 @@ def level_pass(
     return look(tree, logits, asked)
 
 
-def look(tree: DeviceTree, logits: Tensor, asked: Asked) -> tuple[Tensor, Tensor] | None:
+def look(tree: DeviceTree, logits: Tensor, asked: DraftReadout) -> tuple[Tensor, Tensor] | None:
     """Note the best children of each node; logits and probabilities where they are asked for."""
     logits = match_vocabulary(logits, asked.width).float()
     probs = torch.softmax(logits if asked.temperature == 1 else logits / asked.temperature, -1)
@@ -104,7 +113,7 @@ def look(tree: DeviceTree, logits: Tensor, asked: Asked) -> tuple[Tensor, Tensor
     return (logits, probs) if asked.rows else None
 
 
-def order_nodes(run: StaticPass, tree: DeviceTree, queries: int, mask: Tensor) -> None:
+def order_nodes(run: CudaGraphPass, tree: DeviceTree, queries: int, mask: Tensor) -> None:
     """Lay out the verification pass, breadth first, without the nodes that are not verified, and fill its mask."""
     tree.flat_of.copy_(tree.breadth_first(tree.kept()))
     tree.column("order").index_copy_(0, tree.flat_of, tree.lanes(tree.capacity))
@@ -120,7 +129,7 @@ def order_nodes(run: StaticPass, tree: DeviceTree, queries: int, mask: Tensor) -
 
 
 def verify_pass(
-    run: StaticPass, blocks: KVBlocks, tree: DeviceTree, queries: int, mask: Tensor, rows: bool
+    run: CudaGraphPass, blocks: KVBlocks, tree: DeviceTree, queries: int, mask: Tensor, rows: bool
 ) -> Tensor | None:
     """What the target prefers after each node; its logits `[queries, vocab_size]` where `rows` asks for them."""
     slots = tree.inputs.target_past + tree.lanes(queries)
@@ -180,19 +189,19 @@ class NoSource:
     """What a draft was asked in an iteration; without a draft, or where the device asks it, it cannot be asked itself.
 
     Attributes:
-        rows_before: rows of its cache before the iteration.
-        row_nodes: node of each row behind; -1 for committed tokens.
+        slots_before: rows of its cache before the iteration.
+        slot_nodes: node of each row behind; -1 for committed tokens.
         logits: of the nodes of each pass.
     """
 
-    def __init__(self, depth_limit: int, rows_before: int = 0):
-        self.depth_limit, self.rows_before, self.forwards = depth_limit, rows_before, 0
-        self.row_nodes: list[int] = []
+    def __init__(self, depth_limit: int, slots_before: int = 0):
+        self.depth_limit, self.slots_before, self.forwards = depth_limit, slots_before, 0
+        self.slot_nodes: list[int] = []
         self.logits: list[Tensor] = []
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size of the target]`."""
-        raise ValueError("this method has no draft model to ask")
+        raise SettingsError("This method asks no draft model: choose one that does before a node is forced in.")
 
 
 class ReadTree(TokenTree):
@@ -226,7 +235,7 @@ def greedy_verification(draft: Draft, preferred: np.ndarray, accepted: tuple[int
     return Verification(accepted, final, kind, decision.walk(None).tests if decision else (), decision)
 
 
-class _Preferred(TargetRows):
+class _Preferred(TargetDistributions):
     """The target's most likely tokens alone, known on the host."""
 
     def __init__(self, tokens: np.ndarray):
@@ -241,10 +250,10 @@ class _Preferred(TargetRows):
 
 
 class _ReadVerifiedTree(VerifiedTree):
-    """A verified tree whose laws have been used on the device already."""
+    """A verified tree whose distributions have been used on the device already."""
 
     def _check(self) -> None:
-        """Nothing: order and parents were made by the device from one tree, and no law is read here."""
+        """Nothing: order and parents were made by the device from one tree, and no distribution is read here."""
 
 
 # What an iteration gives back: what was asked of the draft, the draft, the target's logits after each verified node
@@ -257,13 +266,13 @@ class DeviceIteration:
 
     def __init__(
         self,
-        engines: tuple[StaticEngine, StaticEngine],
+        engines: tuple[CudaGraphEngine, CudaGraphEngine],
         caches: tuple[StaticKVCache, StaticKVCache],
         drafter: Drafter,
         state: Any,
         rule: Rule,
         tokens: list[int],
-        asked: Asked,
+        asked: DraftReadout,
     ):
         self._target, self._draft = engines
         self._target_cache, self._draft_cache = caches
@@ -305,14 +314,16 @@ class DeviceIteration:
         return self._source, draft, logits, verification
 
     def _drafted(self, tree: ReadTree, order: np.ndarray) -> Draft:
-        """The draft; its laws level by level where they were asked for. Pruning is part of making the mask here."""
+        """The draft; its distributions level by level where they were asked for. Pruning is part of making the mask
+        here.
+        """
         source, drafter = self._source, self._drafter
         # The pending tokens, the root last, and the nodes in the order of their ids.
-        source.row_nodes = [-1] * (len(self._pending) - 1) + np.flatnonzero(tree.level >= 0).tolist()
+        source.slot_nodes = [-1] * (len(self._pending) - 1) + np.flatnonzero(tree.level >= 0).tolist()
         levels = [np.flatnonzero(tree.level == forward) for forward in range(len(self._probs))]
         source.logits = [logits[: len(nodes)] for nodes, logits in zip(levels, source.logits, strict=True)]
         rows = tuple((nodes, probs[: len(nodes)]) for nodes, probs in zip(levels, self._probs, strict=True))
-        return Draft(tree, order, drafter.law, self._state, rows, drafter.in_force(self._state))
+        return Draft(tree, order, drafter.draft_sampling, self._state, rows, drafter.in_force(self._state))
 
     def _grow(self, clock: PhaseClock) -> int:
         """Grow the tree level by level; the number of nodes to verify."""
@@ -341,10 +352,10 @@ class DeviceIteration:
         rows = row_bucket(cache.length + queries)
         one_pass = pending_pass if first else level_pass
         body = partial(one_pass, self._draft.forward_pass, cache.blocks, self._tree, self._asked, queries, rows)
-        laws = self._call(cache.blocks, (one_pass, self._tree, self._asked, queries, rows), body)
+        distributions = self._call(cache.blocks, (one_pass, self._tree, self._asked, queries, rows), body)
         cache.advance(count)
-        if laws is not None:
-            logits, probs = (part[: 1 if first else count].clone() for part in laws)
+        if distributions is not None:
+            logits, probs = (part[: 1 if first else count].clone() for part in distributions)
             self._source.logits.append(logits)
             self._probs.append(probs)
 
@@ -372,7 +383,7 @@ class DeviceIteration:
 class NextToken:
     """The iteration of a method that drafts nothing, as lean as the methods that it is compared with."""
 
-    def __init__(self, engine: StaticEngine, cache: StaticKVCache, root: int, record: bool):
+    def __init__(self, engine: CudaGraphEngine, cache: StaticKVCache, root: int, record: bool):
         self._engine, self._cache, self._root, self._record = engine, cache, root, record
 
     @torch.inference_mode()
@@ -402,7 +413,7 @@ class NextToken:
         return source, draft, logits, verification
 
 
-def next_pass(run: StaticPass, blocks: KVBlocks, static: Tensor, rows: int, record: bool) -> Tensor | None:
+def next_pass(run: CudaGraphPass, blocks: KVBlocks, static: Tensor, rows: int, record: bool) -> Tensor | None:
     """The target's favourite after one token; `static` holds the token, its position (its row too) and the answer."""
     token, position, answer = static.split(1)
     mask = run.mask(torch.arange(rows, device=static.device)[None] <= position)
@@ -426,7 +437,7 @@ def choose_iteration(
     Args:
         caches: of target and draft, None without a draft.
         depth_limit: no node may be deeper.
-        record: whether laws and logits are wanted.
+        record: whether distributions and logits are wanted.
     """
     target, draft = caches
     usual = (method.cache_policy, method.node_order) == ("compaction", "breadth")
@@ -444,14 +455,14 @@ def choose_iteration(
         return None
     if pair.target.device != pair.draft.device:
         return None
-    asked = Asked(pair.logits_size, draft_temperature, record)
+    asked = DraftReadout(pair.logits_size, draft_temperature, record)
     engines = (pair.target.engine, pair.draft.engine)
     return DeviceIteration(engines, caches, method.drafter, state, rule, tokens, asked)
 
 
 def _ready(model: Model, cache: KVCache) -> bool:
     """Whether a model runs whole iterations in static shapes and its cache has blocks: an eager pass makes them."""
-    if not isinstance(model.engine, StaticEngine) or model.engine.name == STATIC_HOST:
+    if not isinstance(model.engine, CudaGraphEngine) or model.engine.name == STATIC_HOST:
         return False
     # Trees on the device hold probabilities in float64, which an Apple GPU does not have.
     return model.device.type != "mps" and cache.length > 0 and all(cache.blocks.placed)

@@ -25,9 +25,9 @@ from decoding.drafters.levels import (
     confidence_class,
     first_reason,
 )
-from decoding.engines.static import bucket
-from decoding.trace.records import Growth
-from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED
+from decoding.engines.cuda_graph import bucket
+from decoding.trace.records import StopReason
+from decoding.tree.draft import NOT_DRAFTED, STOP_REASON_CODE
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BeamRule:
     node_budget: int
     most_forwards: int
     forwards: int
-    at_deepest: Growth
+    at_deepest: StopReason
 
     certain = True
     prune_probability = confidence_low = confidence_high = 0.0
@@ -52,7 +52,7 @@ class BeamRule:
     @property
     def codes(self) -> np.ndarray:
         """Why a node that stays was not expanded: it is at the deepest level, or it was not in the beam."""
-        return np.array([GROWTH_CODE[self.at_deepest]] + [GROWTH_CODE["beam"]] * (REASONS - 1))
+        return np.array([STOP_REASON_CODE[self.at_deepest]] + [STOP_REASON_CODE["beam"]] * (REASONS - 1))
 
     @property
     def nodes(self) -> int:
@@ -80,7 +80,7 @@ Rule = LevelRule | BeamRule
 
 def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:
     """The rule of a drafter in its state, None if it has none; `depth_limit` is 1 or more."""
-    if isinstance(drafter, LevelDrafter) and drafter.law == "deterministic":
+    if isinstance(drafter, LevelDrafter) and drafter.draft_sampling == "deterministic":
         return drafter.rule_in(state, depth_limit)
     if not isinstance(drafter, Eagle2Drafter):
         return None
@@ -88,17 +88,17 @@ def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:
     return BeamRule(drafter.beam_width, drafter.node_budget, drafter.max_depth, forwards, at_deepest)
 
 
-# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.
+# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` `stop_reason` to `level`.
 COLUMNS = (
     "tokens", "parents", "depths", "draft_probs", "path_probs",
-    "growth", "confidence", "branching", "level",
+    "stop_reason", "confidence", "branching", "level",
     "order", "preferred", "path", "counters",
 )  # fmt: skip
 FLOATS = ("draft_probs", "path_probs", "confidence")
 # Places in the array of counters: nodes, nodes to expand next, nodes to verify, draft forwards, rows of the draft, and
 # accepted nodes.
 SIZE, FRONTIER, VERIFIED, FORWARDS, ROWS, ACCEPTED = range(6)
-EXPANDED = GROWTH_CODE["expanded"]
+EXPANDED = STOP_REASON_CODE["expanded"]
 PENDING = 8  # committed tokens that the draft may not have seen yet
 MOST_READ = 4  # counters that the host reads after a level
 LEAST_PLACES = 16  # the counters need some of them
@@ -158,7 +158,7 @@ class DeviceTree:
         ancestors: bool `[capacity, capacity]`, row i marks what node i sees: its ancestors and itself.
         frontier: nodes to expand next, `counters[FRONTIER]` of them.
         flat_of: place of each node in the verification pass.
-        row_of, row_nodes: row of each node behind the draft's committed ones, and the node of each such row.
+        row_of, slot_nodes: row of each node behind the draft's committed ones, and the node of each such row.
         top_tokens, top_probs: children of the nodes of a level, best first, `[capacity, top]`.
         among: bool `[capacity, capacity]`, who sees whom among the verified nodes.
         finishes: whether `finish` follows the last `grow`.
@@ -172,7 +172,7 @@ class DeviceTree:
 
         self.capacity, self.bin, self.top, self.device = capacity, capacity - 1, top, device
         self.report, self._blank = integers(len(COLUMNS), capacity), integers(len(COLUMNS), capacity)
-        self.frontier, self.flat_of, self.row_of, self.row_nodes = (integers(capacity) for _ in range(4))
+        self.frontier, self.flat_of, self.row_of, self.slot_nodes = (integers(capacity) for _ in range(4))
         self.ids, self.positions = integers(capacity), integers(capacity)
         self.top_tokens = integers(capacity, top)
         self.top_probs = torch.zeros((capacity, top), dtype=torch.float64, device=device)
@@ -188,7 +188,7 @@ class DeviceTree:
             ("parents", 0, -1),
             ("draft_probs", 0.0, 1.0),
             ("path_probs", 0.0, 1.0),
-            ("growth", NOT_DRAFTED, NOT_DRAFTED),
+            ("stop_reason", NOT_DRAFTED, NOT_DRAFTED),
             ("confidence", torch.nan, torch.nan),
             ("branching", -1, -1),
             ("level", -1, -1),
@@ -263,15 +263,17 @@ class DeviceTree:
 
     def note_expanded(self, nodes: Tensor, confidence: Tensor, branching: Tensor) -> None:
         """Write what became of the nodes that a forward was about, all `[num_nodes]`."""
-        growth, level = torch.full_like(nodes, EXPANDED), self.counter(FORWARDS).expand_as(nodes)
-        facts = [growth, confidence.view(torch.int64), branching, level]
-        first = COLUMNS.index("growth")
+        stop_reason, level = torch.full_like(nodes, EXPANDED), self.counter(FORWARDS).expand_as(nodes)
+        facts = [stop_reason, confidence.view(torch.int64), branching, level]
+        first = COLUMNS.index("stop_reason")
         self.report[first : first + len(facts)].index_copy_(1, nodes, torch.stack(facts))
 
-    def append(self, ids: Tensor, parents: Tensor, tokens: Tensor, probs: Tensor, path: Tensor, growth: Tensor) -> None:
+    def append(
+        self, ids: Tensor, parents: Tensor, tokens: Tensor, probs: Tensor, path: Tensor, stop_reason: Tensor
+    ) -> None:
         """Write new nodes, all `[num_nodes]`; those that are none have the id of the bin."""
         depths = self.column("depths").index_select(0, parents) + 1
-        facts = [tokens, parents, depths, probs.view(torch.int64), path.view(torch.int64), growth]
+        facts = [tokens, parents, depths, probs.view(torch.int64), path.view(torch.int64), stop_reason]
         self.report[: len(facts)].index_copy_(1, ids, torch.stack(facts))
         seen = self.ancestors.index_select(0, parents) | (self.lanes(self.capacity) == ids[:, None])
         self.ancestors.index_copy_(0, ids, seen)
@@ -407,13 +409,13 @@ class BeamTree(DeviceTree):
         ids = self.or_bin(wanted, size - 1 + wanted.cumsum(0))
         size.add_(wanted.sum(0, keepdim=True))
         deepest = (self.depths.index_select(0, places) == self.counter(FORWARDS)).long()
-        growth = self.inputs.codes.index_select(0, 1 - deepest)
+        stop_reason = self.inputs.codes.index_select(0, 1 - deepest)
         self.append(
             ids,
             self.parents.index_select(0, places),
             self.tokens.index_select(0, places),
             self.probs.index_select(0, places),
             self.values.index_select(0, places),
-            growth,
+            stop_reason,
         )
         return ids

@@ -1,4 +1,4 @@
-"""Every way to build a draft tree, by name."""
+"""All drafters by name."""
 
 from decoding.drafters.base import Drafter
 from decoding.drafters.delayed import DelayedDrafter

@@ -1,4 +1,6 @@
-"""What every way to build a draft tree shares: signature, declared law, and where its probabilities come from."""
+"""What all drafters share: signature, declared distribution, and where its probabilities come
+from.
+"""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from decoding.common.errors import PairError
 from decoding.common.settings import WithSettings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows
-from decoding.trace.records import Breadth, Growth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
+from decoding.trace.records import Breadth, DraftSampling, HistoryTrace, IterationTrace, RuleTrace, Setting, StopReason
 from decoding.tree.draft import Draft, TokenTree
 
 
@@ -31,7 +33,7 @@ class ProbabilitySource(Protocol):
 
 
 class Measured(Protocol):
-    """What is known of a pair on this machine, each measured when it is first asked for."""
+    """Measurements of a pair on this machine, each made when first needed."""
 
     def costs(self) -> CostModel: ...
 
@@ -49,7 +51,7 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class IterationFeedback:
     """What a drafter may learn from an iteration: what was accepted, and the shape of the verified tree."""
 
     accepted: int
@@ -58,13 +60,14 @@ class Outcome:
     verified: int
     depth: int  # of the verified tree
     path: tuple[int, ...] = ()  # ids of the accepted nodes, from the root's child on
+    tokens: tuple[int, ...] = ()  # what was committed: the accepted tokens, then the final one if there is one
     # tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a record
     # has left them out
     tree: TokenTree | None = field(default=None, compare=False)
     order: np.ndarray | None = field(default=None, compare=False)
 
     @classmethod
-    def recorded(cls, iteration: IterationTrace) -> "Outcome":
+    def recorded(cls, iteration: IterationTrace) -> "IterationFeedback":
         """The outcome of a recorded iteration."""
         return cls(
             accepted=len(iteration.accepted),
@@ -73,6 +76,7 @@ class Outcome:
             verified=iteration.verified,
             depth=iteration.tree_depth,
             path=iteration.accepted,
+            tokens=iteration.committed_ids,
             tree=TokenTree.recorded(iteration.nodes) if iteration.nodes else None,
             order=np.array(iteration.flatten_order) if iteration.nodes else None,
         )
@@ -80,15 +84,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Drafter(WithSettings):
-    """A way to build a tree: frozen settings, explicit state, no model of its own."""
+    """A drafter builds a tree: frozen settings, explicit state, no model of its own."""
 
-    law: ClassVar[TreeLaw] = "deterministic"  # how tokens are chosen; a property where a setting decides it
+    # How tokens are chosen; a property where a setting decides it
+    draft_sampling: ClassVar[DraftSampling] = "deterministic"
+    drafts: ClassVar[bool] = True  # False: the tree is its root alone, which is autoregressive decoding
+    # False: `source` is never asked, so the draft model is not prefilled and gets no KV slots, and no draft head fits;
+    # a drafter that looks its tokens up in the text drafts without a model
     uses_draft_model: ClassVar[bool] = True
     # Whether `source.past()` is asked: what both models say before the root, hidden states included
     needs_past: ClassVar[bool] = False
     # Settings that change from iteration to iteration; a state that holds one has a field of its name
     moving: ClassVar[tuple[str, ...]] = ()
-    cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, in words
+    cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, as text
     # Why an expanded node has as many children as it has, where that is the same for all
     breadth: ClassVar[Breadth] = "fixed"
     traced: ClassVar[RuleTrace | None] = None  # what the trace says about the drafter where no setting decides that
@@ -102,13 +110,13 @@ class Drafter(WithSettings):
         return self
 
     def check_verifier(self, verifier: str) -> None:
-        """Raise `SettingsError` where the drafter was made for another verifier than this one."""
+        """Raise `SettingsError` where the drafter was built for another verifier."""
 
     def draft(self, state: Any, source: ProbabilitySource, root_token: int, draws: Draws) -> Draft:
         """Build the tree of one iteration below `root_token`."""
         raise NotImplementedError
 
-    def observe(self, state: Any, outcome: Outcome) -> tuple[Any, HistoryTrace | None]:
+    def observe(self, state: Any, outcome: IterationFeedback) -> tuple[Any, HistoryTrace | None]:
         """The state after verification, and what was adapted (None for drafters that adapt nothing)."""
         return state, None
 
@@ -117,7 +125,7 @@ class Drafter(WithSettings):
 
         Override it where `draft` changes the state, or where the record tells the next one.
         """
-        return self.observe(state, Outcome.recorded(iteration))[0]
+        return self.observe(state, IterationFeedback.recorded(iteration))[0]
 
     def taken_over(self, state: Any) -> Any:
         """The state of a drafter with other settings as this one's: what was learned stays, what moves is as set here.
@@ -145,12 +153,12 @@ class Drafter(WithSettings):
         return [self.breadth if level >= 0 else None for level in draft.tree.level.tolist()]
 
 
-def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, Growth]:
+def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, StopReason]:
     """Depth of the deepest nodes that settings and length allow, and why these are not expanded."""
     return min(max_depth, depth_limit), "max_depth" if max_depth <= depth_limit else "length_limit"
 
 
-class Growing:
+class TreeBuilder:
     """A tree under construction: asks the source level by level and keeps the probability rows."""
 
     def __init__(self, source: ProbabilitySource, root_token: int, capacity: int = 128):
@@ -164,7 +172,7 @@ class Growing:
         """The root as first frontier; empty where the length limit leaves no room for a drafted token."""
         if self.source.depth_limit > 0:
             return np.zeros(1, dtype=np.int64)
-        self.tree.set_growth(np.zeros(1, dtype=np.int64), "length_limit")
+        self.tree.set_stop_reason(np.zeros(1, dtype=np.int64), "length_limit")
         return np.zeros(0, dtype=np.int64)
 
     def expand(self, nodes: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
@@ -175,8 +183,8 @@ class Growing:
         self._note_confidence(nodes, top_probs[:, 0])
         return best_tokens.cpu().numpy(), top_probs
 
-    def expand_laws(self, nodes: np.ndarray) -> Tensor:
-        """One draft forward; returns the whole laws to draw from, `[len(nodes), vocab_size]`."""
+    def expand_distributions(self, nodes: np.ndarray) -> Tensor:
+        """One draft forward; returns the whole distributions to draw from, `[len(nodes), vocab_size]`."""
         probs = self._ask(nodes)
         self._note_confidence(nodes, probs.amax(-1).cpu().double().numpy())
         return probs
@@ -185,14 +193,14 @@ class Growing:
         probs = self.source.expand(self.tree, nodes)
         self.rows.append((nodes, probs))
         self.tree.level[nodes] = len(self.rows) - 1
-        self.tree.set_growth(nodes, "expanded")
+        self.tree.set_stop_reason(nodes, "expanded")
         return probs
 
     def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
         if not np.isfinite(confidence).all():
             raise PairError(
-                "The draft gives no finite logits (nan or inf) for this text; load the pair in float32, or choose "
-                "another draft."
+                "The draft gives nan or infinite logits for this text; load the pair in float32, or choose another "
+                "draft."
             )
         self.tree.confidence[nodes] = confidence
 
@@ -221,7 +229,7 @@ class Growing:
 
     def finish(
         self,
-        law: TreeLaw,
+        draft_sampling: DraftSampling,
         state: Any,
         settings: dict[str, Setting],
         prune_probability: float = 0.0,
@@ -240,4 +248,4 @@ class Growing:
         order = self.tree.breadth_first(keep)
         prune_s = time.perf_counter() - started
         drawn = np.array(self._drawn, dtype=np.int64) if self._drawn else None
-        return Draft(self.tree, order, law, state, tuple(self.rows), settings, prune_s, drawn)
+        return Draft(self.tree, order, draft_sampling, state, tuple(self.rows), settings, prune_s, drawn)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.drafters.base import Drafter, Growing, ProbabilitySource, deepest_level
-from decoding.trace.records import Growth
+from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deepest_level
+from decoding.trace.records import StopReason
 from decoding.tree.draft import Draft
 
 # A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.
@@ -59,12 +59,12 @@ class CandidateTree:
     ):
         self.node_budget = node_budget
         self.deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
-        self._growing = Growing(source, root_token)
+        self._builder = TreeBuilder(source, root_token)
         self._children, self._decay = children, decay
 
     def first_level(self) -> np.ndarray:
         """The candidates below the root, best first; none where the length limit leaves no room for a drafted token."""
-        root = np.zeros(len(self._growing.root_frontier()), dtype=CANDIDATE)
+        root = np.zeros(len(self._builder.root_frontier()), dtype=CANDIDATE)
         root["value"] = 1.0
         return self.expand(root, slice(None))
 
@@ -86,53 +86,53 @@ class CandidateTree:
         candidates["node"][which] = parents["node"]
         nodes, values = parents["node"], parents["value"] * self._decay
         if self._children:
-            tokens, probs = self._growing.expand(nodes, top=self._children)
+            tokens, probs = self._builder.expand(nodes, top=self._children)
             rows, column = np.nonzero((probs > 0) & (probs * values[:, None] >= least))
             tokens, probs = tokens[rows, column], probs[rows, column]
         else:
-            laws = self._growing.expand_laws(nodes)
-            rows, tokens, probs = best_children(laws, values, least, self.node_budget)
+            distributions = self._builder.expand_distributions(nodes)
+            rows, tokens, probs = best_children(distributions, values, least, self.node_budget)
         found = np.empty(len(rows), dtype=CANDIDATE)
         found["value"], found["prob"], found["token"] = values[rows] * probs, probs, tokens
         found["parent"], found["depth"], found["node"] = nodes[rows], parents["depth"][rows] + 1, -1
         return found[ranking(found)]
 
-    def finish(self, drafter: Drafter, state, candidates: np.ndarray, growth: Growth = "outranked") -> Draft:
+    def finish(self, drafter: Drafter, state, candidates: np.ndarray, stop_reason: StopReason = "outranked") -> Draft:
         """Verify the `node_budget` best candidates; `growth` says why those above the last level were not expanded.
 
         Of a node that is worth no more than the last of all places no child could have one, which is told first, but in
         a beam, which does not ask for that. Nodes that were expanded and have lost their place stay in the tree and
         are not verified. The branching of an expanded node is the number of its children that have a place.
         """
-        tree, winners = self._growing.tree, best(candidates, self.node_budget)
+        tree, winners = self._builder.tree, best(candidates, self.node_budget)
         self._append(winners)
         nodes = winners["node"]
         waiting = tree.level[nodes] < 0
         unexpanded = nodes[waiting]
-        tree.set_growth(unexpanded, growth)
-        if growth != "beam":
-            tree.set_growth(nodes[waiting & (winners["value"] <= bar(winners, self.node_budget))], "outranked")
-        tree.set_growth(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
+        tree.set_stop_reason(unexpanded, stop_reason)
+        if stop_reason != "beam":
+            tree.set_stop_reason(nodes[waiting & (winners["value"] <= bar(winners, self.node_budget))], "outranked")
+        tree.set_stop_reason(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
         expanded = tree.level >= 0
         tree.branching[expanded] = np.bincount(tree.parents[nodes], minlength=tree.size)[expanded]
         keep = np.zeros(tree.size, dtype=bool)
         keep[0] = keep[nodes] = True
-        return self._growing.finish(drafter.law, state, drafter.settings(), keep=keep)
+        return self._builder.finish(drafter.draft_sampling, state, drafter.settings(), keep=keep)
 
     def _append(self, candidates: np.ndarray) -> None:
         """Append the candidates that have no node yet."""
         new = candidates["node"] < 0
         entering = candidates[new]
-        candidates["node"][new] = self._growing.tree.append(entering["parent"], entering["token"], entering["prob"])
+        candidates["node"][new] = self._builder.tree.append(entering["parent"], entering["token"], entering["prob"])
 
 
 def best_children(
-    laws: Tensor, values: np.ndarray, least: float, count: int
+    distributions: Tensor, values: np.ndarray, least: float, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The `count` best of all children with a value of `least` or more and a probability above 0, in order of rows.
 
     Args:
-        laws: `[num_rows, vocab_size]`, draft probabilities after each parent.
+        distributions: `[num_rows, vocab_size]`, draft probabilities after each parent.
         values: `[num_rows]`, above 0; a child's value is its parent's times its probability.
 
     Returns:
@@ -140,12 +140,12 @@ def best_children(
     """
 
     def on_device(numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers).to(laws.dtype).to(laws.device)
+        return torch.from_numpy(numbers).to(distributions.dtype).to(distributions.device)
 
     # A whole level at once: sorting each row would cost many times more, and few children of a level are wanted.
-    wanted = on_device(np.maximum(least / values, torch.finfo(laws.dtype).tiny))
-    rows, tokens = (laws >= wanted[:, None]).nonzero(as_tuple=True)
-    probs = laws[rows, tokens]
+    wanted = on_device(np.maximum(least / values, torch.finfo(distributions.dtype).tiny))
+    rows, tokens = (distributions >= wanted[:, None]).nonzero(as_tuple=True)
+    probs = distributions[rows, tokens]
     if len(probs) > count:
         winners = (probs * on_device(values)[rows]).topk(count).indices.sort().values
         rows, tokens, probs = rows[winners], tokens[winners], probs[winners]

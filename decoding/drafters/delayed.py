@@ -6,7 +6,7 @@ from typing import Any
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.drafters.iid_paths import grow_iid
 from decoding.selector.store import find_selector, require_verifier
 from decoding.trace.records import RuleTrace
@@ -28,7 +28,7 @@ class DelayedDrafter(Drafter):
     paths: int = shared.paths(4, given_by="selector")
     trunk: int = setting(
         2, 0, 16, step=1, group=SHAPE, label="Trunk", symbol="L_1", given_by="selector",
-        help="Tokens of the one path before it branches.",
+        help="Tokens of the single path before it branches.",
     )  # fmt: skip
     branch: int = setting(
         4, 0, 16, step=1, group=SHAPE, label="Branches", symbol="L_2", given_by="selector",
@@ -38,12 +38,12 @@ class DelayedDrafter(Drafter):
     # are as given. Where the text has only one token they are, too
     selector: str = setting(
         "", group=SHAPE, label="Selector",
-        help="A trained network chooses K, L_1 and L_2 anew at every root, from the text before it.",
+        help="A trained network chooses K, L_1 and L_2 in every iteration from the text so far.",
     )  # fmt: skip
     chooser: Any = field(default=None, repr=False, compare=False)  # the selector, loaded with its pair
 
     @property
-    def law(self):
+    def draft_sampling(self):
         chain = not self.selector and (self.paths == 1 or self.branch == 0)  # a selector may choose any shape
         return "single_path" if chain else "iid"
 
@@ -73,14 +73,14 @@ class DelayedDrafter(Drafter):
         return replace(self, chooser=measured.chooser(self.selector, self.chooser)) if self.selector else self
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing, shape, root_laws = Growing(source, root_token), self, None
+        builder, shape, root_distributions = TreeBuilder(source, root_token), self, None
         past = source.past() if self.selector and source.depth_limit > 0 else None
         if past is not None:
-            message = f"The selector {self.selector} works with a loaded pair: decode with one."
+            message = f"The selector {self.selector} needs a loaded pair: load one and decode with it."
             require(self.chooser is not None, message)
             action = self.chooser.choose(past)
             shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)
-            root_laws = growing.expand_laws(growing.root_frontier())  # read for the selector already
+            root_distributions = builder.expand_distributions(builder.root_frontier())  # read for the selector already
         below = (shape.paths, *[1] * (shape.branch - 1))[: shape.branch]
-        grow_iid(growing, (*[1] * shape.trunk, *below), draws, root_laws)
-        return growing.finish(replace(shape, selector="").law, state, shape.settings())
+        grow_iid(builder, (*[1] * shape.trunk, *below), draws, root_distributions)
+        return builder.finish(replace(shape, selector="").draft_sampling, state, shape.settings())

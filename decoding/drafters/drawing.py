@@ -1,4 +1,4 @@
-"""What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
+"""What drafters that sample share: many draws at once, distributions that lose what was drawn, notes on the leaves."""
 
 import numpy as np
 import torch
@@ -6,60 +6,62 @@ from torch import Tensor
 
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import Draws
-from decoding.trace.records import Breadth, Growth
+from decoding.trace.records import Breadth, StopReason
 from decoding.tree.draft import NOT_DRAFTED, Draft, TokenTree
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
 
 
-def draw_rows(draws: Draws, laws: Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One token for each entry of `rows` from that row of `laws`, in order.
+def draw_rows(draws: Draws, distributions: Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One token for each entry of `rows` from that row of `distributions`, in order.
 
     Args:
-        laws: `[num_laws, vocab_size]`, not necessarily normalised.
+        distributions: `[num_distributions, vocab_size]`, not necessarily normalised.
         rows: `[num_draws]`; a row named twice is drawn from twice, independently.
 
     Returns:
-        Tokens and what the laws give them, both `[num_draws]`.
+        Tokens and what the distributions give them, both `[num_draws]`.
     """
-    places, tokens = torch.from_numpy(rows).to(laws.device), []
+    places, tokens = torch.from_numpy(rows).to(distributions.device), []
     for some in places.split(ROWS_AT_ONCE):
-        tokens += draws.choose_each(laws[some])
-    probs = laws[places, torch.tensor(tokens, device=laws.device)]
+        tokens += draws.choose_each(distributions[some])
+    probs = distributions[places, torch.tensor(tokens, device=distributions.device)]
     return np.array(tokens, dtype=np.int64), probs.cpu().numpy().astype(np.float64)
 
 
-class RemainingLaws:
-    """Laws that are drawn from without replacement: a token leaves its law when it is drawn.
+class RemainingDistributions:
+    """Distributions that are drawn from without replacement: a token leaves its distribution when it is drawn.
 
     No token is drawn twice below a node, so nodes are appended as they are drawn and their ids are the draw order.
 
     Attributes:
-        mass: probability that is left of each law, `[num_laws]`.
-        support: tokens that are left in each law, `[num_laws]`; where it is 0 nothing can be drawn.
+        mass: probability that is left of each distribution, `[num_distributions]`.
+        support: tokens that are left in each distribution, `[num_distributions]`; where it is 0 nothing can be drawn.
     """
 
-    def __init__(self, laws: Tensor):
-        self._laws = laws.clone()  # the verifier needs the rows as they were
-        self.mass = np.ones(len(laws))
-        self.support = laws.count_nonzero(-1).cpu().numpy()
+    def __init__(self, distributions: Tensor):
+        self._distributions = distributions.clone()  # the verifier needs the rows as they were
+        self.mass = np.ones(len(distributions))
+        self.support = distributions.count_nonzero(-1).cpu().numpy()
 
     def draw(self, rows: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """One token from each of some distinct laws; returns tokens and their probability in the whole law."""
+        """One token from each of some distinct distributions; returns tokens and their probability in the whole
+        distribution.
+        """
         if len(rows) == 1:  # a wide node draws alone for many rounds: no row needs to be gathered
-            law = self._laws[rows[0]]
-            token = draws.choose(law)
-            tokens, probs = np.array([token]), np.array([float(law[token])])
-            law[token] = 0.0
+            distribution = self._distributions[rows[0]]
+            token = draws.choose(distribution)
+            tokens, probs = np.array([token]), np.array([float(distribution[token])])
+            distribution[token] = 0.0
         else:
-            tokens, probs = draw_rows(draws, self._laws, rows)
-            self._laws[torch.from_numpy(rows), torch.from_numpy(tokens)] = 0.0
+            tokens, probs = draw_rows(draws, self._distributions, rows)
+            self._distributions[torch.from_numpy(rows), torch.from_numpy(tokens)] = 0.0
         self.mass[rows] = np.maximum(self.mass[rows] - probs, 0.0)
         self.support[rows] -= 1
         return tokens, probs
 
 
-def note_growth(tree: TokenTree, max_depth: int, depth_limit: int, otherwise: Growth = "budget") -> None:
+def note_stop_reason(tree: TokenTree, max_depth: int, depth_limit: int, otherwise: StopReason = "budget") -> None:
     """Note how many draws every expanded node got, and why the others got none: depth, length, else `otherwise`.
 
     What a leaf above the depth limits is noted for already stays.
@@ -67,21 +69,21 @@ def note_growth(tree: TokenTree, max_depth: int, depth_limit: int, otherwise: Gr
     expanded = tree.level >= 0
     below = np.bincount(tree.parents[1:], weights=tree.multiplicity[1:], minlength=tree.size)
     tree.branching[expanded] = below[expanded]
-    open_leaves = ~expanded & (tree.growth == NOT_DRAFTED)
-    tree.set_growth(np.flatnonzero(open_leaves), otherwise)
-    tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= depth_limit)), "length_limit")
-    tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= max_depth)), "max_depth")
+    open_leaves = ~expanded & (tree.stop_reason == NOT_DRAFTED)
+    tree.set_stop_reason(np.flatnonzero(open_leaves), otherwise)
+    tree.set_stop_reason(np.flatnonzero(~expanded & (tree.depths >= depth_limit)), "length_limit")
+    tree.set_stop_reason(np.flatnonzero(~expanded & (tree.depths >= max_depth)), "max_depth")
 
 
 class DrawnDrafter(Drafter):
     """A drafter that draws siblings without replacement, as long as a token is left that the draft finds possible."""
 
-    law = "without_replacement"
+    draft_sampling = "without_replacement"
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         tree, support = draft.tree, np.full(draft.tree.size, -1)
-        for nodes, laws in draft.rows:
-            support[nodes] = laws.count_nonzero(-1).cpu().numpy()
+        for nodes, distributions in draft.rows:
+            support[nodes] = distributions.count_nonzero(-1).cpu().numpy()
         all_drawn = np.bincount(tree.parents[1:], minlength=tree.size) == support
         told = zip(super().breadths(draft), all_drawn.tolist(), strict=True)
         return [breadth and ("all_drawn" if empty else breadth) for breadth, empty in told]

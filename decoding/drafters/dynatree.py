@@ -14,7 +14,7 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Outcome
+from decoding.drafters.base import IterationFeedback
 from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, confidence_class, where, widths_by_level
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
 from decoding.tree.draft import Draft
@@ -54,25 +54,32 @@ class DynaTreeDrafter(LevelDrafter):
     """
 
     base_depth: int = _setting(
-        5, 1, 31, step=1, group=DEPTH, label="Base depth", symbol="D_0", help="How deep any path may go; below D_max."
+        5,
+        1,
+        31,
+        step=1,
+        group=DEPTH,
+        label="Base depth",
+        symbol="D_0",
+        help="Depth that every path may reach; below D_max.",
     )
     max_depth: int = shared.max_depth(8, paper="DynaTree")
     branch_min: int = _children(
-        1, needs="adaptive_breadth", label="Children, sure", symbol="B_min", help="Where confidence is at least τ_h."
+        1, needs="adaptive_breadth", label="Children, confident", symbol="B_min", help="At confidence τ_h or above."
     )
     branch_mid: int = _children(
-        2, label="Children, in between", symbol="B_mid", help="Where confidence is between.", in_code=True
+        2, label="Children, medium", symbol="B_mid", help="At confidence between τ_l and τ_h.", in_code=True
     )
     branch_max: int = _children(
-        3, needs="adaptive_breadth", label="Children, unsure", symbol="B_max", help="Where confidence is below τ_l."
+        3, needs="adaptive_breadth", label="Children, uncertain", symbol="B_max", help="At confidence below τ_l."
     )
     confidence_high: float = _setting(
         0.9, above=0.0, below=1.0, step=0.01, offered=(0.01, 0.99), group=BREADTH, needs="adaptive_breadth",
-        label="High confidence", symbol="τ_h", help="From here on the draft is sure and B_min children do.",
+        label="High confidence", symbol="τ_h", help="At this confidence or above, B_min children are enough.",
     )  # fmt: skip
     confidence_low: float = _setting(
         0.4, above=0.0, below=1.0, step=0.01, offered=(0.01, 0.99), group=BREADTH, needs="adaptive_breadth",
-        label="Low confidence", symbol="τ_l", help="Below this the draft is unsure and B_max children are tried.",
+        label="Low confidence", symbol="τ_l", help="Below this confidence, B_max children are tried.",
     )  # fmt: skip
     stop_probability: float = _setting(
         0.1, 0.0, below=1.0, step=0.01, offered=(0.0, 0.99), group=DEPTH, needs="dynamic_depth", in_code=True,
@@ -80,18 +87,18 @@ class DynaTreeDrafter(LevelDrafter):
     )  # fmt: skip
     deep_probability: float = _setting(
         0.5, 0.0, below=1.0, step=0.01, offered=(0.0, 0.99), group=DEPTH, needs="dynamic_depth", in_code=True,
-        label="Depth gate", symbol="ρ_deep", help="Path probability needed to go beyond D_0.",
+        label="Depth gate", symbol="ρ_deep", help="Path probability needed to grow beyond D_0.",
     )  # fmt: skip
     prune_probability: float = shared.prune_probability(0.05, paper="DynaTree", in_code=True)
     node_budget: int = shared.node_budget(256, paper="DynaTree", in_code=True)
     branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
     adaptive_breadth: bool = _setting(
         True, group=BREADTH, label="Adaptive breadth",
-        help="Children follow the draft's confidence; off: every node gets B_mid.",
+        help="The number of children follows the draft's confidence; off: every node gets B_mid.",
     )  # fmt: skip
     dynamic_depth: bool = _setting(
         True, group=DEPTH, label="Dynamic depth",
-        help="Likely paths may pass D_0, unlikely ones end early; off: all end at D_0.",
+        help="Likely paths may grow beyond D_0, unlikely ones end early; off: all end at D_0.",
     )  # fmt: skip
     history: bool = _setting(
         True, group=HISTORY, label="History adaptation",
@@ -100,22 +107,22 @@ class DynaTreeDrafter(LevelDrafter):
         f"ρ_deep from {DEEP_PROBABILITY_RANGE[0]} to {DEEP_PROBABILITY_RANGE[1]}.",
     )  # fmt: skip
     history_window: int = _schedule(
-        10, 1, 1000, step=1, offered=(1, 50), label="Window", symbol="W", help="Iterations that the mean looks back on."
+        10, 1, 1000, step=1, offered=(1, 50), label="Window", symbol="W", help="Past iterations in the mean acceptance."
     )
     history_target: float = _schedule(
-        0.7, above=0.0, below=1.0, step=0.05, offered=(0.05, 0.95), label="Aim",
-        help="Mean acceptance that is steered to.",
+        0.7, above=0.0, below=1.0, step=0.05, offered=(0.05, 0.95), label="Acceptance goal",
+        help="Mean acceptance that the adaptation steers towards.",
     )  # fmt: skip
     history_dead_band: float = _schedule(
         0.1, 0.0, below=1.0, step=0.05, offered=(0.0, 0.5), label="Dead band", symbol="±",
-        help="Around the aim nothing moves.",
+        help="No change within this distance of the goal.",
     )  # fmt: skip
     history_minimum: int = _schedule(
-        5, 1, 1000, step=1, offered=(1, 50), label="Entries needed", help="Fewer iterations move nothing."
+        5, 1, 1000, step=1, offered=(1, 50), label="Minimum iterations", help="No change before so many iterations."
     )
-    history_depth_step: int = _schedule(1, 0, 8, step=1, label="Step of D_0", help="How far one adjustment moves D_0.")
+    history_depth_step: int = _schedule(1, 0, 8, step=1, label="D_0 step", help="Change of D_0 per adjustment.")
     history_probability_step: float = _schedule(
-        0.05, 0.0, 0.5, step=0.01, label="Step of τ_h and ρ_deep", help="How far one adjustment moves both."
+        0.05, 0.0, 0.5, step=0.01, label="τ_h and ρ_deep step", help="Change of both per adjustment."
     )
     history_statistic: Literal["accepted_over_depth", "committed_over_drafted"] = setting(
         "accepted_over_depth", group=HISTORY, needs="history", label="Statistic", choices=STATISTICS,
@@ -131,7 +138,7 @@ class DynaTreeDrafter(LevelDrafter):
         )
         require(
             not self.adaptive_breadth or self.branch_min <= self.branch_mid <= self.branch_max,
-            f"branch_min, branch_mid and branch_max must not fall from one to the next, as "
+            f"branch_min, branch_mid and branch_max must not decrease from one to the next, as "
             f"{self.branch_min}, {self.branch_mid}, {self.branch_max} do.",
         )
         require(
@@ -203,12 +210,12 @@ class DynaTreeDrafter(LevelDrafter):
         history = iteration.history
         if history is None:
             return state
-        require(history.after.keys() <= set(self.moving), "The record moves settings that DynaTree leaves alone.")
+        require(history.after.keys() <= set(self.moving), "The record changes settings that DynaTree does not adapt.")
         declared = settings_of(type(self))
         after = {name: declared[name].checked(value) for name, value in history.after.items()}
         return replace(state, **after, window=history.window)
 
-    def observe(self, state: Adapted, outcome: Outcome) -> tuple[Adapted, HistoryTrace | None]:
+    def observe(self, state: Adapted, outcome: IterationFeedback) -> tuple[Adapted, HistoryTrace | None]:
         if not self.history:
             return state, None
         if self.history_statistic == "accepted_over_depth":

@@ -15,7 +15,7 @@ from decoding.common.cost_model import read_curve
 from decoding.common.errors import require
 from decoding.common.settings import HISTORY, SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing, Outcome, ProbabilitySource, deepest_level
+from decoding.drafters.base import Drafter, IterationFeedback, ProbabilitySource, TreeBuilder, deepest_level
 from decoding.trace.records import IterationTrace, RuleTrace
 from decoding.tree.draft import Draft
 
@@ -61,7 +61,7 @@ class RateSearch:
     def __init__(
         self, source: ProbabilitySource, root_token: int, costs: TreeCosts, max_depth: int, factors: np.ndarray
     ):
-        self._growing, self._costs = Growing(source, root_token), costs
+        self._builder, self._costs = TreeBuilder(source, root_token), costs
         self._budget = len(costs.verify_s) - 1
         self._deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
         self._factors = np.where(np.arange(MOST_CHILDREN) == 0, *factors)
@@ -76,7 +76,7 @@ class RateSearch:
 
         Returns expected tokens of the best tree, and its seconds, its drafting included.
         """
-        nodes, values = self._growing.root_frontier(), np.ones(1)
+        nodes, values = self._builder.root_frontier(), np.ones(1)
         for depth in range(1, self._deepest + 1):
             values = self._score(nodes, values)
             if depth == self._deepest:
@@ -97,7 +97,7 @@ class RateSearch:
 
     def finish(self, drafter: Drafter, state: Any) -> Draft:
         """Verify the best nodes scored, in the number that makes the best rate."""
-        tree, verified = self._growing.tree, [np.zeros(1, dtype=np.int64)]
+        tree, verified = self._builder.tree, [np.zeros(1, dtype=np.int64)]
         if self._count:
             level = tuple(np.concatenate(columns) for columns in zip(*self._levels, strict=True))
             values, ids = level[0], level[-1]
@@ -109,14 +109,14 @@ class RateSearch:
         keep = np.zeros(tree.size, dtype=bool)
         keep[np.concatenate(verified)] = True
         expanded = tree.level >= 0
-        tree.set_growth(np.flatnonzero(~expanded), "unprofitable")
-        tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= self._deepest)), self._at_deepest)
+        tree.set_stop_reason(np.flatnonzero(~expanded), "unprofitable")
+        tree.set_stop_reason(np.flatnonzero(~expanded & (tree.depths >= self._deepest)), self._at_deepest)
         tree.branching[expanded] = np.bincount(tree.parents[keep][1:], minlength=tree.size)[expanded]
-        return self._growing.finish(drafter.law, state, drafter.settings(), keep=keep)
+        return self._builder.finish(drafter.draft_sampling, state, drafter.settings(), keep=keep)
 
     def _score(self, nodes: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Ask the draft about nodes of these values; note their children and return the values of those, best first."""
-        tokens, probs = self._growing.expand(nodes, top=MOST_CHILDREN)
+        tokens, probs = self._builder.expand(nodes, top=MOST_CHILDREN)
         children = probs.shape[1]
         chances = acceptance(probs, self._factors[:children])
         self._promise[:children] += values @ chances
@@ -142,7 +142,7 @@ class RateSearch:
     def _append(self, level: tuple[np.ndarray, ...], which: np.ndarray | slice) -> np.ndarray:
         """Give some scored nodes their place in the tree; returns their ids."""
         _, parents, tokens, probs, ids = level
-        ids[which] = self._growing.tree.append(parents[which], tokens[which], probs[which])
+        ids[which] = self._builder.tree.append(parents[which], tokens[which], probs[which])
         return ids[which]
 
 
@@ -184,20 +184,20 @@ class HardwareAwareDrafter(Drafter):
     node_budget: int = shared.node_budget(128)
     max_depth: int = shared.max_depth(16)
     learn: bool = setting(
-        True, group=HISTORY, label="Learn on the way",
-        help="Outcomes move the odds of acceptance; drafting rests where it does not pay.",
+        True, group=HISTORY, label="Online learning",
+        help="Outcomes update the acceptance odds; drafting pauses where it gives no speed-up.",
     )  # fmt: skip
     verify_ms: str = setting(
         "", group=SEARCH, label="Verification, ms", placeholder="measured with the loaded pair",
-        help="An iteration without drafting, in ms by nodes with the root, such as 1:2.5 8:3.1.",
+        help="Time of an iteration without drafting, in ms by number of nodes (root included), such as 1:2.5 8:3.1.",
     )  # fmt: skip
     level_ms: str = setting(
         "", group=SEARCH, label="Draft level, ms", placeholder="measured with the loaded pair",
-        help="A level in ms by its width, such as 1:0.3 32:0.5; one number for every width.",
+        help="Time of a draft level, in ms by width, such as 1:0.3 32:0.5; a single number applies to every width.",
     )  # fmt: skip
     odds: str = setting(
-        "", group=SEARCH, label="Odds at the start", placeholder="measured with the loaded pair",
-        help="How much likelier than the draft thinks first children and others are accepted, as factors of the odds.",
+        "", group=SEARCH, label="Initial odds", placeholder="measured with the loaded pair",
+        help="Factors on the draft's odds of acceptance: for first children and for all others.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -211,7 +211,7 @@ class HardwareAwareDrafter(Drafter):
             factors = self.factors
             require(
                 len(factors) == 2 and all(1 / MOST_ODDS <= factor <= MOST_ODDS for factor in factors),
-                f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} with a space between, such as "
+                f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} separated by a space, such as "
                 f"'2.5 1.2', not {self.odds!r}.",
             )
 
@@ -263,8 +263,8 @@ class HardwareAwareDrafter(Drafter):
 
         What a person put into the tree is left out, what a person took out is not brought back.
         """
-        outcome = Outcome.recorded(iteration)
-        require(outcome.tree is not None, "An iteration was recorded without its tree: decode this run again.")
+        outcome = IterationFeedback.recorded(iteration)
+        require(outcome.tree is not None, "An iteration was recorded without its tree: re-run it.")
         tree, put_in = outcome.tree, iteration.forced_in
         order = np.array([node for node in outcome.order.tolist() if node not in put_in])
         costs, factors = tree_costs(self.verify_ms, self.level_ms, self.node_budget), np.exp(state.log_odds)
@@ -287,7 +287,7 @@ class HardwareAwareDrafter(Drafter):
             after = replace(state, tokens=tokens, seconds=seconds, idle=0)
         return self.observe(after, outcome)[0]
 
-    def observe(self, state: Learned, outcome: Outcome):
+    def observe(self, state: Learned, outcome: IterationFeedback):
         if not self.learn:
             return self.start([]), None
         tree, order = outcome.tree, outcome.order

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from decoding.drafters.base import Drafter, Growing
-from decoding.trace.records import Breadth, Growth, Setting
-from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED, Draft
+from decoding.drafters.base import Drafter, TreeBuilder
+from decoding.trace.records import Breadth, Setting, StopReason
+from decoding.tree.draft import NOT_DRAFTED, STOP_REASON_CODE, Draft
 
 MOST_FORWARDS = 64  # the longest chain
 REASONS = 7  # why a new node is not expanded, at most six, and behind them "it is"
@@ -51,7 +51,7 @@ class LevelRule:
     widths: np.ndarray  # children per node where the draft is sure, in between, and unsure, `[forwards, WIDTHS]`
     # Reasons why a new node is not expanded, in order of precedence, each with the path probability that it needs, one
     # or `[forwards]`; `budget` holds where the tree has more nodes than `node_budget` as well
-    thresholds: Mapping[Growth, np.ndarray | float]
+    thresholds: Mapping[StopReason, np.ndarray | float]
     prune_probability: float = 0.0  # nodes with a smaller path probability are not verified
     # confidence_low, confidence_high: where the widths change
     confidence_low: float = 0.0
@@ -80,13 +80,13 @@ class LevelRule:
     @cached_property
     def codes(self) -> np.ndarray:
         """Codes of the reasons, `[REASONS]`; the last is that of a node about to be expanded."""
-        names = [GROWTH_CODE[growth] for growth in self.thresholds]
+        names = [STOP_REASON_CODE[stop_reason] for stop_reason in self.thresholds]
         return np.array(names + [NOT_DRAFTED] * (REASONS - len(names)))
 
     @cached_property
     def budget_reason(self) -> np.ndarray:
         """Where the reason is the budget, bool `[REASONS]`."""
-        return self.codes == GROWTH_CODE["budget"]
+        return self.codes == STOP_REASON_CODE["budget"]
 
     @cached_property
     def certain(self) -> bool:
@@ -147,19 +147,19 @@ class LevelDrafter(Drafter):
         return ["first_level", *told[1:]] if alone else told
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing, rule = Growing(source, root_token), self.rule_in(state, source.depth_limit)
-        tree, frontier = growing.tree, growing.root_frontier()
+        builder, rule = TreeBuilder(source, root_token), self.rule_in(state, source.depth_limit)
+        tree, frontier = builder.tree, builder.root_frontier()
         for thresholds, widths in zip(rule.table[:, :REASONS], rule.widths, strict=True):
             if not len(frontier):
                 break
-            tokens, probs = growing.expand(frontier, top=rule.top)
+            tokens, probs = builder.expand(frontier, top=rule.top)
             kinds = confidence_class(probs[:, 0], rule.confidence_low, rule.confidence_high)
-            new = growing.add_best(frontier, widths[kinds], tokens, probs, room=rule.node_budget + 1 - tree.size)
+            new = builder.add_best(frontier, widths[kinds], tokens, probs, room=rule.node_budget + 1 - tree.size)
             over_budget = rule.budget_reason & (tree.size > rule.node_budget)
             reasons = first_reason(tree.path_probs[new], thresholds, over_budget)
-            tree.growth[new] = rule.codes[reasons]
+            tree.stop_reason[new] = rule.codes[reasons]
             frontier = new[reasons == REASONS - 1]
-        return growing.finish(self.law, state, self.in_force(state), rule.prune_probability)
+        return builder.finish(self.draft_sampling, state, self.in_force(state), rule.prune_probability)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Growing
+from decoding.drafters.base import TreeBuilder
 from decoding.drafters.iid_paths import grow_iid
 from decoding.drafters.levels import WIDTHS, LevelDrafter, LevelRule, where
 from decoding.trace.records import RuleTrace
@@ -14,7 +14,9 @@ from decoding.tree.draft import Draft
 
 @dataclass(frozen=True)
 class LinearDrafter(LevelDrafter):
-    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
+    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its
+    distribution.
+    """
 
     breadth = "chain"
     traced = RuleTrace("linear", depth_setting="length")
@@ -23,16 +25,16 @@ class LinearDrafter(LevelDrafter):
     sampled: bool = shared.sampled(False)
 
     @property
-    def law(self):
+    def draft_sampling(self):
 
         return "single_path" if self.sampled else "deterministic"
 
     def draft(self, state, source, root_token, draws) -> Draft:
         if not self.sampled:
             return super().draft(state, source, root_token, draws)
-        growing = Growing(source, root_token)
-        grow_iid(growing, [1] * self.length, draws)
-        return growing.finish(self.law, state, self.settings())
+        builder = TreeBuilder(source, root_token)
+        grow_iid(builder, [1] * self.length, draws)
+        return builder.finish(self.draft_sampling, state, self.settings())
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from decoding.drafters.base import Drafter, Growing
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -11,9 +11,9 @@ from decoding.tree.draft import Draft
 class NoDrafter(Drafter):
     """Autoregressive decoding as the tree that has only a root."""
 
-    law = "none"
-    uses_draft_model = False
+    draft_sampling = "none"
+    drafts = uses_draft_model = False
     traced = RuleTrace("none")
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        return Growing(source, root_token, capacity=1).finish(self.law, state, {})
+        return TreeBuilder(source, root_token, capacity=1).finish(self.draft_sampling, state, {})

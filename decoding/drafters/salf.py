@@ -31,7 +31,7 @@ class SalfDrafter(Drafter):
     gain_threshold: float = shared.gain_threshold(0.6, paper="SALF & TALF")
     top_up: bool = setting(
         False, group=SEARCH, label="Top up",
-        help="After an early stop the free places go to the best nodes that were scored already.",
+        help="After an early stop, the remaining budget goes to the best nodes already scored.",
     )  # fmt: skip
     max_depth: int = shared.max_depth(32)
 

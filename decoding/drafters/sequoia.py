@@ -12,8 +12,8 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Growing
-from decoding.drafters.drawing import DrawnDrafter, RemainingLaws, note_growth
+from decoding.drafters.base import TreeBuilder
+from decoding.drafters.drawing import DrawnDrafter, RemainingDistributions, note_stop_reason
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -90,7 +90,7 @@ class SequoiaDrafter(DrawnDrafter):
     max_depth: int = shared.max_depth(8)
     acceptance: str = setting(
         "", group=SHAPE, label="Acceptance by rank", symbol="P", placeholder="measured with the loaded pair",
-        help="Chances that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
+        help="Probability that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -99,7 +99,7 @@ class SequoiaDrafter(DrawnDrafter):
             rates = self.rates
             require(
                 len(rates) <= MOST_CHILDREN and all(0 <= rate <= 1 for rate in rates) and sum(rates) <= 1.001,
-                f"acceptance must be 1 to {MOST_CHILDREN} probabilities of together at most 1 with commas between, "
+                f"acceptance must be 1 to {MOST_CHILDREN} comma-separated probabilities that sum to at most 1, "
                 f"not {self.acceptance!r}.",
             )
 
@@ -117,31 +117,31 @@ class SequoiaDrafter(DrawnDrafter):
     def draft(self, state, source, root_token, draws) -> Draft:
         require(
             bool(self.acceptance),
-            "acceptance is empty: give the chances that the 1st, 2nd, ... child drawn is accepted, such as "
-            "0.6,0.2,0.1, or let them be measured with a loaded pair.",
+            "acceptance is empty: give the probability that the 1st, 2nd, ... child drawn is accepted, such as "
+            "0.6,0.2,0.1, or let it be measured with a loaded pair.",
         )
-        growing, depth = Growing(source, root_token), min(self.max_depth, source.depth_limit)
+        builder, depth = TreeBuilder(source, root_token), min(self.max_depth, source.depth_limit)
         children = best_shape(self.rates, self.node_budget, depth, self.max_depth)
-        nodes, slots = growing.root_frontier(), [children[0]]
+        nodes, slots = builder.root_frontier(), [children[0]]
         while any(slots):
             inner = [i for i, slot in enumerate(slots) if slot]
-            nodes, places = self._grow_level(growing, nodes[inner], [slots[i] for i in inner], draws)
+            nodes, places = self._grow_level(builder, nodes[inner], [slots[i] for i in inner], draws)
             slots = [children[place] for place in places]
-        note_growth(growing.tree, self.max_depth, source.depth_limit, "shape")
-        return growing.finish(self.law, state, self.settings())
+        note_stop_reason(builder.tree, self.max_depth, source.depth_limit, "shape")
+        return builder.finish(self.draft_sampling, state, self.settings())
 
-    def _grow_level(self, growing: Growing, frontier: np.ndarray, slots: list[tuple[int, ...]], draws):
+    def _grow_level(self, builder: TreeBuilder, frontier: np.ndarray, slots: list[tuple[int, ...]], draws):
         """Draw all first children of a level, then all second ones, ...; returns new nodes and their places.
 
-        Where a law has fewer tokens than the shape has children, the last ones are left out.
+        Where a distribution has fewer tokens than the shape has children, the last ones are left out.
         """
-        laws = RemainingLaws(growing.expand_laws(frontier))
+        distributions = RemainingDistributions(builder.expand_distributions(frontier))
         widths, nodes, places = np.array([len(slot) for slot in slots]), [], []
         for rank in range(widths.max()):
-            rows = np.flatnonzero((widths > rank) & (laws.support > 0))
+            rows = np.flatnonzero((widths > rank) & (distributions.support > 0))
             if not len(rows):
                 break
-            tokens, probs = laws.draw(rows, draws)
-            nodes.append(growing.tree.append(frontier[rows], tokens, probs))
+            tokens, probs = distributions.draw(rows, draws)
+            nodes.append(builder.tree.append(frontier[rows], tokens, probs))
             places += [slots[row][rank] for row in rows]
         return np.concatenate(nodes), places

@@ -1,4 +1,4 @@
-"""Settings that several drafters have, each declared once; a drafter gives its own default and what differs.
+"""Settings shared by several drafters, each declared once; a drafter gives its own default and any differences.
 
 `node_budget: int = shared.node_budget(60, paper="SALF & TALF")`
 """
@@ -9,15 +9,22 @@ from functools import partial
 
 from decoding.common.settings import BREADTH, DEPTH, SEARCH, SHAPE, SIZE, setting
 
-# Drafted in one iteration: more would need a mask and logits that no pair here has room for.
+# Drafted in one iteration: more would need more memory for mask and logits than supported pairs leave.
 MOST_NODES = 4096
 
 node_budget = partial(
     setting, low=1, high=MOST_NODES, step=1, offered=(1, 1024), group=SIZE, label="Node budget", symbol="N_max",
-    help="Nodes drafted per iteration at most.",
+    help="Most nodes drafted per iteration.",
 )  # fmt: skip
 max_depth = partial(
-    setting, low=1, high=32, step=1, group=DEPTH, label="Maximum depth", symbol="D_max", help="No path goes deeper."
+    setting,
+    low=1,
+    high=32,
+    step=1,
+    group=DEPTH,
+    label="Maximum depth",
+    symbol="D_max",
+    help="Greatest depth of a path.",
 )
 prune_probability = partial(
     setting, low=0.0, below=1.0, step=0.01, offered=(0.0, 0.5), group=SIZE, label="Pruning", symbol="τ",
@@ -32,21 +39,23 @@ batch = partial(
     help="Nodes expanded per draft forward.",
 )  # fmt: skip
 gain_threshold = partial(
-    setting, low=0.0, below=1.0, step=0.05, offered=(0.0, 0.95), group=SEARCH, label="Stop at a gain below",
-    symbol="th", help="Drafting stops when it promises fewer accepted tokens.",
+    setting, low=0.0, below=1.0, step=0.05, offered=(0.0, 0.95), group=SEARCH, label="Gain threshold",
+    symbol="th", help="Drafting stops when the next forward is expected to add fewer accepted tokens.",
 )  # fmt: skip
 length = partial(
-    setting, low=1, high=64, step=1, group=SHAPE, label="Length", help="Tokens in a row: K of a chain, L of each path."
+    setting, low=1, high=64, step=1, group=SHAPE, label="Length", help="Tokens of the chain (K) or of each path (L)."
 )
-paths = partial(setting, low=1, high=16, step=1, group=SHAPE, label="Paths", symbol="K", help="Independent paths.")
+paths = partial(
+    setting, low=1, high=16, step=1, group=SHAPE, label="Paths", symbol="K", help="Number of independent paths."
+)
 sampled = partial(
     setting, group=SHAPE, searched=False, label="Sampled",
-    help="Tokens are drawn from the draft's distribution; off: its most likely ones are taken.",
+    help="Tokens are sampled from the draft's distribution; off: its most likely tokens.",
 )  # fmt: skip
 
 
 def numbers(entries: Iterable[str]) -> list[float]:
-    """Numbers that were typed as a text; nan for what is none."""
+    """Numbers typed as text; nan for anything else."""
 
     def number(entry: str) -> float:
         try:

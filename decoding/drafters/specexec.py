@@ -26,12 +26,12 @@ class SpecExecDrafter(Drafter):
     batch: int = shared.batch(10, paper="SALF & TALF")
     max_depth: int = shared.max_depth(7)
     children: int = setting(
-        0, 0, 4096, step=1, offered=(0, 64), group=SEARCH, label="Children at most",
-        help="Children per node; 0 sets no limit.",
+        0, 0, 4096, step=1, offered=(0, 64), group=SEARCH, label="Maximum children",
+        help="Most children per node; 0 for no limit.",
     )  # fmt: skip
     decay: float = setting(
         1.0, above=0.0, high=1.0, step=0.01, offered=(0.5, 1.0), group=SEARCH, label="Decay",
-        help="Factor per level on the value nodes are ranked by.",
+        help="Nodes are ranked by path probability times this factor per level.",
     )  # fmt: skip
 
     def draft(self, state, source, root_token, draws) -> Draft:

@@ -9,8 +9,8 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
-from decoding.drafters.drawing import note_growth
+from decoding.drafters.base import Drafter, TreeBuilder
+from decoding.drafters.drawing import note_stop_reason
 from decoding.drafters.iid_paths import grow_iid
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
@@ -31,7 +31,7 @@ class SpecInferWidthsDrafter(Drafter):
 
     widths: str = setting(
         "1,1,3,1,1,1,1,1", group=SHAPE, label="Widths",
-        help="Children per node, level by level, with commas between.",
+        help="Children per node, level by level, separated by commas.",
     )  # fmt: skip
     sampled: bool = shared.sampled(True)
 
@@ -41,13 +41,13 @@ class SpecInferWidthsDrafter(Drafter):
         require(
             len(entries) <= MOST_LEVELS
             and all(entry.isdecimal() and 1 <= int(entry) <= MOST_CHILDREN for entry in entries),
-            f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} with commas between, "
+            f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} separated by commas, "
             f"not {self.widths!r}.",
         )
         nodes = sum(accumulate(self.by_level, mul))
         require(
             nodes <= shared.MOST_NODES,
-            f"widths {self.widths} make {nodes} nodes: they may make {shared.MOST_NODES} at most.",
+            f"widths {self.widths} give {nodes} nodes: at most {shared.MOST_NODES} are allowed.",
         )
 
     @property
@@ -56,21 +56,21 @@ class SpecInferWidthsDrafter(Drafter):
         return tuple(int(entry) for entry in self.widths.split(","))
 
     @property
-    def law(self):
+    def draft_sampling(self):
 
         if not self.sampled:
             return "deterministic"
         return "single_path" if max(self.by_level) == 1 else "iid"
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing = Growing(source, root_token)
+        builder = TreeBuilder(source, root_token)
         if self.sampled:
-            grow_iid(growing, self.by_level, draws)
+            grow_iid(builder, self.by_level, draws)
         else:
-            frontier = growing.root_frontier()
+            frontier = builder.root_frontier()
             for width in self.by_level[: source.depth_limit]:
-                tokens, probs = growing.expand(frontier, top=width)
+                tokens, probs = builder.expand(frontier, top=width)
                 every = np.full(len(frontier), tokens.shape[1])
-                frontier = growing.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
-            note_growth(growing.tree, len(self.by_level), source.depth_limit)
-        return growing.finish(self.law, state, self.settings())
+                frontier = builder.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
+            note_stop_reason(builder.tree, len(self.by_level), source.depth_limit)
+        return builder.finish(self.draft_sampling, state, self.settings())

@@ -85,7 +85,7 @@ class OutputHead:
                 failure = error
         if self._behind is None:
             raise PairError(
-                f"{name} is a target without hidden states that its output head multiplies, which a draft head reads; "
+                f"{name} gives no hidden states before its output head, which a draft head needs; "
                 "choose a model such as Pythia, Llama, Qwen2.5 or GPT-2."
             ) from failure
 
@@ -143,7 +143,7 @@ class EagerEngine:
     Caches that an engine makes are only for its own passes.
 
     Args:
-        name: `library` where `forward` is a `LibraryForward`, `lean` where it is our own.
+        name: `library` where `forward` is a `TransformersForward`, `lean` where it is our own.
         mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """
@@ -212,7 +212,7 @@ class EagerEngine:
         return found
 
 
-class LibraryForward:
+class TransformersForward:
     """The transformers model as a forward, that is what runs the layers of a model and makes logits or features.
 
     Its features are caught where they enter the output head.

@@ -8,11 +8,11 @@ import torch
 
 from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
-from decoding.engines.base import TOLERANCE, EagerEngine, LibraryForward, Visibility
-from decoding.engines.lean import LlamaForward, NeoXForward, StreamingEngine, can_pack
-from decoding.engines.static import StaticEngine
+from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, Visibility
+from decoding.engines.cuda_graph import CudaGraphEngine
+from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
 
-Engine = EagerEngine | StaticEngine
+Engine = EagerEngine | CudaGraphEngine
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
@@ -22,11 +22,11 @@ LIKELY_LOGIT_GAP = 3.0
 
 
 class Made(NamedTuple):
-    """An engine and how it came to run a model.
+    """An engine and why it runs a model.
 
     Attributes:
-        difference: largest difference of log-probabilities of likely tokens from the library's; None for the library.
-        why: why auto took it, or did not take the one it would rather take.
+        difference: largest difference of log-probabilities of likely tokens from transformers'; None for transformers.
+        why: why auto chose it, or could not choose the faster one.
     """
 
     engine: Engine
@@ -34,11 +34,11 @@ class Made(NamedTuple):
     why: str
 
     def reason(self, asked: str) -> str:
-        """Why it runs the model that was loaded with engine `asked`, in words for a person."""
-        why = self.why if asked == "auto" else "asked for"
+        """Why it runs the model that was loaded with engine `asked`, as text for the screen."""
+        why = self.why if asked == "auto" else "requested"
         if self.difference is None:
             return why
-        return f"{why}; log-probabilities of likely tokens are within {self.difference:.2g} of the library's"
+        return f"{why}; log-probabilities of likely tokens are within {self.difference:.2g} of transformers'"
 
 
 def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes: int | None = None, **how: Any) -> Made:
@@ -54,25 +54,25 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
         PairError: the engine cannot run this network.
     """
     assert is_engine(asked)
-    library = EagerEngine("library", LibraryForward(network, name), **how)
+    library = EagerEngine("library", TransformersForward(network, name), **how)
     wanted, why = _fastest(network, free_bytes, **how) if asked == "auto" else (asked, "")
     if wanted == "library":
         return Made(library, None, why)
     kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
     if not _on_one_device(network):
-        refusal = f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
+        refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or library."
     elif kind is None and not _is_static(wanted):
         network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
-        refusal = f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
+        refusal = f"{name} is {network_name}, which the lean engine does not support; choose engine auto or library."
     else:
         with torch.inference_mode():
-            forward = LibraryForward(network, name) if kind is None else kind(network, positions)
+            forward = TransformersForward(network, name) if kind is None else kind(network, positions)
             if _is_static(wanted):
-                engine = StaticEngine(forward, **how, name=wanted)
+                engine = CudaGraphEngine(forward, **how, name=wanted)
             elif (rows := streamed_rows(wanted)) is None:
                 engine = EagerEngine("lean", forward, **how)
             elif not forward.rotary.keeps_length:
-                raise PairError(f"{name} scales what it rotates, so nothing can be turned back; choose engine lean.")
+                raise PairError(f"{name} scales its rotary embeddings and cannot rotate them back; choose engine lean.")
             else:
                 engine = StreamingEngine(forward, rows, **how)
             difference, refusal = _checked(engine, library, network, name, how["dtype"])
@@ -88,15 +88,15 @@ def _fastest(
 ) -> tuple[str, str]:
     if device.type == "cuda":
         if not _on_one_device(network):
-            return "library", "the model is spread over devices, which CUDA graphs are not"
+            return "library", "the model is spread over devices, which CUDA graphs do not support"
         if masks["mask_kind"] != "bool" or masks["mask_layer_types"]:
-            return "library", "the static engine takes one boolean mask for all layers, and this model does not"
+            return "library", "the static engine needs one boolean mask for all layers, which this model does not use"
         return "static", "the fastest on a CUDA GPU"
     if not can_pack(device, dtype):
-        return "library", f"weights in {str(dtype).removeprefix('torch.')} are not packed on this {device.type}"
+        return "library", f"weights in {str(dtype).removeprefix('torch.')} cannot be packed on this {device.type}"
     weights = sum(weight.numel() * weight.element_size() for weight in network.parameters())
     if free_bytes is not None and weights > PACKED_MEMORY_SHARE * free_bytes:
-        return "library", "packed weights stand beside the others, and free memory is short of that"
+        return "library", "free memory is too small for packed weights in addition to the original ones"
     return "lean", "the fastest on a CPU"
 
 
@@ -118,16 +118,16 @@ def _checked(
     except RuntimeError as error:
         if not _is_static(engine.name) or is_out_of_memory(error):
             raise
-        reason = f"{name} cannot run in static shapes ({str(error).splitlines()[0]}); choose engine library."
+        reason = f"{name} cannot run with static shapes ({str(error).splitlines()[0]}); choose engine library."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
         return None, reason
-    if isinstance(engine, StaticEngine) and engine.graphs.failure:
+    if isinstance(engine, CudaGraphEngine) and engine.graphs.failure:
         return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine library."
     if difference <= TOLERANCE[dtype]:
         return difference, None
-    forward = "static engine" if _is_static(engine.name) else "lean forward"
+    forward = "static engine" if _is_static(engine.name) else "lean engine"
     return None, (
-        f"The {forward} gives {name} log-probabilities of likely tokens that differ by {difference:.2g}; choose engine "
+        f"With the {forward}, log-probabilities of likely tokens of {name} are off by {difference:.2g}; choose engine "
         "library."
     )
 

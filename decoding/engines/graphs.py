@@ -92,7 +92,7 @@ class Graphs:
                 self.capture, self.failure = False, (str(cause).strip().splitlines() or [type(cause).__name__])[0][:160]
                 self._graphs.clear()
                 warnings.warn(
-                    f"A CUDA graph could not be captured ({self.failure}): passes run uncaptured, which is slower.",
+                    f"A CUDA graph could not be captured ({self.failure}): passes run without graphs, which is slower.",
                     RuntimeWarning,
                     stacklevel=2,
                 )

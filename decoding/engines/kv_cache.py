@@ -64,7 +64,7 @@ class KVBlocks:
             block.index_copy_(4, targets, block.index_select(4, sources))
 
     @property
-    def bytes_per_row(self) -> int:
+    def bytes_per_slot(self) -> int:
         """Bytes of keys and values of one row over all layers; 0 before all layers are placed."""
         if self._bytes_per_row is None and self.placed[-1]:
             self._bytes_per_row = sum(view[:, :, 0].nbytes for views in filter(None, self.views) for view in views)
@@ -155,7 +155,7 @@ class KVCache(LayerCache):
     def rollback(self, length: int) -> None:
         """Drop every row from `length` on; nothing is copied."""
         if not 0 <= length <= self.length:
-            raise ValueError(f"cannot roll back to {length} rows: the cache holds {self.length}")
+            raise ValueError(f"cannot roll back to {length} slots: the cache holds {self.length}")
         self.length = length
 
     def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
@@ -164,7 +164,7 @@ class KVCache(LayerCache):
         if kept[in_place:] and not moved:
             self.blocks.move(start + in_place, kept[in_place:])
         self.length = start + len(kept)
-        return (len(kept) - in_place) * self.bytes_per_row
+        return (len(kept) - in_place) * self.bytes_per_slot
 
     def fresh(self, capacity: int) -> "KVCache":
         """An empty cache of the same model."""
@@ -184,39 +184,39 @@ class KVCache(LayerCache):
         return [(k[:, :, : self.length], v[:, :, : self.length]) for k, v in filter(None, self.blocks.views)]
 
     @property
-    def bytes_per_row(self) -> int:
+    def bytes_per_slot(self) -> int:
         """Bytes of keys and values of one row over all layers."""
-        return self.blocks.bytes_per_row
+        return self.blocks.bytes_per_slot
 
     @property
     def allocated_bytes(self) -> int:
         """Bytes of all rows the cache has room for."""
-        return self.bytes_per_row * self.capacity
+        return self.bytes_per_slot * self.capacity
 
 
 def keep_rows(
-    cache: KVCache, rows_before: int, row_nodes: tuple[int, ...], kept: list[int], moved: bool, drop_all: bool = False
+    cache: KVCache, slots_before: int, slot_nodes: tuple[int, ...], kept: list[int], moved: bool, drop_all: bool = False
 ) -> KVTrace:
     """Bring a cache from a drafted tree to the accepted path, rows `kept`, and say what moved.
 
     Args:
-        row_nodes: node id of each row behind `rows_before`; -1 for committed tokens.
+        slot_nodes: node id of each row behind `slots_before`; -1 for committed tokens.
         drop_all: roll all of them back instead; a second forward will write the kept ones again.
         moved: the device has moved the kept rows already.
     """
     bytes_moved = 0
     if drop_all:
-        cache.rollback(rows_before)
+        cache.rollback(slots_before)
     else:
-        bytes_moved = cache.compact(rows_before, kept, moved)
+        bytes_moved = cache.compact(slots_before, kept, moved)
     return KVTrace(
-        rows_before=rows_before,
-        rows_written=len(row_nodes),
-        row_nodes=row_nodes,
-        kept_from=tuple(kept),
-        rows_freed=len(row_nodes) - len(kept),
+        slots_before=slots_before,
+        slots_written=len(slot_nodes),
+        slot_nodes=slot_nodes,
+        moved_from=tuple(kept),
+        slots_freed=len(slot_nodes) - len(kept),
         rebuilt=drop_all,
-        bytes_per_row=cache.bytes_per_row,
+        bytes_per_slot=cache.bytes_per_slot,
         bytes_moved=bytes_moved,
     )
 
@@ -247,7 +247,7 @@ class FeatureRows:
     def between(self, start: int, end: int) -> Tensor:
         """Rows from `start` to before `end`, a view."""
         if not 0 <= start < end <= self.length:
-            raise ValueError(f"rows {start} to {end} are not among the {self.length} held")
+            raise ValueError(f"slots {start} to {end} are not among the {self.length} held")
         return self._rows[start:end]
 
     def at(self, places: list[int]) -> Tensor:

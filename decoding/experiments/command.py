@@ -16,7 +16,7 @@ import torch
 from decoding.common.errors import PromptError
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
-from decoding.experiments.crews import code_version
+from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
@@ -27,10 +27,10 @@ from decoding.sampling.sampling import Sampling
 def arguments(description: str) -> argparse.ArgumentParser:
     """The arguments that every benchmark takes."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     how = parser.add_mutually_exclusive_group()  # what is kept is a whole run
-    how.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
-    how.add_argument("--save", action="store_true", help="keep the figures for the README")
+    how.add_argument("--quick", action="store_true", help="finish within 45 seconds on two cores")
+    how.add_argument("--save", action="store_true", help="save the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
     return parser
 
@@ -41,7 +41,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
-    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
 
@@ -49,8 +49,8 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that choose how tokens are sampled; greedy by default."""
     parser.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
-    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that draft tokens come from")
+    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
+    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the draft's distribution")
     parser.add_argument("--seed", type=int, default=0)
 
 
@@ -85,7 +85,7 @@ def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
     """
     chosen = in_turn(load_prompts(folder), () if folder is not None else EMBEDDED_KINDS)[:count]
     if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+        raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
     return chosen
 
 

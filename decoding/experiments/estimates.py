@@ -1,4 +1,4 @@
-"""What rows say: means over prompts with bootstrap intervals for every combination of what varies, and the best.
+"""Results as estimates: means over prompts with bootstrap intervals for every combination of settings, and the best.
 
 runs = swept(rows)                     # of `rows.RowStore.frame`
 axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
@@ -15,7 +15,7 @@ from scipy.special import ndtr, stdtrit
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 
 DRAWS, SEED = 4000, 0
-FEWEST = 3  # prompts, or what else was sampled: fewer have no interval and decide nothing
+FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothing
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Estimate:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
     def times(self, factor: float) -> "Estimate":
-        """The same in another unit, or the other way round."""
+        """The same in another unit, or with the sign reversed."""
         value, *ends = (0 + factor * each for each in (self.value, self.low, self.high))  # 0 + turns -0 into 0
         return Estimate(value, min(ends), max(ends), self.prompts)
 
@@ -46,7 +46,7 @@ class Estimate:
 
 
 def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
-    """A figure of prompts drawn again with replacement, as often as there are; without one the mean of numbers.
+    """A figure of prompts resampled with replacement; without one, the mean of numbers.
 
     Args:
         figure: of the indices of the prompts drawn.
@@ -57,17 +57,17 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
         value, drawn = numbers.mean(), numbers[chosen].mean(1)
     else:
         value, drawn = figure(np.arange(count)), np.array([figure(row) for row in chosen])
-    # Share of the draws beyond each end: the expanded percentile interval (Hesterberg, 2015). Means of drawn prompts
-    # spread less than means of as many prompts do, the fewer there are the more.
+    # Share of resamples beyond each end: the expanded percentile interval (Hesterberg, 2015). Means of resampled
+    # prompts vary less than means of fresh ones, most of all where there are few.
     tail = float(ndtr(-sqrt(count / (count - 1)) * stdtrit(count - 1, 0.975))) if count > 1 else 0.025
     low, high = np.percentile(drawn, (100 * tail, 100 * (1 - tail)))
     return Estimate(float(value), float(low), float(high), count)
 
 
 def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
-    """By how much, as a share, the mean of one exceeds that of the other, above 0, on the same prompts.
+    """Relative gain of one mean over another, positive mean on the same prompts.
 
-    The interval is Student's t of the linearised ratio: three prompts that agree by chance convince a bootstrap.
+    The interval is Student's t of the linearised ratio: a bootstrap trusts three prompts that agree by chance.
     """
     count, ratio = len(better), better.mean() / worse.mean()
     apart = (better - ratio * worse) / worse.mean()
@@ -81,7 +81,7 @@ def _chosen(count: int, draws: int) -> np.ndarray:
 
 
 def middle(prompts: Sequence[float]) -> Estimate:
-    """The median of numbers, one per prompt: for times, which a busy machine stretches now and then."""
+    """The median of numbers, one per prompt: for times, which have outliers on a busy machine."""
     numbers = np.asarray(prompts, dtype=np.float64)
     return estimate(numbers, lambda chosen: float(np.median(numbers[chosen])))
 
@@ -89,20 +89,20 @@ def middle(prompts: Sequence[float]) -> Estimate:
 def difference(
     first: Sequence[float], second: Sequence[float], of: Callable[[Sequence[float]], Estimate] = estimate
 ) -> Estimate:
-    """How much more the first is on the same prompts: paired, so that what all share cancels."""
+    """How much larger the first is on the same prompts: paired, so that common effects cancel."""
     return of(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
 
 
 def verdict(found: Estimate) -> str:
-    """Whether a claim that the difference is above 0 holds here."""
+    """Whether our results support the claim that the difference is above 0."""
     return {1: "holds", -1: "does not hold", 0: "not decided here"}[found.sign]
 
 
-OWN_BLOCK = ["pair", "machine", "block"]  # the same grid has the same blocks wherever it runs
+OWN_BLOCK = ["pair", "machine", "block"]  # a grid has the same blocks on every machine
 
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows without loops and failures, with what is made of several columns: `speedup` and others."""
+    """Results without loops and failures, with derived columns: `speedup` and others."""
     if not len(rows):
         return rows.assign(speedup=[], forwards_per_pass=[], committed_over_drafted=[])
     kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
@@ -120,14 +120,14 @@ PROMPT = ["prompt_set", "kind", "prompt"]
 SAMPLING = ["temperature", "top_p", "draft_temperature", "seed"]
 CONDITIONS = ["cut", "asked_tokens", *SAMPLING]
 BASE = "base"
-FITTED = "verifier=nss"  # takes the place of a verifier that would bias a sampled output
+FITTED = "verifier=nss"  # replaces a verifier that would bias a sampled output
 
 
 def swept(rows: pd.DataFrame) -> pd.DataFrame:
-    """Runs that are no references, as `prepared` makes them, with two columns more.
+    """Runs other than references, as `prepared` returns them, with two more columns.
 
-    `way` is what was run under any sampling: its line, where a verifier that fits may have taken the place of the
-    method's own. `base` is the method or configuration that its line names, with its engine.
+    `way` is the configuration under any sampling: its line, where a lossless verifier may have replaced the method's
+    own. `base` is the method or configuration that its line names, with its engine.
     """
     runs = prepared(rows)
     runs = runs[~runs["reference"].astype(bool)].copy()
@@ -137,7 +137,7 @@ def swept(rows: pd.DataFrame) -> pd.DataFrame:
     for (
         line,
         where,
-    ) in places.items():  # with the fitted verifier and without are one way where they never ran on the same
+    ) in places.items():  # with and without the fitted verifier are one where they never ran on the same
         plain = without_fitted(line)
         ways[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
     runs["way"] = runs["line"].map(ways)
@@ -146,21 +146,21 @@ def swept(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def source_of(rows: pd.DataFrame) -> pd.Series:
-    """The pair and the machine of every row, in words."""
+    """The pair and the machine of every result, as text."""
     return rows["pair"] + " on " + rows["machine"]
 
 
 def sources_of(rows: pd.DataFrame) -> list[str]:
-    """Pairs on machines that have rows, the one with the newest first."""
+    """Pairs on machines that have results, newest first."""
     if not len(rows):
         return []
     return rows.groupby(source_of(rows))["started"].max().sort_values(ascending=False).index.tolist()
 
 
 def axes(runs: pd.DataFrame) -> dict[str, tuple]:
-    """What takes more than one value, with the values in order: methods, their settings, conditions, kinds of text.
+    """What has more than one value, with the values in order: methods, their settings, conditions, kinds of text.
 
-    A setting counts where it varies within a method under one sampling: two methods differ in more than is asked.
+    A setting counts only where it varies within a method under one sampling: two methods differ in many.
     """
     if not len(runs):
         return {}
@@ -175,10 +175,10 @@ def axes(runs: pd.DataFrame) -> dict[str, tuple]:
 
 
 def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = True) -> pd.DataFrame:
-    """The mean of a figure over prompts for every combination of values, over all that else varies.
+    """The mean of a figure over prompts for every combination of values, averaged over everything else.
 
-    Of repeats the median counts: a busy machine stretches a time now and then. Returns columns `by`, `value`, `low`
-    and `high` (95% of the bootstrap over prompts; of few prompts they are missing), `prompts` and `runs`.
+    Repeats count by their median: times have outliers on a busy machine. Returns columns `by`, `value`, `low`
+    and `high` (95% bootstrap interval over prompts; missing for few prompts), `prompts` and `runs`.
     """
     known = runs[runs[column].notna()]
     wanted = [*by, "value", "low", "high", "prompts", "runs"]
@@ -197,24 +197,24 @@ def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = 
 
 
 def without_fitted(line: str) -> str:
-    """The line of a contestant without the verifier that may have taken the place of the method's own."""
+    """The line of a contestant without the verifier that may have replaced the method's own."""
     name, colon, listed = line.partition(":")
     kept = [part for part in listed.split(",") if part and part != FITTED]
     return name + (colon + ",".join(kept) if kept else "")
 
 
 RANKING_DRAWS = 2000
-ALIKE = 1e-9  # relative: ways that are this close are the same
+ALIKE = 1e-9  # relative: closer figures count as equal
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A way with its figure.
+    """A configuration with its figure.
 
     Attributes:
-        way: of the contestant, as `swept` names it. label: what the screen calls it.
+        way: of the contestant, as `swept` names it. label: its name on the screen.
         figure: mean over prompts with its interval.
-        chance: share of draws of the prompts in which it is the best of all; what is alike shares.
+        chance: share of resamples of the prompts in which it is the best; ties are split.
     """
 
     way: str
@@ -224,9 +224,9 @@ class Ranked:
 
 
 def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
-    """Every way of some rows, the best first, all on the same prompts, lengths and samplings.
+    """Every configuration in some results, best first, all on the same prompts, lengths and samplings.
 
-    Where a way has no figure on some of them, those are left out for all.
+    Where one has no figure on some of them, those are left out for all.
 
     Args:
         rows: as `swept` gives them, of one experiment.
@@ -237,7 +237,7 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
         return []
     places = known.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     known = known.assign(place=places, prompt_number=known.groupby(PROMPT, dropna=False).ngroup())
-    # The median over repeats: a busy machine stretches a time now and then.
+    # The median over repeats: times have outliers on a busy machine.
     table = known.pivot_table(index=["prompt_number", "place"], columns="way", values=column, aggfunc="median")
     by_prompt = table.dropna().groupby(level="prompt_number").mean()
     if by_prompt.empty:
@@ -254,34 +254,34 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
 
 
 def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int = 2) -> str:
-    """The best way in a sentence, with how sure that is.
+    """The best configuration in one sentence, with how certain that is.
 
     Args:
-        words: of the figure, with its unit. scale, digits: a figure times `scale` is what is told, with so many digits.
+        words: of the figure, with its unit. scale, digits: a figure times `scale` is shown, with so many digits.
     """
     if not found:
-        return "Nothing has been measured for all ways on the same prompt yet."
+        return "No prompt has been measured with every configuration yet."
     best = found[0]
     if best.figure.prompts < FEWEST:
         value, few = f"{scale * best.figure.value:,.{digits}f}", best.figure.prompts
-        prompts = "one prompt, which says" if few == 1 else f"{few} prompts, which say"
-        return f"{best.label}: {words} {value}, on {prompts} nothing about others."
+        prompts = "one prompt" if few == 1 else f"{few} prompts"
+        return f"{best.label}: {words} {value} on {prompts}, too few for an interval."
     value, low, high = (f"{scale * each:,.{digits}f}"
                         for each in (best.figure.value, best.figure.low, best.figure.high))  # fmt: skip
     if len(found) == 1:
-        return f"{best.label}: {words} {value} ({low} to {high}); there is no other way to compare it with."
+        return f"{best.label}: {words} {value} ({low} to {high}); there is nothing to compare it with."
     nearest = ALIKE * abs(best.figure.value)
     alike = [each.label for each in found[1:] if abs(each.figure.value - best.figure.value) <= nearest]
-    sure = f"the best in {best.chance:.0%} of {RANKING_DRAWS:,} draws of the {best.figure.prompts} prompts"
+    sure = f"best in {best.chance:.0%} of {RANKING_DRAWS:,} bootstrap resamples of the {best.figure.prompts} prompts"
     rival = max(found[1:], key=lambda each: each.chance)
-    beside = f"; {rival.label} is it in {rival.chance:.0%}" if rival.chance >= 0.05 else ""
+    beside = f"; {rival.label} is best in {rival.chance:.0%}" if rival.chance >= 0.05 else ""
     if alike:
-        beside = f"; {alike[0]} {f'and {len(alike) - 1} more reach' if len(alike) > 1 else 'reaches'} the same"
+        beside = f"; tied with {alike[0]}{f' and {len(alike) - 1} more' if len(alike) > 1 else ''}"
     return f"{best.label}: {words} {value} ({low} to {high}), {sure}{beside}."
 
 
 def _chances(better: np.ndarray) -> np.ndarray:
-    """Share of draws of the rows in which the mean of a column is the highest; columns that are alike share."""
+    """Share of resamples of the rows in which the mean of a column is the highest; ties are split."""
     count = len(better)
     drawn = _chosen(count, RANKING_DRAWS)
     times = np.apply_along_axis(np.bincount, 1, drawn, minlength=count)

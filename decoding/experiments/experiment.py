@@ -24,7 +24,7 @@ import pyarrow as pa
 from decoding.common.errors import ExperimentError
 from decoding.common.files import user_folder, write_whole
 from decoding.experiments.rows import FOLDER, GRID, PARTS, SCHEMA, SERIES, RowStore, read_part, with_settings
-from decoding.jobs.job import LAUNCH, Followed, Job, jobs_below
+from decoding.jobs.job import LAUNCH, Job, JobWatcher, jobs_below
 
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt
@@ -53,7 +53,7 @@ class Experiment(Job):
 
     NOUN, UNIT = "sweep", "runs"
     MARKS = (LAUNCH, GRID, FOLDER)
-    ENDED = "Ended at once: resume runs what is missing."
+    ENDED = "Killed: resume runs what is missing."
 
     @cached_property
     def store(self) -> RowStore:
@@ -74,7 +74,7 @@ class Experiment(Job):
         """
         status = self.status()
         if status.running and status.pid not in (0, os.getpid()):
-            raise ExperimentError(f"Process {status.pid} runs the experiment in {self.path}: wait for it or stop it.")
+            raise ExperimentError(f"Process {status.pid} is running {self.path}: wait for it or stop it.")
         write_whole(self.path / GRID, json.dumps(asdict(grid), indent=1).encode())
 
     def resume_command(self) -> tuple[str, ...] | None:
@@ -86,7 +86,7 @@ class Experiment(Job):
     def delete(self) -> None:
         """Delete an experiment of the user's own with all its rows; see `Job`."""
         if self.shipped:
-            raise ExperimentError(f"{self.path.name} came with the program, so nothing is deleted.")
+            raise ExperimentError(f"{self.path.name} is included with Draftscope and cannot be deleted.")
         super().delete()
 
 
@@ -129,7 +129,7 @@ COLUMNS = [name for name in SCHEMA.names if name not in (*SERIES, "output_ids")]
 ASKED = {"name", "methods", "prompts", "samplings", "new_tokens", "reference", "repeats"}
 
 
-class FollowedExperiment(Followed):
+class ExperimentWatcher(JobWatcher):
     """An experiment as one reader sees it; of its rows only what has come is read.
 
     Attributes:
@@ -205,16 +205,16 @@ def prompt_of(row: Mapping[str, Any]) -> "Prompt":
     Raises:
         ExperimentError, PromptError: the set it is from cannot be had here, or no longer holds it.
     """
-    from decoding.experiments.grid import PromptChoice
+    from decoding.experiments.grid import PromptSet
     from decoding.experiments.plan import DATA_SETS, prompts_of
 
     chosen = str(row["prompt_set"])
     count = int(row["prompt"]) + 1 if chosen in DATA_SETS else None
-    for prompt in prompts_of(PromptChoice(chosen, count)):
+    for prompt in prompts_of(PromptSet(chosen, count)):
         if (prompt.kind, prompt.name) == (row["kind"], row["prompt"]):
             return prompt
     raise ExperimentError(
-        f"The prompt {row['kind']}/{row['prompt']} is no longer in {chosen}: put it back to decode this run again."
+        f"The prompt {row['kind']}/{row['prompt']} is no longer in {chosen}: put it back to re-run this result."
     )
 
 
@@ -235,17 +235,17 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
 
     if pair.info.name != row["pair"]:
         raise ExperimentError(
-            f"This run was decoded by {row['pair']}, and {pair.info.name} is in memory: load that pair first."
+            f"This run was decoded with {row['pair']}, and {pair.info.name} is loaded: load that pair first."
         )
     contestant = parse_contestant(row["line"])
     if contestant.method is None:
-        raise ExperimentError(f"{row['label']} is an outside loop without trees: there is nothing to step through.")
+        raise ExperimentError(f"{row['label']} is an external baseline without trees: nothing can be stepped through.")
     prompt = prompt_of(row)
     ids = encode(pair, prompt.text)[: int(row["cut"]) or None]
     if len(ids) != row["prompt_tokens"]:
         raise ExperimentError(
-            f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens here and had {row['prompt_tokens']} in the "
-            "sweep: it is another text or goes through another template."
+            f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens now and had {row['prompt_tokens']} in the "
+            "sweep: its text or its chat template has changed."
         )
     sampling = Sampling(row["temperature"], row["top_p"], row["draft_temperature"], int(row["seed"]))
     running = pair.with_engine(contestant.engine) if contestant.engine else pair
@@ -270,9 +270,9 @@ def same_text(first: Sequence[int], again: Sequence[int]) -> str:
     """Whether a run wrote the same again, in a few words."""
     shared = next((n for n, (one, other) in enumerate(zip(first, again, strict=False)) if one != other), None)
     if not first:
-        return "the tokens of the first time are not kept"
+        return "the tokens of the sweep were not saved"
     if shared is not None:
-        return f"another text than in the sweep from token {shared + 1} on"
+        return f"differs from the sweep from token {shared + 1} on"
     if len(again) < len(first):
         return f"the same {len(again)} tokens as in the sweep so far"
     return f"the same {len(first)} tokens as in the sweep"

@@ -42,7 +42,7 @@ Keep = Literal["figures", "tokens", "all"]
 
 
 @dataclass(frozen=True)
-class PromptChoice:
+class PromptSet:
     """Which prompts.
 
     Attributes:
@@ -59,7 +59,7 @@ class PromptChoice:
 
 
 @dataclass(frozen=True)
-class Axis:
+class MethodAxis:
     """A method, and which of its settings take which values; all combinations are run.
 
     Attributes:
@@ -87,8 +87,8 @@ class Grid:
     """
 
     name: str
-    methods: tuple[Axis, ...]
-    prompts: PromptChoice = field(default_factory=PromptChoice)
+    methods: tuple[MethodAxis, ...]
+    prompts: PromptSet = field(default_factory=PromptSet)
     samplings: tuple[Sampling, ...] = (Sampling(),)
     new_tokens: tuple[int, ...] = (64,)
     reference: str = "autoregressive"
@@ -112,7 +112,7 @@ class Grid:
             return PairSettings(**self.pair)
         except TypeError:
             said = ", ".join(f"{name} = {value!r}" for name, value in self.pair.items())
-            raise ExperimentError(f"[pair] has a value of another kind than is wanted: {said}.") from None
+            raise ExperimentError(f"[pair] has a value of the wrong type: {said}.") from None
 
 
 def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[str]]:
@@ -123,7 +123,7 @@ def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[
     Raises:
         ExperimentError: an unknown method, setting or value, or a contradiction that is not to be skipped.
     """
-    found = [] if not grid.reference else [_variant(Axis(grid.reference), {}, sampling)]
+    found = [] if not grid.reference else [_variant(MethodAxis(grid.reference), {}, sampling)]
     left_out = []
     for axis in grid.methods:
         for values in product(*axis.vary.values()):
@@ -139,10 +139,10 @@ def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[
     return list({_same(each): each for each in found}.values()), left_out
 
 
-def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> Contestant:
+def _variant(axis: MethodAxis, changes: Mapping[str, Setting], sampling: Sampling) -> Contestant:
     base = parse_contestant(axis.method)
     if base.method is None:
-        expect(not changes, f"{axis.method} has no settings that could vary.")
+        expect(not changes, f"{axis.method} has no settings to vary.")
         return base
     method = base.method.with_settings(**_typed(base.method, changes)[0])
     if "verifier=" not in axis.method and "verifier" not in changes:
@@ -152,7 +152,7 @@ def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> 
     return replace(base, method=method, label=f"{label} ({base.engine})" if base.engine else label)
 
 
-def _is_known(axis: Axis, changes: Mapping[str, Setting]) -> bool:
+def _is_known(axis: MethodAxis, changes: Mapping[str, Setting]) -> bool:
     """Whether the method, the settings and the kinds of their values are known: then they contradict one another."""
     try:
         _, known = _typed(parse_contestant(axis.method).method, changes)
@@ -173,8 +173,8 @@ def _as_default(name: str, value: Any, known: Mapping[str, Setting]) -> Setting:
     if isinstance(default, float) and type(value) is int:
         return float(value)
     if default is not None and type(value) is not type(default):
-        kind = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[type(default)]
-        raise SettingsError(f"{name} is {kind}, not {value!r}.")
+        kind = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[type(default)]
+        raise SettingsError(f"{name} must be {kind}, not {value!r}.")
     return value
 
 
@@ -209,7 +209,7 @@ def read_grid(path: Path) -> Grid:
     except OSError as error:
         raise ExperimentError(f"{path} cannot be read ({error.strerror}): give a grid as a .toml file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is no TOML file ({error}): see decoding/experiments/grids.") from None
+        raise ExperimentError(f"{path} is not a TOML file ({error}): see decoding/experiments/grids.") from None
 
 
 def grid_from(content: Mapping[str, Any], name: str) -> Grid:
@@ -232,13 +232,13 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     )
     expect(bool(grid.methods), "The grid names no methods: add a table [[methods]].")
     expect(bool(grid.samplings), "The grid names no sampling: give at least a temperature, 0 for greedy decoding.")
-    expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
-    expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
-    expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
-    expect(grid.keep in get_args(Keep), f"keep is one of {', '.join(get_args(Keep))}, not {grid.keep!r}.")
+    expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name must be the name of the grid, a string.")
+    expect(isinstance(grid.reference, str), "reference must be the name of a method, or an empty string for none.")
+    expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats must be at least 1, not {grid.repeats!r}.")
+    expect(grid.keep in get_args(Keep), f"keep must be one of {', '.join(get_args(Keep))}, not {grid.keep!r}.")
     for name in SWITCHES:
-        expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
-    expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")
+        expect(isinstance(getattr(grid, name), bool), f"{name} must be true or false, not {getattr(grid, name)!r}.")
+    expect(isinstance(grid.pair, Mapping), "pair must be a table of pair settings.")
     grid.pair_settings  # noqa: B018 - raises where a setting is unknown
     samplings = {(s.temperature, s.top_p, s.draft_temperature): s for s in grid.samplings}
     found = [contestants(grid, sampling) for sampling in samplings.values()]
@@ -246,37 +246,37 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     if left_out and lines == len(found) * bool(grid.reference):
         raise ExperimentError(left_out[0])  # nothing could be run
     runs = lines * len(grid.new_tokens) * len(grid.prompts.max_tokens) * grid.repeats
-    expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs for each prompt: at most {MOST_RUNS:,} can be kept apart.")
+    expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs per prompt: at most {MOST_RUNS:,} are possible.")
     return grid
 
 
-def _axis(entry: Mapping[str, Any]) -> Axis:
+def _axis(entry: Mapping[str, Any]) -> MethodAxis:
     _only(entry, {"method", "vary"}, "[[methods]]")
     method, vary = entry.get("method"), entry.get("vary", {})
-    expect(isinstance(method, str), 'Each of [[methods]] needs method, such as method = "fixed_tree".')
-    expect(isinstance(vary, Mapping), f"vary of {method} is a table: vary = {{ branching = [2, 3] }}.")
+    expect(isinstance(method, str), 'Each [[methods]] table needs a method, such as method = "fixed_tree".')
+    expect(isinstance(vary, Mapping), f"vary of {method} must be a table: vary = {{ branching = [2, 3] }}.")
     values = {name: tuple(each if isinstance(each, list) else [each]) for name, each in vary.items()}
     for name, each in values.items():
-        expect(bool(each), f"{name} of {method} varies over no value: give at least one.")
-    return Axis(method, values)
+        expect(bool(each), f"{name} of {method} has no values: give at least one.")
+    return MethodAxis(method, values)
 
 
-def _prompts(entry: Any) -> PromptChoice:
-    expect(isinstance(entry, Mapping), "prompts is a table: [prompts] with set, count, kinds and max_tokens.")
-    _only(entry, {each.name for each in fields(PromptChoice)}, "[prompts]")
+def _prompts(entry: Any) -> PromptSet:
+    expect(isinstance(entry, Mapping), "prompts must be a table: [prompts] with set, count, kinds and max_tokens.")
+    _only(entry, {each.name for each in fields(PromptSet)}, "[prompts]")
     count, kinds = entry.get("count"), entry.get("kinds", [])
-    expect(count is None or (type(count) is int and count >= 1), f"count of prompts is at least 1, not {count!r}.")
-    expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds is a list of texts.")
-    expect(isinstance(entry.get("set", ""), str), "set of prompts is samples, a folder or the name of a data set.")
+    expect(count is None or (type(count) is int and count >= 1), f"count of prompts must be at least 1, not {count!r}.")
+    expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds must be a list of strings.")
+    expect(isinstance(entry.get("set", ""), str), "set of prompts must be samples, a folder or the name of a data set.")
     tokens = _numbers(entry.get("max_tokens", [0]), "max_tokens", least=0)
-    return PromptChoice(entry.get("set", "samples"), count, tuple(kinds), tokens)
+    return PromptSet(entry.get("set", "samples"), count, tuple(kinds), tokens)
 
 
 def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:
     names = {"temperature", "top_p", "draft_temperature"}
     _only(entry, names | {"seeds"}, "[[sampling]]")
     for name in names & set(entry):
-        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] is a number, not {entry[name]!r}.")
+        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] must be a number, not {entry[name]!r}.")
     seeds = _numbers(entry.get("seeds", [0]), "seeds", least=0)
     plain = {name: float(entry[name]) for name in names & set(entry)}
     try:
@@ -289,7 +289,7 @@ def _tables(content: Mapping[str, Any], name: str, instead: Sequence[Mapping] = 
     found = content.get(name, instead)
     expect(
         isinstance(found, Sequence) and all(isinstance(each, Mapping) for each in found),
-        f"{name} is a list of tables: write [[{name}]].",
+        f"{name} must be a list of tables: write [[{name}]].",
     )
     return found
 
@@ -298,9 +298,9 @@ def _numbers(values: Any, name: str, least: int) -> tuple[int, ...]:
     given = values if isinstance(values, list) else [values]
     expect(
         bool(given) and all(type(value) is int and value >= least for value in given),
-        f"{name} is a list of whole numbers from {least} on, not {values!r}.",
+        f"{name} must be a list of whole numbers, {least} or more, not {values!r}.",
     )
-    expect(max(given) <= LARGEST, f"{name} has a number above {LARGEST:,}, which no row can hold.")
+    expect(max(given) <= LARGEST, f"{name} has a number above {LARGEST:,}, the largest that can be saved.")
     return tuple(given)
 
 
@@ -353,9 +353,9 @@ def kept_grid(folder: Path) -> Grid:
         samplings = [{"seeds": [each.pop("seed")], **each} for each in content.pop("samplings")]
         content["prompts"] = {name: value for name, value in content["prompts"].items() if value is not None}
     except FileNotFoundError:
-        raise ExperimentError(f"{folder} holds no grid: start a sweep of your own.") from None
+        raise ExperimentError(f"{folder} has no grid: start your own sweep.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ExperimentError(f"{file} cannot be read ({error}): start the sweep anew, no row is lost.") from None
+        raise ExperimentError(f"{file} cannot be read ({error}): start the sweep again; no result is lost.") from None
     return grid_from({**content, "sampling": samplings}, folder.name)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.compare.comparison import Contestant
-from decoding.experiments.grid import Grid, PromptChoice, contestants
+from decoding.experiments.grid import Grid, PromptSet, contestants
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import check_prompt
@@ -55,7 +55,7 @@ DATA_SETS: dict[str, DataSet] = {
 }
 
 
-def prompts_of(choice: PromptChoice) -> list[Prompt]:
+def prompts_of(choice: PromptSet) -> list[Prompt]:
     """The prompts of a choice, one kind of text after another in turn.
 
     Raises:
@@ -72,7 +72,7 @@ def prompts_of(choice: PromptChoice) -> list[Prompt]:
             file = hf_hub_download(source.repository, place, repo_type="dataset", revision=CONVERTED)
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
             raise ExperimentError(
-                f"The data set {choice.set} ({source.repository}) is not kept on this machine and cannot be fetched "
+                f"The data set {choice.set} ({source.repository}) is not on this machine and cannot be downloaded "
                 f"({type(error).__name__}): connect to the network, or choose {SAMPLES} or a folder."
             ) from None
         prompts = read_texts(Path(file), choice.set, choice.count)
@@ -122,9 +122,9 @@ def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
                     if count is not None and len(found) == count:
                         return found
     except (pyarrow.ArrowException, OSError, IndexError) as error:
-        raise PromptError(f"{file.name} of {name} cannot be read ({error}): delete it and fetch it again.") from None
+        raise PromptError(f"{file.name} of {name} cannot be read ({error}): delete it and download it again.") from None
     if not found:
-        raise PromptError(f"{name} holds no text in its column {source.column}: choose another set of prompts.")
+        raise PromptError(f"{name} has no text in its column {source.column}: choose another set of prompts.")
     return found
 
 
@@ -159,7 +159,7 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One call that is to be measured.
 
     Attributes:
@@ -183,7 +183,7 @@ class Block:
 
     name: str
     conditions: Conditions
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
 
 
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
@@ -235,10 +235,13 @@ def _parts(
     others = everyone[first:]
     for part, start in enumerate(range(0, max(1, len(others)), MOST_TOGETHER)):
         name = _digest([conditions.digest, part])
-        runs = [Run(run_key(identity, conditions, each), each, False) for each in others[start : start + MOST_TOGETHER]]
+        runs = [
+            PlannedRun(run_key(identity, conditions, each), each, False)
+            for each in others[start : start + MOST_TOGETHER]
+        ]
         if grid.reference:
             key = _digest([name, run_key(identity, conditions, everyone[0])])
-            runs.insert(0, Run(key, everyone[0], True))
+            runs.insert(0, PlannedRun(key, everyone[0], True))
         yield Block(name, conditions, tuple(runs))
 
 

@@ -233,10 +233,10 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
                 return table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]
-        raise ExperimentError(f"{file} is damaged ({said}): take it out of its folder and run again.") from None
+        raise ExperimentError(f"{file} is damaged ({said}): move it out of its folder and re-run.") from None
     whose = f"version {version}" if version else "another program"
     raise ExperimentError(
-        f"{file} holds rows of {whose}, and this is version {VERSION}: take it away or choose another --out."
+        f"{file} has results of {whose}, and this is version {VERSION}: move it or choose another --out."
     )
 
 

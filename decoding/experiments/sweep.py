@@ -13,7 +13,7 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, ExperimentError, run_main
 from decoding.common.interruption import CancelledError
-from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, RayCrew, Todo, devices_here
+from decoding.experiments.executors import DeviceExecutor, Executor, LocalExecutor, RayExecutor, Todo, devices_here
 from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
 from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
 from decoding.experiments.plan import Block, prompts_of
@@ -30,7 +30,7 @@ Report = Callable[[Status], None]
 
 def run_grid(
     grid: Grid,
-    crew: Crew,
+    executor: Executor,
     folder: Path,
     report: Report = lambda status: None,
     stopped: Callable[[], bool] = lambda: False,
@@ -45,11 +45,11 @@ def run_grid(
         ExperimentError, PromptError: the grid, its prompts or the folder cannot be used.
     """
     experiment = Experiment(folder)
-    plan = crew.plan(grid, prompts_of(grid.prompts))
+    plan = executor.plan(grid, prompts_of(grid.prompts))
     experiment.begin(grid)
     work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
     try:
-        for row in crew.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+        for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
             work.keep(row)
     except CancelledError:
         experiment.clear_stop()
@@ -119,38 +119,38 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.splitlines()[0])
     made.add_argument("grid", type=Path, nargs="?", metavar="GRID.toml", help="see decoding/experiments/grids")
-    made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
-    made.add_argument("--resume", action="store_true", help="run what the grid that was run last in --out still lacks")
-    made.add_argument("--save", action="store_true", help="keep them with the program, for benchmarks.papers")
+    made.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: the user's cache)")
+    made.add_argument("--resume", action="store_true", help="run what is missing of the last grid in --out")
+    made.add_argument("--save", action="store_true", help="save them in the repository, for benchmarks.papers")
     made.add_argument(
-        "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, in place of what the grid says"
+        "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, instead of the grid's"
     )
-    made.add_argument("--count", type=int, metavar="N", help="how many prompts, in place of what the grid says")
+    made.add_argument("--count", type=int, metavar="N", help="how many prompts, instead of the grid's number")
     made.add_argument(
-        "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: here, or a cluster's address"
+        "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: on this machine, or a cluster's address"
     )
     made.add_argument(
         "--workers", type=int, metavar="N", help="workers on Ray (default: one per GPU, else one per core)"
     )
-    made.add_argument("--devices", metavar="A,B", help="such as cuda:0,cuda:1 (default: every GPU there is)")
-    made.add_argument("--dry-run", action="store_true", help="only say what would be run")
+    made.add_argument("--devices", metavar="A,B", help="such as cuda:0,cuda:1 (default: every GPU)")
+    made.add_argument("--dry-run", action="store_true", help="only print what would be run")
     return made
 
 
 @contextmanager
-def crew_for(args: argparse.Namespace, grid: Grid) -> Iterator[Crew]:
+def executor_for(args: argparse.Namespace, grid: Grid) -> Iterator[Executor]:
     """Who makes the runs: Ray, a process for each device, or this process where there is one device."""
     settings = grid.pair_settings
     devices = tuple(args.devices.split(",")) if args.devices else devices_here(settings)
     if args.ray:
-        crew = RayCrew(settings, grid.name, args.ray, args.workers)
+        executor = RayExecutor(settings, grid.name, args.ray, args.workers)
     elif len(devices) > 1 or (args.devices and ":" in args.devices):  # which one is chosen for a process, not in it
-        crew = DeviceCrew(settings, devices, grid.name)
+        executor = DeviceExecutor(settings, devices, grid.name)
     else:
-        yield OwnCrew(load_pair(replace(settings, device=devices[0].partition(":")[0])), grid.name)
+        yield LocalExecutor(load_pair(replace(settings, device=devices[0].partition(":")[0])), grid.name)
         return
-    with closing(crew):
-        yield crew
+    with closing(executor):
+        yield executor
 
 
 def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
@@ -165,7 +165,7 @@ def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
         grid, home = read_grid(args.grid), SHIPPED if args.save else experiments_home()
         out = args.out or home / args.grid.stem
     else:
-        raise ExperimentError("Name a grid, or with --resume the folder that is to go on: --out DIR.")
+        raise ExperimentError("Name a grid, or with --resume the folder to resume: --out DIR.")
     if args.count is not None:
         if args.count < 1:
             raise ExperimentError(f"--count must be at least 1, not {args.count}.")
@@ -180,15 +180,15 @@ def main() -> int:
     grid, out = grid_of(args)
     found = [contestants(grid, sampling) for sampling in grid.samplings]
     ways, lengths = sum(len(each) for each, _ in found), len(grid.new_tokens) * len(grid.prompts.max_tokens)
-    print(f"{grid.name}: {ways} ways x {lengths} lengths x {grid.repeats} repeats, "
+    print(f"{grid.name}: {ways} configurations x {lengths} lengths x {grid.repeats} repeats, "
           f"{grid.prompts.count or 'all'} prompts of {grid.prompts.set}")  # fmt: skip
     for said in dict.fromkeys(said for _, left_out in found for said in left_out):
         print(f"left out: {said}")
     if args.dry_run:
         return 0
-    with stop_signals(Experiment(out)), crew_for(args, grid) as crew:
-        status = run_grid(grid, crew, out, ProgressLine(EVERY_S))
-    failed = f", {status.failed} could not be made" if status.failed else ""
+    with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
+        status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
+    failed = f", {status.failed} failed" if status.failed else ""
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
     return 0 if status.state == "finished" else 1
 

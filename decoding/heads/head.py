@@ -13,7 +13,7 @@ from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.engines.lean import linear
+from decoding.engines.packed import linear
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, find_head, load_network, require_fit, weights_digest
 from decoding.trace.records import ModelInfo
@@ -131,7 +131,7 @@ def make_head(target: "Model", network: HeadNetwork, name: str, label: str, dige
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
     if sizes != (config.hidden_size, config.vocab_size, config.hidden_size):
         raise PairError(
-            f"The head {name} is made for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
+            f"Head {name} was trained for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
             f"{info.name} has {info.hidden_size} and {info.vocab_size}: choose a head of this target."
         )
     with torch.inference_mode():  # a target without features is told here, not in the middle of a text

@@ -45,7 +45,7 @@ class HeadConfig:
             require(isinstance(value, int) and value >= 1, f"{name} of a head is {value!r}: give a whole number >= 1.")
         require(
             self.hidden_size % (2 * self.num_heads) == 0,
-            f"num_heads of a head is {self.num_heads}: {self.hidden_size} must split into heads of an even size.",
+            f"num_heads of a head is {self.num_heads}: it must split {self.hidden_size} into heads of an even size.",
         )
         for name in ("rope_theta", "norm_eps"):
             value = getattr(self, name)
@@ -63,7 +63,7 @@ class HeadConfig:
     def of(hidden_size: int, vocab_size: int, mlp_size: int | None = None) -> "HeadConfig":
         """A shape that suits a target: attention heads of 64 to 128 where they fit, an MLP of twice the hidden size."""
         fits = [n for n in range(1, hidden_size // 2 + 1) if hidden_size % (2 * n) == 0]
-        require(bool(fits), f"hidden_size of a head is {hidden_size}: an even number is needed.")
+        require(bool(fits), f"hidden_size of a head is {hidden_size}: give an even number.")
         num_heads = min(fits, key=lambda n: (abs(math.log2(hidden_size / n / 80)), n))
         return HeadConfig(hidden_size, vocab_size, num_heads, mlp_size or 2 * hidden_size)
 

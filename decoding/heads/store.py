@@ -39,7 +39,7 @@ class HeadCard:
     loss: str
     created: str
     pair: Mapping[str, Any]
-    config: Mapping[str, int | float]
+    config: Mapping[str, Any]
     figures: Mapping[str, float]
     shipped: bool = False
 
@@ -96,7 +96,7 @@ def require_fit(card: HeadCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a head was trained for another target."""
     if not fits(card, identity):
         target, other = card.pair["target"]["name"], identity["target"]["name"]
-        another = "another target of that name" if target == other else target
+        another = "another target with that name" if target == other else target
         raise PairError(
             f"The draft head {card.name} was trained for {another}, and {other} is loaded: load its pair, or choose "
             "another draft."

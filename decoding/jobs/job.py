@@ -33,8 +33,8 @@ from decoding.common.files import ROOT, disk_errors, new_folder, write_whole
 
 State = Literal["preparing", "running", "finished", "stopped", "failed"]
 STATUS, STOP, LAUNCH, OUTPUT = "status.json", "stop", "launch.json", "output.log"
-SILENT = "Its process ended without a word: resume it."
-NEVER_BEGAN = "Its process ended before it began; its output says why."
+SILENT = "Its process ended without an error message: resume it."
+NEVER_BEGAN = "Its process ended before it started work; its output says why."
 # What files of before call states and fields.
 OLDER = {"training": "running", "step": "done", "steps": "total", "runs": "total", "now": "phase"}
 TAIL_BYTES = 16_000
@@ -101,7 +101,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Stand:
+class JobState:
     """Where a job stands as far as one can tell from outside.
 
     Attributes:
@@ -129,7 +129,7 @@ class Job:
     NOUN: ClassVar[str] = "job"
     UNIT: ClassVar[str] = ""  # of what its status counts
     MARKS: ClassVar[tuple[str, ...]] = (LAUNCH,)  # files by which the folder of one is known
-    ENDED: ClassVar[str] = "Ended at once: resume it."  # what is told of one that somebody ended
+    ENDED: ClassVar[str] = "Killed: resume it."  # message of one that the user killed
 
     # What its process does.
 
@@ -163,7 +163,7 @@ class Job:
         except FileNotFoundError:
             return Status()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise JobError(f"The status in {file} cannot be read ({error}): resume it, nothing is lost.") from None
+            raise JobError(f"The status in {file} cannot be read ({error}): resume it; nothing is lost.") from None
         if status.running and not alive(status.pid, status.written):
             return replace(status, state="failed", message=SILENT)
         return status
@@ -176,21 +176,21 @@ class Job:
         except (OSError, ValueError, TypeError):
             return None
 
-    def stand(self) -> Stand:
+    def stand(self) -> JobState:
         """Where it stands: what its process wrote last, or what became of a process that never wrote."""
         launched = self.launched()
         try:
             status = self.status()
         except JobError as error:
-            return Stand("failed", str(error), Status())
+            return JobState("failed", str(error), Status())
         if launched is not None and launched.started > status.written:
             if alive(launched.pid, launched.started):
-                return Stand("starting", "", status)
-            return Stand("failed", self.last_words() or NEVER_BEGAN, status)
+                return JobState("starting", "", status)
+            return JobState("failed", self.last_words() or NEVER_BEGAN, status)
         if not status.written:
-            return Stand("kept", "", status)
+            return JobState("kept", "", status)
         message = (self.last_words() if status.message == SILENT else "") or status.message
-        return Stand(status.state, message, status)
+        return JobState(status.state, message, status)
 
     def output(self) -> str:
         """The end of what its processes printed; a line that was rewritten stands there as it ended."""
@@ -213,7 +213,7 @@ class Job:
         sentence, argument, defect = said.groups() if said else ("", "", "")
         if argument:
             return f"The setting {argument}."
-        return f"It ended with {defect}; its output says where." if defect else sentence
+        return f"It failed with {defect}; its output says where." if defect else sentence
 
     # What a person does with it.
 
@@ -225,18 +225,18 @@ class Job:
         Raises:
             JobError: it is at work, or no process can be started.
         """
-        self._must_rest("started again")
+        self._must_rest("restarted")
         with new_folder(self.path):
             self.clear_stop()
             started, words, unbuffered = time.time(), [sys.executable, *command], {"PYTHONUNBUFFERED": "1"}
             with disk_errors(self.path):
                 log = (self.path / OUTPUT).open("ab")
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             try:
                 with log:
                     process = subprocess.Popen(
-                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True, **streams
-                    )
+                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True,
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                    )  # fmt: skip
             except OSError as failed:
                 reason = failed.strerror or failed
                 raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
@@ -253,14 +253,14 @@ class Job:
     def resume_command(self) -> tuple[str, ...] | None:
         """Words that go on with it; None where nothing was begun."""
         launched = self.launched()
-        return launched and launched.command
+        return launched.command if launched is not None else None
 
     def resume(self) -> None:
         """Go on with one that stopped or failed, or begin what had not begun; `JobError` where that cannot be."""
         self._must_rest("resumed")
         command, launched = self.resume_command(), self.launched()
         if command is None:
-            raise JobError(f"{self.path} holds no {self.NOUN}: start one.")
+            raise JobError(f"{self.path} has no {self.NOUN}: start one.")
         self.start(command, launched.kind if launched else "", launched.name if launched else "")
 
     def ask_to_stop(self) -> None:
@@ -279,8 +279,9 @@ class Job:
         if not standing.running:
             return
         ours = launched is not None and launched.started > standing.status.written
+        pid = launched.pid if launched is not None and ours else standing.status.pid
         try:
-            psutil.Process(launched.pid if ours else standing.status.pid).kill()
+            psutil.Process(pid).kill()
         except psutil.NoSuchProcess:
             pass
         except psutil.AccessDenied:
@@ -292,7 +293,7 @@ class Job:
         """Delete it with its folder; `JobError` where it is at work, no job, or the disk refuses."""
         self._must_rest("deleted")
         if not any((self.path / name).exists() for name in self.MARKS):
-            raise JobError(f"{self.path} holds no {self.NOUN}, so nothing is deleted.")
+            raise JobError(f"{self.path} has no {self.NOUN}, so nothing was deleted.")
         try:
             shutil.rmtree(self.path)
         except OSError as failed:
@@ -301,7 +302,7 @@ class Job:
 
     def _must_rest(self, before: str) -> None:
         if self.stand().running:
-            raise JobError(f"{self.path.name} is at work: stop it before it is {before}.")
+            raise JobError(f"{self.path.name} is running: stop it before it is {before}.")
 
 
 J = TypeVar("J", bound=Job)
@@ -329,7 +330,7 @@ def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection
     return next(home / each for each in numbered if not (home / each).exists() and each not in taken)
 
 
-class Followed:
+class JobWatcher:
     """A job as one reader sees it: where it stood when last looked at.
 
     Attributes:
@@ -338,7 +339,8 @@ class Followed:
 
     def __init__(self, job: Job, shipped: bool = False):
         self.job, self.shipped = job, shipped
-        self.stand, self.launched = Stand("starting", "", Status()), None
+        self.stand = JobState("starting", "", Status())
+        self.launched: Launch | None = None
         self._seen = Status()
 
     @property

@@ -42,9 +42,11 @@ def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
             return code
         except BaseException as error:
             if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
-                _note(job, "failed", "The device ran out of memory: resume with less at once, such as a smaller batch.")
+                _note(
+                    job, "failed", "The device ran out of memory: resume with less per step, such as a smaller batch."
+                )
                 return ENDED
-            _write(job, state="failed", message=f"It ended with {type(error).__name__}: its output says where.")
+            _write(job, state="failed", message=f"It failed with {type(error).__name__}: its output says where.")
             raise
     _write(job, state="finished", left_s=0.0, message="")
     return FINISHED
@@ -58,7 +60,7 @@ def stop_signals(job: Job) -> Iterator[None]:
         for each, before in kept.items():
             signal.signal(each, before)
         if not job.path.is_dir():
-            raise StoppedError("Stopped before anything was begun.")
+            raise StoppedError("Stopped before anything was started.")
         job.ask_to_stop()
 
     kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -72,7 +74,7 @@ def stop_signals(job: Job) -> Iterator[None]:
 def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **more: Any) -> None:
     """Say what comes before the work, and how far that is; `more` are fields of the status. Raises `StoppedError`."""
     if job.asked_to_stop():
-        raise StoppedError("Stopped while it was prepared, which is kept; go on with --resume.")
+        raise StoppedError("Stopped during preparation, which is saved; continue with --resume.")
     job.write_status(Status("preparing", phase, done, total, **more))
     print(phase if total is None else f"{phase}: {done} of {total}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
+"""A method: a drafter, a verifier and a cache policy, and which combinations are allowed."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from decoding.drafters.base import Drafter, Measured
 from decoding.heads.head import with_draft
 from decoding.heads.store import head_label
 from decoding.sampling.sampling import Sampling
-from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.records import DraftSampling, Setting
 from decoding.trace.tree_mask import ORDER_NAMES, NodeOrder
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
@@ -19,14 +19,14 @@ CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
 
 @dataclass(frozen=True)
 class Method:
-    """A way to decode.
+    """A decoding method.
 
     Attributes:
-        name: key of the method it is or was made from.
+        name: key of the method it is or is derived from.
         summary: one sentence on what it does.
-        cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
+        cache_policy: `compaction` moves the accepted KV slots; `rebuild` drops all and re-runs the committed tokens.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
-        node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
+        node_order: of the nodes in a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
     """
 
     name: str
@@ -39,22 +39,22 @@ class Method:
     )
     cache_policy: CachePolicy = setting(
         "compaction", label="KV cache", choices={policy: policy for policy in CACHE_POLICIES},
-        help="compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+        help="compaction moves the accepted KV slots; rebuild drops the tree's slots and re-runs the committed tokens.",
     )  # fmt: skip
     draft_head: str = setting(
         "", label="Draft",
-        help="What drafts: the pair's draft model, or a head that was trained on the target's features.",
+        help="The pair's draft model, or a head trained on the target's features.",
     )  # fmt: skip
     node_order: NodeOrder = setting(
-        "breadth", label="Row order", choices=ORDER_NAMES,
-        help="How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+        "breadth", label="Node order", choices=ORDER_NAMES,
+        help="Order of the tree's nodes in a verification pass. It changes the mask, not the tokens.",
     )  # fmt: skip
 
     def __post_init__(self):
         check_settings(self)
         require(
             not self.draft_head or self.drafter.uses_draft_model,
-            f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
+            f"The method {self.name} asks no draft, so draft_head must be empty, not {self.draft_head!r}.",
         )
 
     @property
@@ -75,8 +75,8 @@ class Method:
     def all_settings(self) -> dict[str, Setting]:
         """Every setting by name, those included that `settings` leaves out where they are as usual."""
         left_out: dict[str, Setting] = dict.fromkeys(self.drafter.optional, "")
-        if self.drafter.uses_draft_model:
-            left_out |= {"draft_head": "", "node_order": "breadth"}
+        left_out |= {"draft_head": ""} if self.drafter.uses_draft_model else {}
+        left_out |= {"node_order": "breadth"} if self.drafter.drafts else {}
         return self.settings() | {name: value for name, value in left_out.items() if name not in self.settings()}
 
     def drafting(self, pair: Any) -> Any:
@@ -93,7 +93,7 @@ class Method:
         """The same method with what its drafter has to know of a pair filled in; of `drafting(pair)`, not another."""
         return replace(self, drafter=self.drafter.prepared(measured))
 
-    def with_settings(self, **changes: Setting) -> "Method":
+    def with_settings(self, **changes: Any) -> "Method":
         """The same method with some settings changed."""
         changes = dict(changes)
         verifier, policy = changes.pop("verifier", None), changes.pop("cache_policy", self.cache_policy)
@@ -125,18 +125,20 @@ class Method:
 
     def check(self, sampling: Sampling) -> None:
         """Raise `SettingsError` if the verifier would bias the output of this drafter's trees."""
-        refusal = self.verifier.refusal(self.drafter.law, sampling)
+        refusal = self.verifier.refusal(self.drafter.draft_sampling, sampling)
         if refusal:
-            raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
+            raise SettingsError(
+                f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.draft_sampling, sampling))}."
+            )
         self.drafter.check_verifier(self.verifier.name)
 
 
 def fitted(method: Method, sampling: Sampling) -> Method:
     """The method, with NSS in the place of a verifier that would bias its output: NSS fits every tree."""
-    refused = method.verifier.refusal(method.drafter.law, sampling) is not None
+    refused = method.verifier.refusal(method.drafter.draft_sampling, sampling) is not None
     return replace(method, verifier=NSSVerifier()) if refused else method
 
 
-def fitting(law: TreeLaw, sampling: Sampling) -> list[str]:
-    """Names of the verifiers that keep the target's law on trees of this kind."""
-    return [name for name, kind in VERIFIERS.items() if kind().refusal(law, sampling) is None]
+def fitting(draft_sampling: DraftSampling, sampling: Sampling) -> list[str]:
+    """Names of the verifiers that keep the target's distribution on trees of this kind."""
+    return [name for name, kind in VERIFIERS.items() if kind().refusal(draft_sampling, sampling) is None]

@@ -35,7 +35,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="linear",
             label="Linear chain",
-            summary="The draft proposes one chain of K tokens; the longest prefix that agrees is kept.",
+            summary="The draft proposes one chain of K tokens; the longest prefix that agrees is accepted.",
             paper="Leviathan et al. 2023; baseline of both DynaTree papers",
             drafter=LinearDrafter(),
         ),
@@ -49,14 +49,14 @@ METHODS: dict[str, Method] = {
         Method(
             name="dynatree",
             label="DynaTree",
-            summary="Breadth follows the draft's confidence, depth its path probability, thresholds the recent past.",
+            summary="Breadth follows the draft's confidence, depth the path probability, thresholds recent acceptance.",
             paper="DynaTree: confidence-aware adaptive tree speculative decoding",
             drafter=DynaTreeDrafter(),
         ),
         Method(
             name="dyspec",
             label="DySpec greedy",
-            summary="Draws each node where one more is likeliest to be accepted; the paper sets draft temperature 0.6.",
+            summary="Samples each node where it is most likely to be accepted; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 1",
             drafter=DySpecDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
@@ -64,7 +64,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="dyspec_threshold",
             label="DySpec threshold",
-            summary="Level by level, draws siblings while one more is worth it; the paper sets draft temperature 0.6.",
+            summary="Level by level, samples siblings while their value is high; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 2",
             drafter=DySpecThresholdDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
@@ -72,7 +72,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="specinfer",
             label="SpecInfer widths",
-            summary="Every level has its own number of children per node, drawn independently or the likeliest ones.",
+            summary="Every level has its own number of children per node, sampled independently or the likeliest ones.",
             paper="Miao et al. 2023; baseline of DySpec",
             drafter=SpecInferWidthsDrafter(),
             verifier=SpecInferVerifier(),
@@ -80,7 +80,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="sequoia",
             label="Sequoia",
-            summary="The best shape for the pair's measured acceptance by child rank, drawn without replacement.",
+            summary="The best shape for the pair's measured acceptance by child rank, sampled without replacement.",
             paper="Chen et al. 2024; baseline of DySpec",
             drafter=SequoiaDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
@@ -112,7 +112,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="salf",
             label="SALF",
-            summary="The optimal search, stopped as soon as the next batch promises too little.",
+            summary="The SpecExec search, stopped as soon as the next batch is expected to add too little.",
             paper="SALF & TALF, Algorithm 2",
             drafter=SalfDrafter(),
             verifier=NSSVerifier(),
@@ -120,14 +120,14 @@ METHODS: dict[str, Method] = {
         Method(
             name="hardware_aware",
             label="Hardware-aware",
-            summary="Depth, width and size that make the most expected tokens per second at this machine's own costs.",
+            summary="Depth, width and size with the most expected tokens per second at this machine's costs.",
             paper="Draftscope: measured costs in place of fixed settings",
             drafter=HardwareAwareDrafter(),
         ),
         Method(
             name="iid_paths",
             label="i.i.d. paths",
-            summary="K independent paths of L tokens that share their beginnings.",
+            summary="K independent paths of L tokens that share common prefixes.",
             paper="Dynamic delayed tree expansion, Section 4",
             drafter=IIDPathsDrafter(),
             verifier=TraversalVerifier(),
@@ -135,7 +135,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="delayed",
             label="Delayed expansion",
-            summary="A trunk of L1 tokens, and K independent paths of L2 tokens only below its end.",
+            summary="A trunk of L1 tokens, then K independent paths of L2 tokens below its end.",
             paper="Dynamic delayed tree expansion, Definition 5.2",
             drafter=DelayedDrafter(),
             verifier=SpecInferVerifier(),

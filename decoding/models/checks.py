@@ -14,7 +14,7 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from decoding.common.errors import PairError, first_line, is_out_of_memory
 from decoding.drafters.shared_settings import MOST_NODES
-from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, LibraryForward, Visibility
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, TransformersForward, Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.presets import MAX_CONTEXT
 
@@ -42,12 +42,12 @@ def check_config(config: Any, name: str) -> type:
     )
     if model_class is None or not names_causal:
         kind = ", ".join(saved) or config.model_type
-        raise PairError(f"{name} holds {kind}, which is not a causal language model; {advice}")
+        raise PairError(f"{name} is a {kind}, not a causal language model; {advice}")
     text = config.get_text_config()
     attn_config = getattr(text, "attn_config", None)
     if text.model_type in ALIBI_MODELS or getattr(text, "alibi", False) or getattr(attn_config, "alibi", False):
         raise PairError(
-            f"{name} ({text.model_type}) has alibi positions, which count cache rows instead of tree depth; "
+            f"{name} ({text.model_type}) uses ALiBi positions, which follow the KV slot instead of the tree depth; "
             "choose a model with rotary or learned positions."
         )
     layer_types = getattr(text, "layer_types", None) or ()
@@ -62,7 +62,7 @@ def check_config(config: Any, name: str) -> type:
     if foreign:
         raise PairError(f"{name} ({text.model_type}) has layers that cannot take a tree attention mask{what}; {advice}")
     if getattr(config, "quantization_config", None) is not None:
-        raise PairError(f"{name} holds quantised weights, which are not supported; choose the unquantised model.")
+        raise PairError(f"{name} has quantised weights, which are not supported; choose the unquantised model.")
     return model_class
 
 
@@ -110,9 +110,8 @@ def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> in
         turn = longrope_turn(config)
         if turn is not None and turn < context:
             raise PairError(
-                f"{name} has longrope positions, which take other factors past {turn} tokens, so that keys cached "
-                f"before fit no more, and the context in use is longer ({context}); lower context_length to {turn} or "
-                "less."
+                f"{name} uses longrope, which changes its factors past {turn} tokens and invalidates the keys cached "
+                f"before that, and the context in use is longer ({context}); lower context_length to {turn} or less."
             )
     return context
 
@@ -129,12 +128,12 @@ def check_tokenizers(target: Any, draft: Any, target_name: str, draft_name: str)
     differs = (i for i in sorted(by_id[0].keys() | by_id[1].keys()) if by_id[0].get(i) != by_id[1].get(i))
     first = next(differs, None)
     if first is None:  # two tokens with one id: the sets differ all the same
-        what = f"{len(target_vocab)} tokens against {len(draft_vocab)}"
+        what = f"{len(target_vocab)} tokens in the target and {len(draft_vocab)} in the draft"
     else:
         shown = [repr(tokens[first]) if first in tokens else "no token" for tokens in by_id]
         what = f"token {first} is {shown[0]} in the target and {shown[1]} in the draft"
     raise PairError(
-        f"{target_name} and {draft_name} have different tokenizers: {what}; choose two models of one family."
+        f"{target_name} and {draft_name} have different tokenizers: {what}; choose two models from one family."
     )
 
 
@@ -203,12 +202,18 @@ def check_tree_attention(
             dtype = str(network.dtype).removeprefix("torch.")
             wider = "" if dtype == "float32" else "choose float32 or "
             raise PairError(
-                f"{name} gives nan instead of probabilities in {dtype}: its numbers leave the range of that dtype, or "
-                f"its weights are damaged; {wider}download it again."
+                f"{name} gives nan instead of probabilities in {dtype}: values overflow that dtype, or its weights are "
+                f"damaged; {wider}download it again."
             )
         for kind, mask_keys in forms:
             engine = EagerEngine(
-                "library", LibraryForward(network, name), text.num_hidden_layers, device, network.dtype, kind, mask_keys
+                "library",
+                TransformersForward(network, name),
+                text.num_hidden_layers,
+                device,
+                network.dtype,
+                kind,
+                mask_keys,
             )
             cache = _Gapped(text.num_hidden_layers, len(ids))
             try:
@@ -223,12 +228,12 @@ def check_tree_attention(
                         return kind, mask_keys
                     raise PairError(
                         f"{name} ({network.config.model_type}) does not attend to all tokens of a context of {context}"
-                        ", as the mask of a tree assumes; lower context_length or choose another model."
+                        ", as a tree mask assumes; lower context_length or choose another model."
                     )
             except FORWARD_ERRORS as error:
                 if is_out_of_memory(error):
                     raise
-                asks = "it asks its cache for more than keys and values"
+                asks = "it needs more from its cache than keys and values"
                 worst = worst or f"the pass fails: {asks if isinstance(error, AttributeError) else first_line(error)}"
     raise PairError(
         f"{name} ({network.config.model_type}) cannot take a tree attention mask ({worst}); "
@@ -266,7 +271,7 @@ def _trees(engine: EagerEngine, cache: "_Gapped", ids: np.ndarray, context: int)
     causal = engine.mask(Visibility.causal(0, PREFIX))
     last = engine.run(cache, ids[:PREFIX], np.arange(PREFIX), causal, 1)
     if len(last) != 1:
-        raise ValueError(f"it gives logits of {len(last)} tokens where those of one are asked for")
+        raise ValueError(f"it returns logits for {len(last)} tokens where one was requested")
     positions = context - 1 - DEPTHS.max() + DEPTHS
     for cache.gap in (0, context + MOST_NODES):
         hidden = np.zeros((len(DEPTHS), cache.gap), dtype=bool)

@@ -54,8 +54,8 @@ def check_folder(folder: Path, label: str) -> dict[str, Any]:
         raise PairError(f"{label} cannot be read (Permission denied); check the permissions of the folder.")
     if not os.path.lexists(folder / CONFIG):
         inner = next((each.parent.name for each in sorted(folder.glob(f"*/{CONFIG}"))), None)
-        advice = f"its folder {inner} does: give that one" if inner else "give the folder that the model was saved to"
-        raise PairError(f"{label} holds no {CONFIG}; {advice}.")
+        advice = f"its subfolder {inner} does: give that one" if inner else "give the folder the model was saved to"
+        raise PairError(f"{label} has no {CONFIG}; {advice}.")
     content = {name: read_object(folder / name, label) for name in SMALL_FILES if os.path.lexists(folder / name)}
     config = content[CONFIG]
     check_values(config, label)
@@ -70,13 +70,13 @@ def check_folder(folder: Path, label: str) -> dict[str, Any]:
     )
     if not (isinstance(template, str | None) or several):
         raise PairError(
-            f"{TOKENIZER_CONFIG} of {label} has chat_template {shown(template)}; it must be a text or null."
+            f"{TOKENIZER_CONFIG} of {label} has chat_template {shown(template)}; it must be a string or null."
         )
     added = tokenizer.get("added_tokens_decoder", {})
     if not (isinstance(added, dict) and all(i.isdecimal() and isinstance(token, dict) for i, token in added.items())):
         raise PairError(
-            f"{TOKENIZER_CONFIG} of {label} has added_tokens_decoder {shown(added)}; it must be an object that gives "
-            "the token of each id."
+            f"{TOKENIZER_CONFIG} of {label} has added_tokens_decoder {shown(added)}; it must be an object that maps "
+            "ids to tokens."
         )
     check_weight_files(folder, label, content.get(INDEX))
     return config
@@ -91,20 +91,20 @@ def read_object(file: Path, label: str) -> dict[str, Any]:
     try:
         content = json.loads(text.decode("utf-8"))
     except RecursionError:
-        raise PairError(f"{name} is nested too deep; {again}.") from None
+        raise PairError(f"{name} is nested too deeply; {again}.") from None
     except UnicodeDecodeError:
         raise PairError(f"{name} is not UTF-8 text; save it as UTF-8, or {again}.") from None
     except json.JSONDecodeError as error:
         if text.startswith(b"\xef\xbb\xbf"):
-            raise PairError(f"{name} begins with a byte order mark; save it as UTF-8 without one.") from None
+            raise PairError(f"{name} starts with a byte order mark; save it as UTF-8 without one.") from None
         where = f"line {error.lineno}, column {error.colno}"
         raise PairError(f"{name} is not valid JSON ({error.msg.rstrip(':')}, {where}); {again}.") from None
     except ValueError as error:  # a number of more digits than Python reads
-        raise PairError(f"{name} holds a number that is too long ({len(text):,} bytes of text); {again}.") from error
+        raise PairError(f"{name} has a number with too many digits ({len(text):,} bytes of text); {again}.") from error
     if not isinstance(content, dict):
-        kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+        kinds = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
         kind = kinds.get(type(content), "a number")
-        raise PairError(f"{name} holds {kind} where an object in {{ }} should be; {again}.")
+        raise PairError(f"{name} contains {kind} instead of an object in {{ }}; {again}.")
     return content
 
 
@@ -116,7 +116,7 @@ def check_values(config: Mapping[str, Any], label: str, part: str = "") -> None:
 
     model_type, saved, text = (config.get(name) for name in ("model_type", "architectures", "text_config"))
     if "model_type" in config and not (isinstance(model_type, str) and model_type):
-        refuse("model_type", model_type, "a text such as llama")
+        refuse("model_type", model_type, "a string such as llama")
     if not (isinstance(saved, str | None) or _is_list(saved, str)):
         refuse("architectures", saved, "a list of names such as LlamaForCausalLM")
     if not isinstance(text, dict | None):
@@ -124,7 +124,7 @@ def check_values(config: Mapping[str, Any], label: str, part: str = "") -> None:
     if text is not None:
         check_values(text, label, "text_config.")
     if config.get("layer_types") is not None and not _is_list(config["layer_types"], str):
-        refuse("layer_types", config["layer_types"], "a list of texts, one for each layer")
+        refuse("layer_types", config["layer_types"], "a list of strings, one per layer")
     if not isinstance(config.get("quantization_config"), dict | None):
         refuse("quantization_config", config["quantization_config"], "an object or null")
     for name, (low, high) in WHOLE_NUMBERS.items():
@@ -159,7 +159,7 @@ def check_rope(value: Any, place: str, name: str) -> None:
             check_rope(each, place, f"{name}.{part}")
         elif part in ("rope_type", "type"):
             if not isinstance(each, str):
-                raise PairError(f"{place} has {name}.{part} {shown(each)}; it must be a text such as default or yarn.")
+                raise PairError(f"{place} has {name}.{part} {shown(each)}; it must be a name such as default or yarn.")
         elif part == "partial_rotary_factor" and not (_is_number(each) and 0 <= each <= 1):
             raise PairError(f"{place} has {name}.{part} {shown(each)}; it must be a number from 0 to 1.")
         elif isinstance(each, str) or (_is_number(each) and not 0 <= each < math.inf):
@@ -178,15 +178,15 @@ def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None
         pickled = next((file for pattern in PICKLES for file in folder.glob(pattern)), None)
         if pickled:
             raise PairError(
-                f"{label} holds only {pickled.name}, a pickle that can run code when it is loaded; "
+                f"{label} has only {pickled.name}, a pickle, which can run code when loaded; "
                 "give a folder with safetensors weights."
             )
         other = next(folder.glob("*.gguf"), None)
         if other:
             raise PairError(
-                f"{label} holds {other.name}, and GGUF is not read; give a folder with safetensors weights."
+                f"{label} has {other.name}, and GGUF is not supported; give a folder with safetensors weights."
             )
-        raise PairError(f"{label} holds no weights; download model.safetensors into the folder too.")
+        raise PairError(f"{label} has no weights; download model.safetensors into it.")
     if os.path.lexists(folder / "model.safetensors"):
         check_header(folder / "model.safetensors", label)
     elif index is not None:
@@ -195,17 +195,17 @@ def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None
             raise PairError(f"{INDEX} of {label} does not say which file holds which tensor (weight_map); {AGAIN}.")
         for name in sorted(set(places.values())):
             if os.path.basename(name) != name:
-                raise PairError(f"{INDEX} of {label} names {shown(name)}, which lies outside the folder; {AGAIN}.")
+                raise PairError(f"{INDEX} of {label} names {shown(name)}, which is outside the folder; {AGAIN}.")
             if not os.path.lexists(folder / name):
-                raise PairError(f"{label} lacks {name}, which {INDEX} names; download that file too.")
+                raise PairError(f"{label} lacks {name}, which {INDEX} lists; download that file too.")
             check_header(folder / name, label)
     else:
         found = next(iter(sorted(folder.glob("*.safetensors"))))
         if found.name.startswith("adapter"):
-            raise PairError(f"{label} holds an adapter (LoRA) alone; merge it into its model and give that folder.")
+            raise PairError(f"{label} has only a LoRA adapter; merge it into its base model and give that folder.")
         if SHARD.search(found.name):
-            raise PairError(f"{label} holds {found.name} without {INDEX}, which names its parts; download it too.")
-        raise PairError(f"{label} holds {found.name} instead of model.safetensors; rename it, or {AGAIN}.")
+            raise PairError(f"{label} has {found.name} without {INDEX}, which lists the shards; download it too.")
+        raise PairError(f"{label} has {found.name} instead of model.safetensors; rename it, or {AGAIN}.")
 
 
 def check_header(file: Path, label: str) -> dict[str, Any]:
@@ -214,10 +214,10 @@ def check_header(file: Path, label: str) -> dict[str, Any]:
     start = _bytes(file, label, 8 + len(POINTER))
     size = file.stat().st_size
     if size < 8:
-        raise PairError(f"{name} is damaged: it holds {size} bytes; download it again.")
+        raise PairError(f"{name} is damaged: it has only {size} bytes; download it again.")
     (length,) = struct.unpack("<Q", start[:8])
     if length > min(size - 8, MOST_HEADER_BYTES):
-        raise PairError(f"{name} is damaged: it is cut short or no safetensors file; download it again.")
+        raise PairError(f"{name} is damaged: it is truncated or not a safetensors file; download it again.")
     try:
         header = json.loads(_bytes(file, label, 8 + length)[8:])
         entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
@@ -233,11 +233,11 @@ def check_header(file: Path, label: str) -> dict[str, Any]:
         raise PairError(f"{name} is damaged: its header cannot be read; download it again.") from None
     if not whole:
         held, said = f"{size:,} bytes", f"{8 + length + end:,}"
-        raise PairError(f"{name} is damaged: it holds {held}, and its header tells of {said}; download it again.")
+        raise PairError(f"{name} is damaged: it has {held}, and its header describes {said}; download it again.")
     if not sound:
-        raise PairError(f"{name} is damaged: its header tells of tensors that cannot be; download it again.")
+        raise PairError(f"{name} is damaged: its header describes impossible tensors; download it again.")
     if not entries or weights == 0:
-        raise PairError(f"{name} holds no tensors; download it again.")
+        raise PairError(f"{name} contains no tensors; download it again.")
     return entries
 
 
@@ -252,10 +252,10 @@ def explain_tokenizer(folder: Path, label: str) -> None:
     """Say what is wrong with tokenizer files that could not be loaded, where that can be seen."""
     name = f"{TOKENIZER} of {label}"
     if not os.path.lexists(folder / TOKENIZER):
-        raise PairError(f"{label} holds no {TOKENIZER}, and its other tokenizer files cannot be read; download it too.")
+        raise PairError(f"{label} has no {TOKENIZER}, and its other tokenizer files cannot be read; download it too.")
     model = read_object(folder / TOKENIZER, label).get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
-        raise PairError(f"{name} holds no vocabulary; download it again.")
+        raise PairError(f"{name} has no vocabulary; download it again.")
     if model.get("type", "BPE") not in TOKENIZER_KINDS:
         kinds = ", ".join(TOKENIZER_KINDS)
         raise PairError(f"{name} has a model of type {shown(model['type'])}; it must be one of {kinds}.")
@@ -285,7 +285,7 @@ def _bytes(file: Path, label: str, most: int = -1) -> bytes:
             held = stream.read(most)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):
-            raise PairError(f"{name} is a link that leads nowhere; download the file itself.") from None
+            raise PairError(f"{name} is a broken link; download the file itself.") from None
         raise PairError(f"{name} cannot be read ({error.strerror}); check its permissions.") from None
     if held.startswith(POINTER):
         raise PairError(

@@ -84,7 +84,7 @@ MOST_MISSING = 2  # times as many weights as are stored: no tensor or two that a
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """Where a model comes from.
 
     Attributes:
@@ -102,15 +102,15 @@ class Source:
     options: dict[str, Any]
 
 
-def find_model(name: str, role: str) -> Source:
+def find_model(name: str, role: str) -> WeightsSource:
     """Find a model, read its configuration and refuse what cannot work, without reading weights."""
     folder = model_folder(name, role)
     label = f"embedded-{role}" if name == EMBEDDED else name
     local = name == EMBEDDED or local_folder(name) is not None
     if not local and os.path.isfile(os.path.expanduser(name)):
-        raise PairError(f"{name} is a file; give the folder that holds config.json.")
+        raise PairError(f"{name} is a file; give the folder that contains config.json.")
     if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
-        raise PairError(f"There is no folder {name}; give a folder that holds config.json, or a Hugging Face id.")
+        raise PairError(f"There is no folder {name}; give a folder that contains config.json, or a Hugging Face id.")
     if local:
         check_folder(folder, label)
     location = str(folder) if local else name
@@ -132,7 +132,7 @@ def find_model(name: str, role: str) -> Source:
         eos = getattr(config.get_text_config(), "eos_token_id", None)
     check_ids(eos, "eos_token_id", "generation_config.json", label)
     eos_ids = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
-    return Source(label, location, config, model_class, eos_ids, options)
+    return WeightsSource(label, location, config, model_class, eos_ids, options)
 
 
 def hub_answers() -> bool:
@@ -150,11 +150,11 @@ def hub_answers() -> bool:
     return True
 
 
-def load_tokenizer(source: Source) -> Any:
+def load_tokenizer(source: WeightsSource) -> Any:
     """The tokenizer that lies beside a model."""
     folder = Path(source.location)
     if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        raise PairError(f"{source.name} holds no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
+        raise PairError(f"{source.name} has no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
     try:
         return AutoTokenizer.from_pretrained(source.location, **source.options)
     except BaseException as error:  # a damaged tokenizer fails in as many ways as there are tokenizers
@@ -165,7 +165,7 @@ def load_tokenizer(source: Source) -> Any:
         raise PairError(explain(error, source.name, "tokenizer")) from error
 
 
-def load_network(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
+def load_network(source: WeightsSource, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
     """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention.
 
     With `split` layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
@@ -203,7 +203,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     wrong = _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name)
     if split and all(weight.device.type != torch.device(device).type for weight in network.parameters()):
         wrong = wrong or (
-            f"There is no room on {device} for any layer of {source.name} beside the one that runs; "
+            f"{device} has no room for any layer of {source.name} besides the running one; "
             "raise max_memory_gib or choose a smaller model."
         )
     if wrong:
@@ -212,7 +212,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     return network.eval().requires_grad_(False)
 
 
-def check_skeleton(source: Source) -> None:
+def check_skeleton(source: WeightsSource) -> None:
     """Build the model without memory for its weights: refuse what cannot be built, or is far larger than its files."""
     folder, config = local_folder(source.location), copy.deepcopy(source.config)  # the Hub's cache may be half filled
     if source.model_class.config_class is config.sub_configs.get("text_config"):
@@ -229,8 +229,8 @@ def check_skeleton(source: Source) -> None:
     described, stored = sum(weight.numel() for weight in network.parameters()), folder and stored_parameters(folder)
     if stored and described > MOST_MISSING * stored:
         raise PairError(
-            f"The configuration of {source.name} describes {described:,} weights and its files hold {stored:,}: "
-            "they are not of one model; download both again."
+            f"The configuration of {source.name} describes {described:,} weights and its files contain {stored:,}: "
+            "they are from different models; download both again."
         )
 
 
@@ -241,14 +241,14 @@ def _mismatch(report: dict[str, Any], tensors: int, name: str) -> str:
         shapes = [" x ".join(map(str, shape)) for shape in (stored, wanted)]
         others = f", the first of {len(mismatched)} that differ" if len(mismatched) > 1 else ""
         return (
-            f"The weights of {name} hold {tensor} of {shapes[0]} and its configuration asks for {shapes[1]}{others}; "
-            "they are not of one model: download both again."
+            f"In the weights of {name}, {tensor} is {shapes[0]} and its configuration needs {shapes[1]}{others}; "
+            "they are from different models: download both again."
         )
     missing = sorted(report["missing_keys"])
     if not missing:
         return ""
     count = f"{len(missing)} of {tensors} tensors, such as" if len(missing) > 1 else "tensor"
-    whose = "they are of another model" if 2 * len(missing) > tensors else "they are incomplete"
+    whose = "they are from another model" if 2 * len(missing) > tensors else "they are incomplete"
     return f"The weights of {name} lack {count} {missing[0]}; {whose}: {AGAIN}."
 
 
@@ -259,9 +259,9 @@ def _not_finite(network: Any, name: str) -> str:
             continue
         ends = torch.stack(weight.detach().aminmax())
         if not ends.isfinite().all():
-            said = f"The weights of {name} hold nan or infinite numbers in {tensor}"
+            said = f"The weights of {name} contain nan or infinite values in {tensor}"
             if weight.dtype == torch.float16 and not ends.isnan().any():
-                return f"{said}, as float16 has them; choose float32 or bfloat16, or {AGAIN}."
+                return f"{said}, which float16 can cause; choose float32 or bfloat16, or {AGAIN}."
             return f"{said}; {AGAIN}."
     return ""
 
@@ -270,7 +270,7 @@ def out_of_memory(what: str, device: str, error: BaseException) -> OutOfMemoryEr
     """Free what can be freed, also what the failed call still holds in its frames, and give the error to raise."""
     drop_frames(error)
     return OutOfMemoryError(
-        f"There is no room for {what} on {device}; choose a smaller model, a 16-bit dtype, or a shorter context_length."
+        f"{device} has no room for {what}; choose a smaller model, a 16-bit dtype, or a shorter context_length."
     )
 
 
@@ -290,7 +290,7 @@ def free_memory() -> None:
         torch.mps.empty_cache()
 
 
-def check_room(source: Source, role: str, settings: PairSettings, device: str, dtype: str) -> None:
+def check_room(source: WeightsSource, role: str, settings: PairSettings, device: str, dtype: str) -> None:
     """Refuse weights that cannot fit before they are read: a machine that runs out of memory ends the program."""
     name = settings.target if role == "target" else settings.draft
     shape, room = model_shape(name, role), free_bytes(device)
@@ -330,19 +330,19 @@ def explain(error: BaseException, name: str, what: str) -> str:
         return f"{name} is neither a local folder nor a model on the Hugging Face Hub; check the spelling."
     if kinds & NO_NETWORK or "couldn't connect" in text:
         return (
-            f"{name} is not on this machine and the Hugging Face Hub cannot be reached; where there is a network run "
-            f"`hf download {name} --local-dir FOLDER`, copy FOLDER here and give its path."
+            f"{name} is not on this machine and the Hugging Face Hub cannot be reached; on a machine with network run "
+            f"`hf download {name} --local-dir FOLDER`, copy FOLDER to this machine and give its path."
         )
     if "does not appear to have a file named" in text and "safetensors" in text:
         return f"{name} has no safetensors weights, and pickles are never loaded; choose a model that has them."
     if "custom code" in text or "trust_remote_code" in text:
-        return f"{name} needs program code of its own, which is never run here; choose another model."
+        return f"{name} needs its own program code, which Draftscope never runs; choose another model."
     if "does not recognize this architecture" in text:
         kind = re.search(r"model type `([^`]{1,60})`", text)
-        what = f"is a {kind[1]} model, which" if kind else "is of a kind that"
+        what = f"is a {kind[1]} model, which" if kind else "is of a type that"
         return f"{name} {what} the installed transformers does not know; update it or choose another model."
     if "model_type" in text:
-        return f"config.json of {name} names no model_type such as llama, so nothing tells what model it is; {AGAIN}."
+        return f"config.json of {name} has no model_type (such as llama), so its architecture is unknown; {AGAIN}."
     if "`layer_types` entries" in text:
         found = re.search(r"but got (.{1,120})", text)
         what = f" ({found[1].strip('()[]')})" if found else ""
@@ -350,7 +350,7 @@ def explain(error: BaseException, name: str, what: str) -> str:
     return f"The {what} of {name} cannot be loaded ({first_line(error)}); {AGAIN} or choose another."
 
 
-def _attention(source: Source, asked: str) -> str:
+def _attention(source: WeightsSource, asked: str) -> str:
     sdpa = bool(getattr(source.model_class, "_supports_sdpa", False))
     if asked == "sdpa" and not sdpa:
         raise PairError(f"{source.name} has no sdpa attention in transformers; choose attention auto or eager.")

@@ -21,7 +21,7 @@ from decoding.models.checks import (
     max_positions,
 )
 from decoding.models.loading import (
-    Source,
+    WeightsSource,
     check_room,
     drop_offloaded,
     fetch_weight,
@@ -252,7 +252,7 @@ def release(pair: Pair) -> None:
 
 
 def _load_models(
-    sources: dict[str, Source], settings: PairSettings, device: str, dtype: str, context: int
+    sources: dict[str, WeightsSource], settings: PairSettings, device: str, dtype: str, context: int
 ) -> dict[str, Model]:
     models: dict[str, Model] = {}
     try:
@@ -271,7 +271,9 @@ def _load_models(
     return models
 
 
-def _load_model(source: Source, settings: PairSettings, device: str, dtype: str, split: bool, context: int) -> Model:
+def _load_model(
+    source: WeightsSource, settings: PairSettings, device: str, dtype: str, split: bool, context: int
+) -> Model:
     network = load_network(source, settings, device, dtype, split)
     inputs = network.get_input_embeddings().weight.device
     if inputs.type == "meta":  # offloaded: accelerate moves the inputs itself

@@ -18,7 +18,7 @@ ATTENTIONS = ("auto", "sdpa", "eager")
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
-# Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
+# Logits of this many tokens are in memory at once, besides weights and caches: a tree, for both models.
 LOGIT_ROWS = 128
 
 
@@ -31,9 +31,9 @@ class PairSettings:
         device: auto takes cuda, then mps, then cpu.
         dtype: auto takes float32 on cpu and for the embedded pair, bfloat16 on a GPU that has it, float16 elsewhere.
         split: spread a target that is larger than one GPU over all of them (`device_map="auto"`).
-        max_memory_gib: what the target's weights may take of its device (with split, of each GPU), in GiB; the rest
-            waits in CPU memory, or on disk where the device is the CPU, and comes over for every pass.
-        context_length: most tokens of prompt and output together; the models' own limits cut it.
+        max_memory_gib: most device memory for the target's weights (with split, on each GPU), in GiB; the rest stays
+            in CPU memory, or on disk where the device is the CPU, and is copied over for every pass.
+        context_length: most tokens of prompt and output together, within the models' own limits.
         chat: use the chat template and its stop tokens.
         attention: auto takes sdpa, or eager where the model has no sdpa.
         engine: library runs the forward of transformers; lean runs our own with packed weights (a CPU); static runs
@@ -76,11 +76,11 @@ class PairSettings:
         )
         require(
             self.max_memory_gib is None or self.max_memory_gib > 0,
-            f"max_memory_gib is {self.max_memory_gib}; give the GiB that weights may take, or None for no limit.",
+            f"max_memory_gib is {self.max_memory_gib}; give the GiB that the weights may take, or None for no limit.",
         )
         require(
             self.max_memory_gib is None or self.device != "mps",
-            "max_memory_gib needs a device beside CPU memory, which an Apple GPU shares; choose device cuda or cpu.",
+            "max_memory_gib needs a device with memory of its own, unlike an Apple GPU; choose device cuda or cpu.",
         )
 
     @property
@@ -105,7 +105,7 @@ class Shape:
         return self.parameters * DTYPE_BYTES[dtype]
 
     def cache_bytes(self, dtype: str, context_length: int) -> int:
-        """Bytes of keys and values of `context_length` rows over all layers."""
+        """Bytes of keys and values of `context_length` tokens over all layers."""
         rows = min(context_length, self.max_context)
         return 2 * self.layers * self.kv_heads * self.head_dim * rows * DTYPE_BYTES[dtype]
 
@@ -126,7 +126,7 @@ MODEL_SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Preset:
-    """A ready-made pair: what to call it, its settings and a sentence on what it is."""
+    """A ready-made pair: its label, its settings and a sentence about it."""
 
     label: str
     settings: PairSettings
@@ -139,13 +139,13 @@ def _preset(label: str, target: str, draft: str, note: str, chat: bool = False) 
 
 PRESETS: dict[str, Preset] = {
     "embedded": _preset(
-        "Embedded pair", EMBEDDED, EMBEDDED, "A miniature Pythia pair that comes with the program; needs no network."
+        "Embedded pair", EMBEDDED, EMBEDDED, "A miniature Pythia pair included with Draftscope; needs no network."
     ),
     "pythia-2.8b": _preset(
         "Pythia 2.8B + 70M", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", "The papers' family; continues text."
     ),
     "pythia-1.4b": _preset(
-        "Pythia 1.4B + 70M", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-70m", "The papers' family, half the memory."
+        "Pythia 1.4B + 70M", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-70m", "The papers' family at half the memory."
     ),
     "qwen2.5-7b": _preset(
         "Qwen2.5 7B + 0.5B Instruct",
@@ -172,7 +172,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def choose_device(asked: str) -> str:
-    """The device to use: the one asked for if it is there, or the best there is."""
+    """The device to use: the one requested if available, or the best one available."""
     import torch  # only where a device is to be chosen: Home draws without it
 
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
@@ -185,7 +185,7 @@ def choose_device(asked: str) -> str:
 
 
 def choose_dtype(settings: PairSettings, device: str) -> str:
-    """The dtype to compute in: the one asked for, or what suits the device."""
+    """The dtype to compute in: the one requested, or the default of the device."""
     if settings.dtype != "auto":
         return settings.dtype
     if device == "cpu" or settings.target == EMBEDDED:

@@ -1,4 +1,4 @@
-"""The tokenizer of a pair: text to ids and back, token by token, without ever showing a broken character."""
+"""The tokenizer of a pair: text to ids and back, token by token, never with a broken character."""
 
 import codecs
 import json
@@ -16,7 +16,7 @@ END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_tur
 
 
 def _show_bytes(error: UnicodeError) -> tuple[str, int]:
-    """Decoding error handler: bytes that are not a whole character read `<0xE2>`, one by one."""
+    """Decoding error handler: bytes that are not a whole character become `<0xE2>`, one by one."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "".join(f"<0x{byte:02X}>" for byte in error.object[error.start : error.end]), error.end
@@ -25,7 +25,7 @@ def _show_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("draftscope_bytes", _show_bytes)
 
 
-# The printable stand-in of every byte in a byte-level BPE vocabulary, character to byte.
+# The printable character of every byte in a byte-level BPE vocabulary, character to byte.
 BYTE_ALPHABET = {char: byte for byte, char in bytes_to_unicode().items()}
 
 
@@ -34,7 +34,7 @@ class Vocabulary:
 
     Attributes:
         size: number of ids the target's logits have; ids past the tokenizer's are padding and read `<id>`.
-        stop_ids: ids that end the text: the tokenizer's and the generation config's, with chat the template's too.
+        stop_ids: ids that end the text: of the tokenizer and the generation config, with chat also the template's.
     """
 
     def __init__(self, tokenizer: Any, size: int, stop_ids: Sequence[int] = (), chat: bool = False):
@@ -61,23 +61,23 @@ class Vocabulary:
         try:
             text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program of the model's makers
-            raise PromptError(f"The model's chat template refuses these messages ({first_line(error)}).") from error
+            raise PromptError(f"The model's chat template rejects these messages ({first_line(error)}).") from error
         return self._encoded(text, add_special_tokens=False)
 
     def check(self, name: str) -> None:
-        """Refuse a tokenizer, of the model `name`, that reads no plain text or whose chat template is of no use."""
+        """Refuse the tokenizer of model `name` if it cannot encode plain text or its chat template does not work."""
         try:
             tokens = self._ids(SAMPLE, add_special_tokens=True)
         except PromptError as error:
             why = first_line(error.__cause__ or error)
-            raise PairError(f"The tokenizer of {name} reads no plain text ({why}); download it again.") from error
+            raise PairError(f"The tokenizer of {name} cannot encode plain text ({why}); download it again.") from error
         if (largest := max(tokens, default=0)) >= self.size:
             raise PairError(
-                f"The tokenizer of {name} makes token {largest:,} of plain text, and the model has {self.size:,}: "
-                "they are not of one model; download both again."
+                f"The tokenizer of {name} gives token {largest:,} for plain text, and the model has {self.size:,}: "
+                "they are from different models; download both again."
             )
         if not tokens:
-            raise PairError(f"The tokenizer of {name} makes no tokens of plain text; download tokenizer.json again.")
+            raise PairError(f"The tokenizer of {name} gives no tokens for plain text; download tokenizer.json again.")
         if not self.chat:
             return
         try:
@@ -86,7 +86,7 @@ class Vocabulary:
             why = first_line(error.__cause__ or error)
             raise PairError(f"The chat template of {name} cannot be used ({why}); turn chat off.") from error
         if not conversation:
-            raise PairError(f"The chat template of {name} makes no text of a message; turn chat off.")
+            raise PairError(f"The chat template of {name} gives no text for a message; turn chat off.")
 
     def text(self, token_id: int) -> str:
         """Text of one token: special tokens by name, bytes that are not a whole character as `<0xE2>`."""
@@ -135,7 +135,7 @@ class Vocabulary:
         too_large = next((i for i in ids if i >= self.size), None)
         if too_large is not None:
             raise PromptError(
-                f"The prompt holds {self.text(too_large)!r}, a token that the target has no row for; leave it out."
+                f"The prompt contains {self.text(too_large)!r}, a token that the target has no logit for; leave it out."
             )
         return ids
 

@@ -1,7 +1,6 @@
 """Dynamic delayed tree expansion: verifiers on i.i.d. paths (Tables 2, 3, 8 to 15), and the selector (Tables 4 to 7).
 
-Figure 1 and the latency model of Eq. 11 are made of what `benchmarks.depth_divergence` and `benchmarks.action_times`
-stored.
+Figure 1 and the latency model of Eq. 11 use what `benchmarks.depth_divergence` and `benchmarks.action_times` stored.
 """
 
 import tomllib
@@ -9,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 
-from decoding.papers.exhibit import PER_PASS, THROUGHPUT, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, THROUGHPUT, Entry, Figure, Ordering, PaperResult
 
 SAMPLINGS = ("T = 0.2", "T = 0.4", "T = 0.6", "T = 0.8", "T = 1", "T = 1.2", "top-p = 0.9", "top-p = 0.99")
 DATA_SETS = ("writing", "coding", "translation", "math, easy", "math, hard")  # each of Qwen, then Gemma, then Llama
 NUMBERS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 PAPER = "Delayed tree expansion"
-PROTOCOL = "means over three pairs, five data sets and eight samplings on A100s; K and L the best for each verifier"
+PROTOCOL = "means over three pairs, five data sets and eight samplings on A100s; best K and L for each verifier"
 # Tokens per pass and tokens per second, averages over the three pairs.
 VERIFIERS = {
     "nss": ("NSS", 4.05, 11.91), "naive": ("Naive", 4.52, 12.44), "naive_tree": ("NaiveTree", 4.50, 13.29),
@@ -27,20 +26,20 @@ SINGLE_PATH = ("naive", "block")
 BEST_OF = ("settings.paths", "settings.length")
 PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"), ("SpecInfer", "NaiveTree"),
          ("Block", "Naive"))  # fmt: skip
-# Kinds of text that are a data set of the paper's in kind.
+# Our kinds of text and the paper's data set that each corresponds to.
 KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy"}
 
 
-def _verifier(name: str, paper: Mapping[object, float]) -> Way:
+def _verifier(name: str, paper: Mapping[object, float]) -> Entry:
     """A verifier with its best shape of i.i.d. paths; one for a single path with its best chain."""
     if name in SINGLE_PATH:
         sampled = {"settings.sampled": True}
-        return Way(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
-    return Way(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
+        return Entry(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
+    return Entry(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
 
 
-def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> Exhibit:
-    return Exhibit(
+def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
+    return PaperResult(
         f"delayed/table-{numbers.split()[0].rstrip(',')}", PAPER, f"Table{'s' * (' ' in numbers)} {numbers}: {of_what}",
         "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, paper) for name, paper in papers.items()),
         tuple(Ordering(better, worse, figure) for better, worse in PAIRS), **more,
@@ -58,7 +57,7 @@ def _by_sampling(figure: Figure, numbers: str) -> dict[str, dict]:
 
 
 def _by_kind(figure: Figure, numbers: str) -> dict[str, dict]:
-    """Means over the three pairs for the data sets that a kind of text stands for."""
+    """Means over the three pairs for the data sets that correspond to our kinds of text."""
     count, table = len(DATA_SETS), NUMBERS[numbers]
     return {name: {(figure.column, kind): round(mean(table[name][DATA_SETS.index(data_set) :: count]), 2)
                    for kind, data_set in KINDS.items()} for name in VERIFIERS}  # fmt: skip
@@ -77,7 +76,7 @@ TABLES = (
             by="sampling", axis="sampling"),
 )  # fmt: skip
 
-# The selector's ways and their rivals: tokens per pass and tokens per second with it (Tables 6 and 7).
+# Verifiers with the selector: tokens per pass and tokens per second with it (Tables 6 and 7).
 SELECTOR = {
     "nss": (4.48, 15.05), "naive_tree": (4.94, 16.18), "specinfer": (5.03, 16.69), "spectr": (5.05, 16.40),
     "khisti": (5.23, 14.83),
@@ -88,14 +87,14 @@ def _with_selector(name: str) -> str:
     return f"{VERIFIERS[name][0]}, selector"
 
 
-def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> Exhibit:
+def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> PaperResult:
     ways = [_verifier(name, {figure.column: VERIFIERS[name][place + 1]}) for name in (*SELECTOR, "traversal")]
     for name, paper in SELECTOR.items():
         where = {"settings.selector": name.replace("_", "-")}
-        ways.append(Way(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
+        ways.append(Entry(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
     orderings = [Ordering(_with_selector(name), VERIFIERS[name][0], figure) for name in SELECTOR]
     orderings += [Ordering(_with_selector(name), "Traversal", figure) for name in beaten]
-    return Exhibit(
+    return PaperResult(
         f"delayed/tables-{numbers.replace(' and ', '-')}", PAPER, f"Tables {numbers}: {title}", "delayed_selector",
         PROTOCOL, (figure,), tuple(ways), tuple(orderings),
         needs="selectors trained for the pair: python -m decoding.training.selector --verifier all",
@@ -114,32 +113,34 @@ DISTANCE = Figure("l1_distance", "L1 distance")
 SHALLOW, DEEP = 0, 7
 BOTH = "Target and draft"
 SOLVERS = ("nss", "naive_tree", "specinfer", "spectr", "khisti")
-OFFLINE = "200,000 trees of Llama-3 8B along texts of Llama-3 70B, eight samplings"
+OFFLINE = "200,000 trees by Llama-3 8B along texts by Llama-3 70B, eight samplings"
 
 
-def _figure_1(letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[Way, ...], rises: bool) -> Exhibit:
+def _figure_1(
+    letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[Entry, ...], rises: bool
+) -> PaperResult:
     at = (DEEP, SHALLOW) if rises else (SHALLOW, DEEP)
-    return Exhibit(
+    return PaperResult(
         f"delayed/figure-1{letter}", PAPER, f"Figure 1, {title} by depth", "", OFFLINE, figures, ways,
         tuple(Ordering(way.words, way.words, figures[0], at=at) for way in ways),
-        by="depth", stored="depth_divergence", axis="depth of the node",
+        by="depth", stored="depth_divergence", axis="node depth",
     )  # fmt: skip
 
 
 FIGURE_1 = (
-    _figure_1("a", "distance of both laws", (DISTANCE,), (Way(BOTH, "laws"),), rises=True),
-    _figure_1("b", "acceptance of the solvers", tuple(ACCEPTED.values()),
-              tuple(Way(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
+    _figure_1("a", "distance between target and draft", (DISTANCE,), (Entry(BOTH, "laws"),), rises=True),
+    _figure_1("b", "acceptance of the verifiers", tuple(ACCEPTED.values()),
+              tuple(Entry(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
 )  # fmt: skip
 
-EQUATION_11 = Exhibit(
-    "delayed/equation-11", PAPER, "Equation 11: modelled against measured time of a pass", "",
-    "the paper chooses actions by this model and does not compare it with measured times",
+EQUATION_11 = PaperResult(
+    "delayed/equation-11", PAPER, "Equation 11: modelled against measured pass time", "",
+    "the paper chooses actions with this model and does not compare it with measured times",
     (Figure("pass_ms", "ms per pass"), Figure("of_measured", "of the measured time, %", 100, 0)),
-    (Way("Measured", "measured"), Way("Modelled, passes priced by their rows", "rows"),
-     Way("Modelled, Eq. 11 as printed", "paper")),
-    by="nodes", stored="action_times", axis="nodes of the tree",
-    needs="runs of decoding/experiments/grids/action_times.toml on the same machine",
+    (Entry("Measured", "measured"), Entry("Modelled, passes costed by their tokens", "rows"),
+     Entry("Modelled, Eq. 11 as printed", "paper")),
+    by="nodes", stored="action_times", axis="tree nodes",
+    needs="runs of decoding/experiments/grids/action_times.toml on this machine",
 )  # fmt: skip
 
-EXHIBITS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)
+PAPER_RESULTS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)

@@ -3,7 +3,7 @@
 Figures 2, 4, 5 and 6 show Tables 1, 4, 5 and 6.
 """
 
-from decoding.papers.exhibit import (
+from decoding.papers.paper_result import (
     MEMORY,
     OVER_DRAFTED,
     PATH,
@@ -12,16 +12,16 @@ from decoding.papers.exhibit import (
     THROUGHPUT,
     TPOT,
     TTFT,
-    Exhibit,
+    Entry,
     Figure,
     Ordering,
-    Way,
+    PaperResult,
 )
 
 PAPER = "DynaTree, earlier version"
 PAIR = "Pythia-2.8B with Pythia-70M on one GPU, "
 MAIN_TEXT = PAIR + "PG-19, 500 greedy tokens, 5 runs"
-UNJUDGED = MAIN_TEXT + "; StreamingLLM with a window writes another text here, so it is shown and not judged"
+UNJUDGED = MAIN_TEXT + "; windowed StreamingLLM writes a different text in our runs, so it is shown but not judged"
 WIKITEXT = PAIR + "WikiText-2, 500 greedy tokens, 5 runs"
 BOTH_TEXTS = PAIR + "PG-19 and WikiText-2, 500 greedy tokens, 10 runs"
 SWEEP = PAIR + "450 trees and lengths, 2 runs of each"
@@ -47,60 +47,60 @@ BY_LENGTH = {
 BEST = {100: (113.4, 1.54), 200: (166.2, 1.32), 500: (185.3, 1.39), 750: (186.7, 1.48), 1000: (205.6, 1.57)}
 SWEPT = ("settings.max_depth", "settings.branching", "settings.prune_probability")
 
-TABLE_1 = Exhibit(
+TABLE_1 = PaperResult(
     "pruned/table-1", PAPER, "Table 1: throughput", "dynatree_pruned", UNJUDGED, (SPEEDUP, THROUGHPUT, PER_PASS),
-    tuple(Way(words, line, dict(zip(("speedup", "throughput", "tokens_per_iteration"), MAIN[words], strict=False)))
+    tuple(Entry(words, line, dict(zip(("speedup", "throughput", "tokens_per_iteration"), MAIN[words], strict=False)))
           for words, line in LINES.items()),
     (Ordering(D6, HF, SPEEDUP), Ordering(D6, K6, SPEEDUP), Ordering(HF, K6, SPEEDUP)),
     only={"cut": 800},
 )  # fmt: skip
 
-TABLE_2 = Exhibit(
+TABLE_2 = PaperResult(
     "pruned/table-2", PAPER, "Table 2: latency", "dynatree_pruned", WIKITEXT, (TPOT, TTFT),
-    tuple(Way(words, LINES[words], dict(zip(("tpot_s", "ttft_s"), paper, strict=True)))
+    tuple(Entry(words, LINES[words], dict(zip(("tpot_s", "ttft_s"), paper, strict=True)))
           for words, paper in LATENCY.items()),
     (Ordering(D6, K6, TPOT, False), Ordering(K6, AR, TPOT, False), Ordering(D6, AR, TTFT, False)),
     only={"cut": 800},
 )  # fmt: skip
 
-TABLE_4 = Exhibit(
-    "pruned/table-4", PAPER, "Table 4: the best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
+TABLE_4 = PaperResult(
+    "pruned/table-4", PAPER, "Table 4: best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
     (SPEEDUP, THROUGHPUT, OVER_DRAFTED),
     (
-        Way("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
+        Entry("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
             | {("speedup", n): value[1] for n, value in BEST.items()}, SWEPT),
-        Way(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
+        Entry(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
     ),
-    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens asked for",
+    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens requested",
 )  # fmt: skip
 
-TABLE_6 = Exhibit(
+TABLE_6 = PaperResult(
     "pruned/table-6", PAPER, "Table 6: prompt length", "dynatree_pruned", WIKITEXT, (THROUGHPUT, SPEEDUP),
-    tuple(Way(words, LINES[words], {("throughput", cut): value for cut, value in zip(PROMPT_LENGTHS, row, strict=True)})
+    tuple(Entry(words, LINES[words], {("throughput", cut): rate for cut, rate in zip(PROMPT_LENGTHS, row, strict=True)})
           for words, row in BY_LENGTH.items()),
     (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut", only={"filled": True},
-    axis="tokens of the prompt",
+    axis="prompt tokens",
     needs="texts of at least 1,000 tokens: --prompts with a folder of .txt files, or pg-19",
 )  # fmt: skip
 
 BEST_TREE = "Fixed tree, D = 8, B = 3, tau = 0.03"
-TABLE_3 = Exhibit(
+TABLE_3 = PaperResult(
     "pruned/table-3", PAPER, "Table 3: verification", "dynatree_pruned", MAIN_TEXT,
     (PER_PASS, OVER_DRAFTED, Figure("drafted_per_pass", "drafted tokens per pass", digits=1)),
     (
-        Way(K6, LINES[K6], {"tokens_per_iteration": 4.10, "acceptance_drafted": 68.0, "drafted_per_pass": 6}),
-        Way(BEST_TREE, "fixed tree D8 B3 tau 0.03 (best of the sweep)",
+        Entry(K6, LINES[K6], {"tokens_per_iteration": 4.10, "acceptance_drafted": 68.0, "drafted_per_pass": 6}),
+        Entry(BEST_TREE, "fixed tree D8 B3 tau 0.03 (best of the sweep)",
             {"tokens_per_iteration": 6.94, "acceptance_drafted": 38.0, "drafted_per_pass": 18}),
     ),
     (Ordering(BEST_TREE, K6, PER_PASS), Ordering(K6, BEST_TREE, OVER_DRAFTED)), only={"cut": 800},
 )  # fmt: skip
 
-# Tokens/s on PG-19 and WikiText-2, books and articles: fiction and encyclopedia here.
+# Tokens/s on PG-19 and WikiText-2, books and articles: our fiction and encyclopedia prompts.
 BY_TEXT = {AR: (126.0, 133.2), K6: (151.5, 167.7), K7: (150.7, 173.4), D6: (165.7, 185.3), D7: (160.1, 184.5)}
-TABLE_5 = Exhibit(
+TABLE_5 = PaperResult(
     "pruned/table-5", PAPER, "Table 5: kinds of text", "dynatree_pruned", BOTH_TEXTS, (SPEEDUP, THROUGHPUT),
     tuple(
-        Way(words, LINES[words],
+        Entry(words, LINES[words],
             {("throughput", kind): value for kind, value in zip(("fiction", "encyclopedia"), row, strict=True)}
             | {("speedup", kind): round(value / plain, 2)
                for kind, value, plain in zip(("fiction", "encyclopedia"), row, BY_TEXT[AR], strict=True)})
@@ -109,26 +109,26 @@ TABLE_5 = Exhibit(
     (Ordering(D6, K6, SPEEDUP), Ordering(K6, AR, SPEEDUP)), by="kind", only={"cut": 800}, axis="kind of text",
 )  # fmt: skip
 
-TABLE_7 = Exhibit(
+TABLE_7 = PaperResult(
     "pruned/table-7", PAPER, "Table 7: peak memory", "dynatree_pruned", BOTH_TEXTS, (MEMORY,),
-    tuple(Way(words, LINES[words], {"peak_memory_bytes": paper})
+    tuple(Entry(words, LINES[words], {"peak_memory_bytes": paper})
           for words, paper in {AR: 5826.9, K6: 5801.8, K7: 5801.9, D6: 5853.3, D7: 5853.3}.items()),
     (Ordering(AR, D6, MEMORY, False), Ordering(K6, D6, MEMORY, False)), only={"cut": 800},
 )  # fmt: skip
 
 
-def _slice(letter: str, title: str, varied: str, values: tuple, best: float, worse: tuple) -> Exhibit:
+def _slice(letter: str, title: str, varied: str, values: tuple, best: float, worse: tuple) -> PaperResult:
     """One panel of Figure 7: one setting varies around D = 8, B = 3, tau = 0.03."""
     around = {"max_depth": 8, "branching": 3, "prune_probability": 0.03}
-    # A line tells what differs from the main table's tree.
+    # A line names the settings that differ from the main table's tree.
     usual = around | {"prune_probability": 0.1}
     lines = {}
     for value in values:
         told = [f"{name}={chosen}" for name, chosen in (around | {varied: value}).items() if chosen != usual[name]]
         lines[value] = ":".join(["fixed_tree", *([",".join(told)] if told else [])])
-    return Exhibit(
+    return PaperResult(
         f"pruned/figure-7{letter}", PAPER, f"Figure 7{letter}: {title}", "fixed_tree_sweep", SWEEP,
-        (SPEEDUP, PER_PASS), tuple(Way(f"{title} {value:g}", line) for value, line in lines.items()),
+        (SPEEDUP, PER_PASS), tuple(Entry(f"{title} {value:g}", line) for value, line in lines.items()),
         tuple(Ordering(f"{title} {best:g}", f"{title} {value:g}", SPEEDUP) for value in worse),
         only={"asked_tokens": 500},
     )  # fmt: skip
@@ -147,18 +147,18 @@ AXES = {
 BEST_OTHERS = "Best of the other two"
 
 
-def _panel(letter: str, axis: str, line: str, fixed: dict[str, float], better: float, worse: float) -> Exhibit:
-    """A panel of Figure 3: `axis` against `line`, beside the best of all that the other two settings can be."""
+def _panel(letter: str, axis: str, line: str, fixed: dict[str, float], better: float, worse: float) -> PaperResult:
+    """A panel of Figure 3: `axis` against `line`, with the best values of the other two settings as reference."""
     title, values, symbol = AXES[axis][0], AXES[line][1], AXES[line][2]
     wanted = {f"settings.{name}": value for name, value in fixed.items()}
-    ways = tuple(Way(f"{symbol} = {value:g}", "fixed_tree", where=wanted | {f"settings.{line}": value})
+    ways = tuple(Entry(f"{symbol} = {value:g}", "fixed_tree", where=wanted | {f"settings.{line}": value})
                  for value in values)  # fmt: skip
     others = tuple(f"settings.{name}" for name in AXES if name != axis)
     first, second = f"{symbol} = {better:g}", f"{symbol} = {worse:g}"
-    return Exhibit(
+    return PaperResult(
         f"pruned/figure-3{letter}", PAPER, f"Figure 3{letter}: {title} by {AXES[line][0]}", "fixed_tree_sweep",
         SWEEP, (THROUGHPUT, SPEEDUP, PATH),
-        (*ways, Way(BEST_OTHERS, "fixed_tree", best=others), Way(AR, "autoregressive", flat=True)),
+        (*ways, Entry(BEST_OTHERS, "fixed_tree", best=others), Entry(AR, "autoregressive", flat=True)),
         (Ordering(first, second, THROUGHPUT), Ordering(BEST_OTHERS, AR, THROUGHPUT)),
         by=f"settings.{axis}", only={"asked_tokens": 500}, axis=title,
     )  # fmt: skip
@@ -169,4 +169,4 @@ FIGURE_3 = (
     _panel("b", "max_depth", "branching", {"prune_probability": 0.03}, 3, 2),
     _panel("c", "prune_probability", "max_depth", {"branching": 3}, 8, 3),
 )
-EXHIBITS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, *FIGURE_3, *FIGURE_7)
+PAPER_RESULTS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, *FIGURE_3, *FIGURE_7)

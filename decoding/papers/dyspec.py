@@ -1,11 +1,11 @@
-"""DySpec: trees of 64 and 768 nodes (Tables 1, 3 and 4), Figures 2, 4, 5 and 9, the order of rows (Table 5).
+"""DySpec: trees of 64 and 768 nodes (Tables 1, 3 and 4), Figures 2, 4, 5 and 9, the order of mask rows (Table 5).
 
-Figures 2 and 9 and Table 5 are made of what `benchmarks.draft_acceptance` and `benchmarks.mask_order` stored.
+Figures 2 and 9 and Table 5 use what `benchmarks.draft_acceptance` and `benchmarks.mask_order` stored.
 """
 
 from collections.abc import Mapping
 
-from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, SPEEDUP, Entry, Figure, Ordering, PaperResult
 from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"
@@ -13,19 +13,19 @@ DYSPEC, THRESHOLD, SEQUOIA, SPECINFER = "DySpec", "DySpec, threshold", "Sequoia"
 # Tokens per pass on C4 by temperature: DySpec, Sequoia, SpecInfer.
 TOKENS = {0.0: (5.25, 4.99, 3.32), 0.6: (3.71, 3.45, 3.44)}
 SMALL_PAIR = "Llama-2-7B with a draft of 68M parameters on an A100, C4, 128 tokens, draft temperature 0.6"
-LARGE_PAIR = "Llama-2-70B held in CPU memory with Llama-2-7B, C4, draft temperature 0.6"
+LARGE_PAIR = "Llama-2-70B offloaded to CPU memory, drafted by Llama-2-7B, C4, draft temperature 0.6"
 
 
-def _table(temperature: float) -> Exhibit:
+def _table(temperature: float) -> PaperResult:
     paper = TOKENS[temperature]
-    return Exhibit(
+    return PaperResult(
         f"dyspec/table-1-t{temperature:g}", PAPER, f"Table 1: trees of 64 nodes, temperature {temperature:g}", "dyspec",
         SMALL_PAIR, (PER_PASS, SPEEDUP),
         (
-            Way(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
-            Way(THRESHOLD, "dyspec_threshold"),
-            Way(SEQUOIA, "sequoia", {"tokens_per_iteration": paper[1]}),
-            Way(SPECINFER, "specinfer", {"tokens_per_iteration": paper[2]}),
+            Entry(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
+            Entry(THRESHOLD, "dyspec_threshold"),
+            Entry(SEQUOIA, "sequoia", {"tokens_per_iteration": paper[1]}),
+            Entry(SPECINFER, "specinfer", {"tokens_per_iteration": paper[2]}),
         ),
         (Ordering(DYSPEC, SEQUOIA, PER_PASS), Ordering(SEQUOIA, SPECINFER, PER_PASS)),
         only={"temperature": temperature},
@@ -39,7 +39,7 @@ WITHOUT_DRAFT = {0.0: 5.59650, 0.6: 5.34781}
 
 
 def _offloaded(place: int) -> dict[tuple[str, float], float]:
-    """The paper's figures of one way with the large target, by temperature."""
+    """The paper's figures of one method with the large target, by temperature."""
     found: dict[tuple[str, float], float] = {}
     for temperature, ways in OFFLOADED.items():
         tokens, seconds = ways[place]
@@ -48,12 +48,12 @@ def _offloaded(place: int) -> dict[tuple[str, float], float]:
     return found
 
 
-TABLE_3 = Exhibit(
-    "dyspec/table-3", PAPER, "Table 3: trees of 64 nodes, the target held mostly off its device", "dyspec_offload",
+TABLE_3 = PaperResult(
+    "dyspec/table-3", PAPER, "Table 3: trees of 64 nodes, target mostly offloaded", "dyspec_offload",
     LARGE_PAIR, (PER_PASS, SPEEDUP),
     (
-        Way(DYSPEC, "dyspec", _offloaded(0)), Way(SEQUOIA, "sequoia", _offloaded(1)),
-        Way(SPECINFER, "specinfer", _offloaded(2)),
+        Entry(DYSPEC, "dyspec", _offloaded(0)), Entry(SEQUOIA, "sequoia", _offloaded(1)),
+        Entry(SPECINFER, "specinfer", _offloaded(2)),
     ),
     (Ordering(DYSPEC, SEQUOIA, SPEEDUP), Ordering(DYSPEC, SPECINFER, SPEEDUP), Ordering(DYSPEC, SEQUOIA, PER_PASS)),
     by="temperature", axis="temperature",
@@ -61,33 +61,33 @@ TABLE_3 = Exhibit(
 
 OF_64, OF_768 = "DySpec, 64 nodes", "DySpec, threshold 0.001, at most 768 nodes"
 LARGE = "DySpec threshold 0.001, tree of 768 (offloading)"
-TABLE_4 = Exhibit(
+TABLE_4 = PaperResult(
     "dyspec/table-4", PAPER, "Table 4: trees of at most 768 nodes against 64", "dyspec_large", LARGE_PAIR,
     (PER_PASS, SPEEDUP),
     (
-        Way(OF_64, "dyspec", {("tokens_per_iteration", 0.0): 9.10, ("tokens_per_iteration", 0.6): 6.21}),
-        Way(OF_768, LARGE, {("tokens_per_iteration", 0.0): 16.04, ("tokens_per_iteration", 0.6): 7.14}),
+        Entry(OF_64, "dyspec", {("tokens_per_iteration", 0.0): 9.10, ("tokens_per_iteration", 0.6): 6.21}),
+        Entry(OF_768, LARGE, {("tokens_per_iteration", 0.0): 16.04, ("tokens_per_iteration", 0.6): 7.14}),
     ),
     (Ordering(OF_768, OF_64, PER_PASS),), by="temperature", axis="temperature",
 )  # fmt: skip
 
-FIGURE_5 = Exhibit(
-    "dyspec/figure-5", PAPER, "Figure 5: size of the tree and accepted tokens over a generation", "dyspec_large",
+FIGURE_5 = PaperResult(
+    "dyspec/figure-5", PAPER, "Figure 5: tree size and accepted tokens during a generation", "dyspec_large",
     "temperature 0.6, threshold 0.001 and at most 768 nodes: 551.79 nodes on average",
-    (Figure("tree_nodes", "nodes of the tree", digits=1), Figure("accepted_nodes", "accepted tokens per pass")),
-    (Way(OF_768, LARGE), Way(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
-    axis="tokens generated before",
+    (Figure("tree_nodes", "tree nodes", digits=1), Figure("accepted_nodes", "accepted tokens per pass")),
+    (Entry(OF_768, LARGE), Entry(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
+    axis="tokens already generated",
 )  # fmt: skip
 
 TARGET, DRAFT, CONSTRUCTION = "Passes of the target", "Passes of the draft", "Tree construction"
 SHARE = Figure("time_share", "share of the time, %", 100, 1)
-FIGURE_4 = Exhibit(
+FIGURE_4 = PaperResult(
     "dyspec/figure-4", PAPER, "Figure 4: where the time goes", "dyspec",
-    "constructing the tree takes less than 2% of the time, in C++; on a 7B and a 13B target with a draft of 68M",
+    "tree construction, in C++, takes less than 2% of the time; 7B and 13B targets with a draft of 68M",
     (SHARE,),
     (
-        Way(TARGET, "target"), Way(DRAFT, "draft"), Way(CONSTRUCTION, "construction"), Way("Mask", "mask"),
-        Way("Verification", "verification"), Way("Cache and settings", "cache"),
+        Entry(TARGET, "target"), Entry(DRAFT, "draft"), Entry(CONSTRUCTION, "construction"), Entry("Mask", "mask"),
+        Entry("Verification", "verification"), Entry("Cache and settings", "cache"),
     ),
     (Ordering(TARGET, CONSTRUCTION, SHARE), Ordering(DRAFT, CONSTRUCTION, SHARE)),
     by="label", only={"temperature": 0.6}, view="phases", axis="method",
@@ -96,56 +96,56 @@ FIGURE_4 = Exhibit(
 ACCEPTANCE = Figure("accepted", "accepted of those tested, %", 100, 1)
 GREEDY, SAMPLED = "Temperature 0", "Temperature 0.6"
 LOW, MIDDLE, HIGH = 0.05, 0.45, 0.95  # middles of bins
-FIGURE_2 = Exhibit(
+FIGURE_2 = PaperResult(
     "dyspec/figure-2", PAPER, "Figure 2: draft probability against acceptance", "",
     "acceptance and the target's probability both rise with the draft's probability",
     (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1), Figure("tested", "nodes tested")),
-    (Way(GREEDY, "0"), Way(SAMPLED, "0.6")),
+    (Entry(GREEDY, "0"), Entry(SAMPLED, "0.6")),
     tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
           for figure in (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1))
           for at in ((MIDDLE, LOW), (HIGH, MIDDLE))),
-    by="draft_probability", stored="draft_acceptance", axis="draft probability, middle of a tenth",
+    by="draft_probability", stored="draft_acceptance", axis="draft probability (bin centre)",
 )  # fmt: skip
 
-MADE, BFS, DFS, HEAVY = "In the order of making", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
+MADE, BFS, DFS, HEAVY = "In creation order", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
 KERNEL = Figure("kernel_ms", "attention of a layer, ms")
-KERNELS = "attention of 64 heads of 128; rows depth-first against the order of making, which the paper calls original"
-# Table 5: blocks and milliseconds of the paper's kernel by nodes, in the order of making and reordered.
+KERNELS = "attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original"
+# Table 5: blocks and milliseconds of the paper's kernel by nodes, in creation order and reordered.
 COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
 TIMES = {256: (0.07548, 0.05406), 512: (0.21317, 0.11364), 1024: (0.63368, 0.31801), 2048: (2.27148, 1.02645)}
-DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # of attention that reads the whole mask
-# Figure 9: real trees behind prefixes that are not told: without one no order has as many blocks.
+DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # attention that reads the whole mask
+# Figure 9: real trees after prefixes of unreported length: without a prefix no order has as many blocks.
 REAL = (
-    "366.12 in the order of making and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024, behind prefixes that "
-    "are not told, so they do not stand beside ours"
+    "366.12 in creation order and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024; the paper does not report "
+    "the prefix lengths, so these are not compared with ours"
 )
 
 
 def _orders(
     key: str, title: str, figure: Figure, part: str, paper: Mapping[int, tuple[float, float]] | None = None,
     protocol: str = KERNELS, by: str = "nodes", **only,
-) -> Exhibit:  # fmt: skip
-    """Orders of the rows of a mask, part by part of what `benchmarks.mask_order` measures."""
-    dense = (Way("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
+) -> PaperResult:  # fmt: skip
+    """Orders of mask rows, one part of what `benchmarks.mask_order` measures."""
+    dense = (Entry("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
     made, reordered = (
         {(figure.column, nodes): both[place] for nodes, both in (paper or {}).items()} for place in range(2)
     )
-    return Exhibit(
+    return PaperResult(
         f"dyspec/{key}", PAPER, title, "",
         protocol, (figure,),
-        (*(dense if figure is KERNEL else ()), Way(MADE, "as made", made), Way(BFS, "breadth"),
-         Way(DFS, "depth", reordered), Way(HEAVY, "heavy")),
+        (*(dense if figure is KERNEL else ()), Entry(MADE, "as made", made), Entry(BFS, "breadth"),
+         Entry(DFS, "depth", reordered), Entry(HEAVY, "heavy")),
         (Ordering(DFS, MADE, figure, False), Ordering(DFS, BFS, figure, False)),
         by=by, only={"part": part, **only}, stored="mask_order",
-        axis={"nodes": "nodes of the tree", "prefix": "tokens before the tree"}[by],
+        axis={"nodes": "tree nodes", "prefix": "prefix tokens"}[by],
     )  # fmt: skip
 
 
 ORDERS = (
-    _orders("table-5", "Table 5: blocks of the mask, random trees", BLOCKS, "random", COUNTS, prefix=0),
-    _orders("table-5-times", "Table 5: time of attention, random trees", KERNEL, "kernels", TIMES, prefix=0),
-    _orders("figure-9", "Figure 9: blocks of the mask, real trees", BLOCKS, "real", protocol=REAL, prefix=0),
+    _orders("table-5", "Table 5: mask blocks, random trees", BLOCKS, "random", COUNTS, prefix=0),
+    _orders("table-5-times", "Table 5: attention time, random trees", KERNEL, "kernels", TIMES, prefix=0),
+    _orders("figure-9", "Figure 9: mask blocks, real trees", BLOCKS, "real", protocol=REAL, prefix=0),
     _orders(
         "figure-9-prefix",
         "Figure 9: real trees of 768 nodes by prefix",
@@ -157,4 +157,4 @@ ORDERS = (
     ),
 )
 
-EXHIBITS = (_table(0.0), _table(0.6), TABLE_3, TABLE_4, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)
+PAPER_RESULTS = (_table(0.0), _table(0.6), TABLE_3, TABLE_4, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)

@@ -1,7 +1,7 @@
-"""Our rows for an exhibit: estimates with intervals over prompts, whether the paper's orderings hold, and why not.
+"""Our numbers for a paper result: estimates with intervals over prompts, which orderings are reproduced, and why not.
 
-What an exhibit is made of is a view: rows of runs, or passes and phases of those runs as rows of their own. Each has a
-way's name in `line`, the prompt, where it was measured, and figures.
+A paper result reads a view: results of runs, or passes and phases of those runs as rows of their own. Each row has the
+name of an entry in `line`, the prompt, where it was measured, and figures.
 """
 
 import tomllib
@@ -28,13 +28,13 @@ from decoding.experiments.estimates import (
 )
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import LOOP_FREE, SERIES
-from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
 from decoding.papers.stored import stored_records
 from decoding.trace.records import PHASES
 
 STEP = 16  # tokens of text that are one place on the axis of `passes`
 OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")
-# How the parts of an iteration are called in `line` by `phases`, with the columns that they are the sum of.
+# Names that `phases` puts in `line` for the parts of an iteration, with the columns that each sums.
 PARTS: dict[str, tuple[str, ...]] = {
     "target": ("verify_s", "rebuild_s"),
     "draft": ("draft_passes_s",),
@@ -46,9 +46,9 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows as they are, with what only exhibits need: `sampling` in words, `drafted_per_pass`, and `filled`.
+    """The results with columns that only paper results need: `sampling` as text, `drafted_per_pass`, `filled`.
 
-    A prompt that is not `filled` is shorter than the length asked for, about which it says nothing.
+    A prompt that is not `filled` is shorter than the requested length and must not count for it.
     """
     return rows.assign(
         sampling=[
@@ -63,8 +63,8 @@ def runs(rows: pd.DataFrame) -> pd.DataFrame:
 def passes(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over the passes of each run that begin within the same `STEP` tokens of its text.
 
-    `position` is where those tokens begin, `tree_nodes` and `accepted_nodes` are per pass. By place in the text and not
-    by number of the pass: only texts that are hard to guess have many passes.
+    `position` is where those tokens begin, `tree_nodes` and `accepted_nodes` are per pass. By position in the text, not
+    by pass number: only texts that are hard to predict have many passes.
     """
     parts = []
     for _, row in rows.iterrows():
@@ -80,14 +80,14 @@ def passes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def phases(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds that all parts took.
+    """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds of all parts.
 
-    Where the draft's passes were not timed one by one, neither they nor the tree's construction are told.
+    Where draft passes were not timed one by one, neither they nor tree construction are reported.
     """
     if not len(rows):
         return rows.assign(time_share=[])
     rows = rows[rows["drafted"].notna()].copy()
-    rows["label"] = rows["label"].str.partition(" · ")[0]  # changed settings are none of the name
+    rows["label"] = rows["label"].str.partition(" · ")[0]  # without changed settings
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
     total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
     parts = [
@@ -101,38 +101,42 @@ VIEWS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {"runs": runs, "passe
 
 
 TIMED = {"draft_s": "drafting", "verify_s": "verifying"}
-SAME = 0.02  # shares below it are told as equal
+SAME = 0.02  # smaller shares count as equal
 
 
 def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the way that the paper has ahead, from rows of both on the same machine."""
+    """One sentence on the entry that the paper ranks first, from results of both on the same machine."""
     one, other = _means(better), _means(worse)
     tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
-    more = _by_share(tokens, "no more tokens", "more tokens", "fewer tokens")
-    parts = [f"{better_name} commits {more} per pass than {worse_name}"]
-    parts.append(f"its passes take {_by_share(taken, 'as long', 'longer', 'less time')}")
+    more = _by_share(
+        tokens, "about as many tokens per pass as", *(f"{way} tokens per pass than" for way in ("more", "fewer"))
+    )
+    parts = [f"{better_name} commits {more} {worse_name}"]
+    parts.append(f"its passes take {_by_share(taken, 'about as long', 'longer', 'less time')}")
     name = max(TIMED, key=lambda phase: one[phase] - other[phase])
     apart = one[name] - other[name]
     if taken > SAME and apart > 0:
-        parts.append(f"most of it {TIMED[name]} ({1000 * one[name]:.2f} against {1000 * other[name]:.2f} ms)")
+        parts.append(
+            f"most of the difference is {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)"
+        )
     draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
     if draft and one["verify_s"]:
-        parts.append(f"a draft forward costs {draft / one['verify_s']:.0%} of a verification here")
+        parts.append(f"a draft forward takes {draft / one['verify_s']:.0%} of the time of a verification")
     return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
 
 
 def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the tokens per pass of two ways: how many are drafted and how many of them are accepted."""
+    """One sentence on the tokens per pass of two entries: how many are drafted and how many of these are accepted."""
     told = []
     for name, rows in ((better_name, better), (worse_name, worse)):
         drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
         share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
-        told.append(f"{name} {drafted.mean():.1f} of which {accepted.mean():.2f} are accepted ({share:.1%})")
-    return f"Tokens drafted per pass: {told[0]}, {told[1]}."
+        told.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
+    return f"Tokens drafted per pass: {told[0]}; {told[1]}."
 
 
 def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
-    """One sentence on where two ways stand that are no runs: both figures as they were measured on the same samples."""
+    """One sentence on two entries that are not runs: both figures as measured on the same samples."""
     one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
     return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
 
@@ -142,7 +146,7 @@ def _means(rows: pd.DataFrame) -> dict[str, float]:
     passes = rows["iterations"]
     figures = {
         "tokens": rows["tokens_per_iteration"],
-        # Without the first, which reads the prompt: of baselines the prefill is not known apart.
+        # Without the first, which reads the prompt: baselines do not report prefill separately.
         "pass_s": (rows["wall_s"] - rows["ttft_s"]) / (passes - 1).clip(lower=1),
         "forwards": rows["draft_forwards"].fillna(0) / passes,
     }
@@ -155,20 +159,20 @@ def _by_share(share: float, same: str, more: str, less: str) -> str:
 
 
 Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
-Key = tuple[str, object]  # words of a way, value on the axis
+Key = tuple[str, object]  # name of an entry, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
-OF_PASSES = ("throughput", "speedup", "tpot_s")  # told by what passes commit and take
+OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An ordering with what our rows say of it.
+class JudgedClaim:
+    """An ordering and what our results say about it.
 
     Attributes:
-        value: on the axis, where the exhibit has one; of a claim between two values both, in words.
-        gain: by how much the better way is above the other on the same prompts, as a share; None where not run.
+        value: on the axis, where there is one; of a claim between two values both, as text.
+        gain: relative gain of the better entry over the other on the same prompts; None where not run.
         paper: the same of the paper's numbers; None where it gives none.
-        reason: one sentence on why it does not hold, from what was measured.
+        reason: one sentence on why it is not reproduced, from measurements.
     """
 
     ordering: Ordering
@@ -180,59 +184,59 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What our rows say of an exhibit.
+class Reproduction:
+    """What our results say about a paper result.
 
     Attributes:
-        values: on the axis, ascending, those of the paper where nothing was run; one None for a table.
-        ours: by way, value and column of a figure. runs: rows by way and value.
-        where: pairs, machines and days of the rows.
-        elsewhere: pairs and machines of rows that are there too and do not count, as they cannot be mixed.
+        values: on the axis, ascending; those of the paper where nothing was run; one None for a table.
+        ours: by entry, value and column of a figure. runs: results by entry and value.
+        where: pairs, machines and days of the results.
+        elsewhere: pairs and machines of other results, which do not count because they cannot be mixed.
     """
 
-    exhibit: Exhibit
+    paper_result: PaperResult
     values: tuple[object, ...]
     ours: Mapping[tuple[Key, str], Estimate]
     runs: Mapping[Key, int]
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedClaim, ...]
     where: tuple[str, ...]
     elsewhere: tuple[str, ...] = ()
 
     @property
     def run(self) -> bool:
-        """Whether there is something to compare: rows of two ways, or of one at two values."""
+        """Whether there is something to compare: results of two entries, or of one at two values."""
         return len(self.runs) > 1
 
 
-def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
-    """What rows of an exhibit's grid say of it; looping text is left out, as it is everywhere.
+def judge(paper_result: PaperResult, rows: pd.DataFrame) -> Reproduction:
+    """What the results of a grid say about its paper result; looping text is left out, as everywhere.
 
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    frame, elsewhere = _frame(exhibit, rows), ()
+    frame, elsewhere = _frame(paper_result, rows), ()
     if len(frame):  # the pair and machine that has the newest row
         newest, *others = sources_of(frame)
         frame, elsewhere = frame[source_of(frame) == newest], tuple(sorted(others))
-    table = {way.words: _of_way(way, frame, exhibit) for way in exhibit.ways}
-    flat = {way.words for way in exhibit.ways if way.flat}
-    values = _values(exhibit, [found for words, found in table.items() if words not in flat])
+    table = {way.words: _of_way(way, frame, paper_result) for way in paper_result.ways}
+    flat = {way.words for way in paper_result.ways if way.flat}
+    values = _values(paper_result, [found for words, found in table.items() if words not in flat])
     at = {}
     for words, found in table.items():
         for value in values:
             everywhere = words in flat or value is None or not len(found)
-            at[words, value] = found if everywhere else found[found[exhibit.by] == value]
+            at[words, value] = found if everywhere else found[found[paper_result.by] == value]
     ours = {}
     for key, found in at.items():
-        for figure in exhibit.figures if len(found) else ():
+        for figure in paper_result.figures if len(found) else ():
             by_prompt = _by_prompt(found, figure)
             if len(by_prompt):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
     there = {key for key, _ in ours}
     counted = {key: len(found) for key, found in at.items() if key in there}
     judged = tuple(
-        _judged(exhibit, each, pair, at)
-        for each in exhibit.orderings
+        _judged(paper_result, each, pair, at)
+        for each in paper_result.orderings
         for pair in ([(value, value) for value in values] if each.at is None else [each.at])
     )
     where: tuple[str, ...] = ()
@@ -241,11 +245,11 @@ def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
         days = used["started"].str[:10]
         when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
         where = tuple(sorted((source_of(used) + ", " + when).unique()))
-    return Outcome(exhibit, values, ours, counted, judged, where, elsewhere)
+    return Reproduction(paper_result, values, ours, counted, judged, where, elsewhere)
 
 
-def claim_words(judged: Judged) -> str:
-    """What an ordering claims, in words: `DynaTree over Linear, K = 8 at 500, speed-up`."""
+def claim_words(judged: JudgedClaim) -> str:
+    """What an ordering claims, as text: `DynaTree over Linear, K = 8 at 500, speed-up`."""
     ordering, direction = judged.ordering, "over" if judged.ordering.higher else "below"
     if ordering.at is not None:
         first, second = ordering.at
@@ -255,12 +259,12 @@ def claim_words(judged: Judged) -> str:
     return f"{ordering.better} {direction} {ordering.worse}{at}, {ordering.figure.words}"
 
 
-def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
-    """What an exhibit is made of, with the number of its prompt in `sample`; without columns that no exhibit reads."""
-    if exhibit.stored:
-        frame = stored_records(exhibit.stored)
+def _frame(paper_result: PaperResult, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a paper result, with the number of the prompt in `sample`, without columns that none reads."""
+    if paper_result.stored:
+        frame = stored_records(paper_result.stored)
     else:
-        frame = VIEWS[exhibit.view](prepared(rows[rows["experiment"] == grid_name(exhibit.grid)]))
+        frame = VIEWS[paper_result.view](prepared(rows[rows["experiment"] == grid_name(paper_result.grid)]))
     if not len(frame):
         return frame
     unread = [name for name in frame if name in SERIES or name.startswith(LOOP_FREE)]
@@ -269,13 +273,13 @@ def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
 
 @lru_cache(maxsize=64)
 def grid_name(stem: str) -> str:
-    """The name that the rows of a grid bear; empty for an exhibit that has no grid."""
+    """The name of a grid in its results; empty for a paper result without a grid."""
     return stem and tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
 
 
-def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
-    """Rows of the same contestant; at a temperature a verifier that fits may stand in the place of greedy."""
-    rows = _having(rows, exhibit.only)
+def _of_way(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> pd.DataFrame:
+    """Rows of the same contestant; at a temperature, a lossless verifier may have replaced greedy."""
+    rows = _having(rows, paper_result.only)
     if not len(rows):
         return rows
     if not (way.best or way.where):
@@ -285,8 +289,8 @@ def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
     alike = _having(alike, way.where)
     if not (way.best and len(alike)):
         return alike
-    groups = ["temperature", "top_p", *([exhibit.by] if exhibit.by else [])]
-    column, best = exhibit.figures[0].column, np.zeros(len(alike), bool)
+    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
+    column, best = paper_result.figures[0].column, np.zeros(len(alike), bool)
     narrow = alike[["sample", *way.best, column]]
     for places in alike.groupby(groups, dropna=False).indices.values():
         best[places] = _best(narrow.iloc[places], way.best, column)
@@ -294,16 +298,16 @@ def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
 
 
 def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
-    """The rows whose columns have some values; a column that no row has is had by none."""
+    """The rows that have the wanted values; none where a column is missing."""
     for column, value in wanted.items():
         rows = rows[rows[column] == value] if column in rows else rows[:0]
     return rows
 
 
 def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndarray:
-    """Which rows count, `[num_rows]`: of every prompt the settings that have the highest mean on the other prompts.
+    """Which rows count, `[num_rows]`: for every prompt, the settings with the highest mean on the other prompts.
 
-    Chosen on the prompts that it is then measured on, the best of many would look better than it is.
+    Chosen on the prompts it is then measured on, the best of many would look better than it is.
     """
     values = rows[column].to_numpy(dtype=float)
     known = ~np.isnan(values)
@@ -319,33 +323,33 @@ def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndar
     return known & (means.argmax(1)[prompt] == way)
 
 
-def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
-    if not exhibit.by:
+def _values(paper_result: PaperResult, table: list[pd.DataFrame]) -> tuple[object, ...]:
+    if not paper_result.by:
         return (None,)
-    there = [rows[exhibit.by].dropna() for rows in table if len(rows)]
+    there = [rows[paper_result.by].dropna() for rows in table if len(rows)]
     if there:
-        found = pd.concat(there).unique().tolist()  # a column that misses some values has whole numbers as floats, too
+        found = pd.concat(there).unique().tolist()  # a column with missing values has whole numbers as floats
         return tuple(sorted(int(each) if isinstance(each, float) and each.is_integer() else each for each in found))
-    return tuple(sorted({key[1] for way in exhibit.ways for key in way.paper if isinstance(key, tuple)}))
+    return tuple(sorted({key[1] for way in paper_result.ways for key in way.paper if isinstance(key, tuple)}))
 
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
-    """The figure of every prompt: the mean over samplings and lengths, of each the median over repeats."""
+    """The figure of every prompt: the mean over samplings and lengths of the median over repeats."""
     varied = [name for name in CONDITIONS if name in rows]
     repeats = rows.groupby(["sample", *varied], dropna=False)[figure.column].median().dropna()
     return repeats.groupby("sample").mean()
 
 
-def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:
-    if (_paper_gain(exhibit, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
+def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object], at: Rows) -> JudgedClaim:
+    if (_paper_gain(paper_result, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
         at_both = None if ordering.at is None else ordering.at[::-1]
         ordering = replace(ordering, better=ordering.worse, worse=ordering.better, at=at_both)
         values = values[::-1]
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
     rows = [at.get(key) for key in keys]
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
-    paper = _paper_gain(exhibit, ordering, values)
-    not_run = Judged(ordering, value, None, paper, "not run")
+    paper = _paper_gain(paper_result, ordering, values)
+    not_run = JudgedClaim(ordering, value, None, paper, "not run")
     if any(each is None or not len(each) for each in rows):
         return not_run
     better, worse = (_by_prompt(each, ordering.figure) for each in rows)
@@ -356,9 +360,11 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
     gain = gain if ordering.higher else gain.times(-1)
     decided: Verdict = verdict(gain)
     if len(shared) < FEWEST:
-        few = f"Measured on {len(shared)} {'sample' if exhibit.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
-        return Judged(ordering, value, gain, paper, "not decided here", few)
-    of_runs = exhibit.view == "runs" and not exhibit.stored
+        few = (
+            f"Measured on only {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}."
+        )
+        return JudgedClaim(ordering, value, gain, paper, "not decided here", few)
+    of_runs = paper_result.view == "runs" and not paper_result.stored
     if decided == "holds":
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:
@@ -368,11 +374,11 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
         said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
-    return Judged(ordering, value, gain, paper, decided, said)
+    return JudgedClaim(ordering, value, gain, paper, decided, said)
 
 
-def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> float | None:
-    column, papers = ordering.figure.column, {way.words: way.paper for way in exhibit.ways}
+def _paper_gain(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object]) -> float | None:
+    column, papers = ordering.figure.column, {way.words: way.paper for way in paper_result.ways}
     found = [papers[name].get(column if value is None else (column, value))
              for name, value in zip((ordering.better, ordering.worse), values, strict=True)]  # fmt: skip
     if None in found:
@@ -382,7 +388,7 @@ def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, obje
 
 
 def words_of(figure: Figure, found: Estimate | None) -> str:
-    """An estimate as a table tells it: `1.42 (1.30 to 1.55)`, or of how many prompts where they are few."""
+    """An estimate as tables print it: `1.42 (1.30 to 1.55)`, or with the number of prompts where they are few."""
     if found is None:
         return "not run"
     if found.prompts < FEWEST:

@@ -1,11 +1,11 @@
-"""SALF & TALF: searches of a tree (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
+"""SALF & TALF: tree searches (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
 
 With heads of three losses on one target, Table 2 and the speed-ups of Table 1.
 """
 
 from statistics import mean
 
-from decoding.papers.exhibit import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Exhibit, Ordering, Way
+from decoding.papers.paper_result import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Entry, Ordering, PaperResult
 
 PAPER = "SALF & TALF"
 PROTOCOL = (
@@ -15,12 +15,12 @@ OF_FIVE, OF_THREE = PROTOCOL + "five data sets", PROTOCOL + "MT-bench, HumanEval
 FIGURES = (SPEEDUP, PER_PASS, DRAFT_FORWARDS)
 BEAM, OPTIMAL, SALF = "Beam search", "Optimal search", "SALF, threshold 0.6"
 
-TABLE_2 = Exhibit(
+TABLE_2 = PaperResult(
     "salf/table-2", PAPER, "Table 2: search", "salf_thresholds", OF_FIVE, FIGURES,
     (
-        Way(BEAM, "eagle2", {"speedup": 1.97, "tokens_per_iteration": 3.88}),
-        Way(OPTIMAL, "specexec", {"speedup": 2.16, "tokens_per_iteration": 3.98}),
-        Way(SALF, "salf", {"speedup": 2.47, "tokens_per_iteration": 3.73}),
+        Entry(BEAM, "eagle2", {"speedup": 1.97, "tokens_per_iteration": 3.88}),
+        Entry(OPTIMAL, "specexec", {"speedup": 2.16, "tokens_per_iteration": 3.98}),
+        Entry(SALF, "salf", {"speedup": 2.47, "tokens_per_iteration": 3.73}),
     ),
     (Ordering(OPTIMAL, BEAM, PER_PASS), Ordering(OPTIMAL, SALF, PER_PASS), Ordering(SALF, OPTIMAL, SPEEDUP),
      Ordering(SALF, BEAM, SPEEDUP)),
@@ -35,14 +35,14 @@ THRESHOLDS = {
 
 
 def at(threshold: float) -> str:
-    """What the table calls SALF with a threshold."""
+    """The table's name for SALF with a threshold."""
     return f"Threshold {threshold:.1f}"
 
 
-TABLE_4 = Exhibit(
+TABLE_4 = PaperResult(
     "salf/table-4", PAPER, "Table 4: SALF's threshold", "salf_thresholds", OF_THREE, FIGURES,
     tuple(
-        Way(
+        Entry(
             at(threshold),
             "salf" if threshold == 0.6 else f"salf:gain_threshold={threshold}",
             {"speedup": speed, "tokens_per_iteration": tokens},
@@ -60,19 +60,19 @@ WITH_HEADS = {
     "SALF": ("salf", {"eagle": (2.29, 3.34), "hass": (2.37, 3.61), "talf": (2.47, 3.73)}),
 }
 LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
-HEADS = "heads trained for the target: python -m decoding.training.head, for each loss"
+HEADS = "heads trained for the target with each loss: python -m decoding.training.head"
 
 
 def head(search: str, loss: str) -> str:
-    """What the tables call a search with the head of a loss."""
+    """The tables' name for a search with the head of a loss."""
     return f"{search}, {LOSSES[loss]} head"
 
 
-TABLE_2_HEADS = Exhibit(
+TABLE_2_HEADS = PaperResult(
     "salf/table-2-heads", PAPER, "Table 2: search and loss, with heads", "salf_losses",
     "DeepSeek-R1-Distill-Llama-8B on an A100, means over five data sets, temperature 0", FIGURES,
     tuple(
-        Way(head(search, loss), f"{method}:draft_head={loss}", {"speedup": speed, "tokens_per_iteration": tokens})
+        Entry(head(search, loss), f"{method}:draft_head={loss}", {"speedup": speed, "tokens_per_iteration": tokens})
         for search, (method, by_loss) in WITH_HEADS.items() for loss, (speed, tokens) in by_loss.items()
     ),
     (
@@ -90,11 +90,11 @@ MEANS = {
     0.0: {EAGLE_2: (2.68, 2.13, 1.93), HASS: (2.91, 2.42, 2.01), BOTH: (3.09, 2.87, 2.47)},
     1.0: {EAGLE_2: (2.55, 1.77, 1.78), HASS: (2.78, 2.00, 1.84), BOTH: (3.01, 2.47, 2.28)},
 }
-TABLE_1 = Exhibit(
+TABLE_1 = PaperResult(
     "salf/table-1", PAPER, "Table 1: speed-up", "salf_losses",
     "means over three models of 7B and 8B and five data sets on an A100", (SPEEDUP, PER_PASS),
     tuple(
-        Way(words, line, {("speedup", at): round(mean(by_way[words]), 2) for at, by_way in MEANS.items()})
+        Entry(words, line, {("speedup", at): round(mean(by_way[words]), 2) for at, by_way in MEANS.items()})
         for words, line in ((EAGLE_2, "eagle2:draft_head=eagle"), (HASS, "eagle2:draft_head=hass"),
                             (BOTH, "salf:draft_head=talf"))
     ),
@@ -102,4 +102,4 @@ TABLE_1 = Exhibit(
     needs=HEADS,
 )  # fmt: skip
 
-EXHIBITS = (TABLE_1, TABLE_2, TABLE_2_HEADS, TABLE_4)
+PAPER_RESULTS = (TABLE_1, TABLE_2, TABLE_2_HEADS, TABLE_4)

@@ -1,8 +1,8 @@
-"""Records that benchmarks keep for an exhibit, as `judge` takes them, and benchmarks run from the app. Torch-free.
+"""Records that benchmarks save for a paper result, as `judge` reads them, and benchmarks run from the app. Torch-free.
 
-A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv.gz` beside that: each names its
-way in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
-They lie in `decoding/experiments/results`, and what was measured from the app in the user's own folder.
+Such a benchmark writes `pair` into its `.json` and its records into a `.csv.gz` next to it: each names its entry in
+`line` and the sample in `sample`, has a value on the axis where there is one, and one number per figure. They are in
+`decoding/experiments/results`; results measured from the app are in the user's own folder.
 """
 
 import json
@@ -14,21 +14,21 @@ import pandas as pd
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
-from decoding.jobs.job import Job, Stand
+from decoding.jobs.job import Job, JobState
 
 
 def own_records(benchmark: str) -> Path:
-    """Where figures go that the user has measured from the app."""
+    """Folder for figures that the user measured from the app."""
     return experiments_home() / "records" / benchmark
 
 
 def record_files(benchmark: str) -> list[Path]:
-    """All files that a benchmark has kept, those that came with the program and the user's own."""
+    """All files that a benchmark has saved: those included with Draftscope and the user's own."""
     return [file for folder in (RESULTS, own_records(benchmark)) for file in sorted(folder.glob(f"{benchmark}-*.json"))]
 
 
 def stored_records(benchmark: str) -> pd.DataFrame:
-    """The records that a benchmark has kept, the newest of every pair on every machine; without any an empty frame.
+    """The records that a benchmark has saved, the newest for every pair and machine; an empty frame without any.
 
     Raises:
         ExperimentError: a file is damaged.
@@ -43,7 +43,7 @@ def stored_records(benchmark: str) -> pd.DataFrame:
 
 
 def took(benchmark: str) -> tuple[float, str] | None:
-    """Seconds that the newest run of a benchmark took, and on what; None where no run tells."""
+    """Seconds that the newest run of a benchmark took, and on what hardware; None where no run recorded it."""
     found = []
     for file in record_files(benchmark):
         try:
@@ -51,14 +51,14 @@ def took(benchmark: str) -> tuple[float, str] | None:
             hardware = content["hardware"]
             found.append((content["created"], float(content["took_s"]), hardware.get("gpu") or hardware["processor"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # older, or damaged: the exhibit itself says so
+            continue  # older or damaged: `stored_records` reports it
     return max(found)[1:] if found else None
 
 
 def _read(file: Path) -> pd.DataFrame:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if not records_beside(file).exists():  # of a version that kept none
+        if not records_beside(file).exists():  # of a version that saved none
             return pd.DataFrame()
         hardware = content["hardware"]
         names = (hardware.get("gpu") or hardware["processor"], hardware["device"], f"torch {hardware['torch']}")
@@ -74,18 +74,18 @@ def _read(file: Path) -> pd.DataFrame:
 
 
 class Benchmark(Job):
-    """A benchmark run from the app: its folder is that of its figures, and its state is `kept` once they are there."""
+    """A benchmark run from the app, in the folder of its figures; its state is `kept` once they are there."""
 
     NOUN = "benchmark"
-    ENDED = "Ended before its figures were written: run it again."
+    ENDED = "It ended before its results were written: run it again."
 
     @staticmethod
     def of(name: str) -> "Benchmark":
         """The benchmark of a name: `depth_divergence`."""
         return Benchmark(own_records(name))
 
-    def stand(self) -> Stand:
-        """Where it stands; its process says nothing but what it prints."""
+    def stand(self) -> JobState:
+        """Its state; the process reports nothing except what it prints."""
         found, launched = super().stand(), self.launched()
         if launched is None or found.state not in ("starting", "failed"):
             return found
@@ -100,14 +100,14 @@ class Benchmark(Job):
         """Start it.
 
         Raises:
-            JobError: it is at work, or no process can be started.
+            JobError: it is running, or no process can be started.
             DiskError: the folder cannot be made.
         """
         name = self.path.name
         self.start(("-m", f"{__package__}.measured.{name}", "--json", str(self._figures)))
 
     def ask_to_stop(self) -> None:
-        """End it: it hears nothing, and what it measured so far is lost."""
+        """End it: it ignores requests to stop, and what it measured so far is lost."""
         self.end()
 
     @property

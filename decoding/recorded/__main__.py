@@ -289,7 +289,7 @@ def main(names: list[str]) -> None:
     for name in names or FIND:
         runs = FIND[name](pair, prompts)
         if not runs:
-            print(f"{name}: nothing measured fits, its files stay as they are; end other programs and run it again.")
+            print(f"{name}: no measurement is usable, so its files stay as they are; close other programs and re-run.")
             continue
         for rival, run in runs.items():
             if name.startswith("lost_"):

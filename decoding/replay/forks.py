@@ -12,12 +12,12 @@ from decoding.common.errors import require
 from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS
-from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
-from decoding.replay.stored_state import filled_in, standing_before
-from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.session.iteration import Standing, edit_rows, explain_edits, nodes_by_path
-from decoding.session.recorder import Step, write_iteration
-from decoding.trace.edits import Edits, edits_at, edits_of
+from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, RecordedSource, draft_from
+from decoding.replay.stored_state import filled_in, session_state_before
+from decoding.sampling.sampling import Sampling, TargetDistributions
+from decoding.session.iteration import SessionState, edit_logits, explain_interventions, nodes_by_path
+from decoding.session.recorder import IterationState, write_iteration
+from decoding.trace.interventions import Interventions, interventions_at, interventions_of
 from decoding.trace.records import KVTrace, PhaseTimes, RunTrace, Setting
 from decoding.verifiers.base import cut_path
 
@@ -62,16 +62,16 @@ def _written(value: Setting) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
+class ForkChange:
     """What is to be different; None leaves it as it was."""
 
     method: Method | None = None
     # With the seed as it was the draws go on where they stand, with another one they begin at it
     sampling: Sampling | None = None
-    edits: Edits = field(default_factory=Edits)  # to the first iteration alone
+    interventions: Interventions = field(default_factory=Interventions)  # to the first iteration alone
 
     def __bool__(self) -> bool:
-        return self.method is not None or self.sampling is not None or bool(self.edits)
+        return self.method is not None or self.sampling is not None or bool(self.interventions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Origin:
 
     run: RunTrace
     session: "DecodeSession | None"
-    change: Change
+    change: ForkChange
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class Fork:
 
 
 def fork(
-    run: RunTrace, session: "DecodeSession | None", index: int, change: Change, *, live: bool | None = None
+    run: RunTrace, session: "DecodeSession | None", index: int, change: ForkChange, *, live: bool | None = None
 ) -> Fork:
     """Part from a run before an iteration, with something changed, and make that iteration.
 
@@ -109,7 +109,7 @@ def fork(
         index: of the iteration; with a session it may be the next one.
         live: None replays where stored rows suffice and else runs the models; False only replays, True only runs.
 
-    Raises `RowsMissing` where stored rows cannot answer and no model may; `SettingsError` where there is no such
+    Raises `LogitsMissing` where stored rows cannot answer and no model may; `SettingsError` where there is no such
     iteration, an edit does not fit the tree or a verifier would bias the output; `PairError` where the models needed
     were released.
     """
@@ -117,8 +117,10 @@ def fork(
         before = (token for each in run.iterations if each.index < index for token in each.committed_ids)
         text = (*run.prompt_ids, *before)
         same = session.prompt_ids == run.prompt_ids and tuple(session.tokens[: len(text)]) == text
-        require(same, "The session given decoded another text than this run: give the one that decoded it.")
-    change = replace(change, edits=edits_of((*edits_at(run.iterations, index), *change.edits)))
+        require(same, "This session decoded a different text: give the session that decoded this run.")
+    change = replace(
+        change, interventions=interventions_of((*interventions_at(run.iterations, index), *change.interventions))
+    )
     origin = Origin(run, session, change)
     can_run = session is not None and not session.pair.target.released
     # What comes after the last iteration is in no record.
@@ -126,13 +128,13 @@ def fork(
     if live is not True and not follows:
         try:
             return _made(origin, index, live=False)
-        except RowsMissing:
+        except LogitsMissing:
             if live is False or not can_run:
                 raise
     return _made(origin, index, live=True)
 
 
-def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = None) -> Fork:
+def fork_again(parent: Fork, index: int, change: ForkChange, *, live: bool | None = None) -> Fork:
     """Part from a fork, before the iteration where it parted itself or a later one; earlier ones part from its parent.
 
     Raises what `fork` does.
@@ -141,8 +143,8 @@ def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = 
         return fork(parent.trace, parent.session, index, change, live=live)
     if index == parent.at:
         origin, before = parent.origin, parent.origin.change
-        edits = edits_of((*before.edits, *change.edits))
-        both = Change(change.method or before.method, change.sampling or before.sampling, edits)
+        interventions = interventions_of((*before.interventions, *change.interventions))
+        both = ForkChange(change.method or before.method, change.sampling or before.sampling, interventions)
         return fork(origin.run, origin.session, index, both, live=live)
     ran = parent if index < parent.at else run_fork(parent)
     source = (parent.origin.run, parent.origin.session) if index < parent.at else (ran.trace, ran.session)
@@ -171,7 +173,7 @@ def go_on(
     started = time.perf_counter()
     live = run_fork(parted)
     session, count = live.session, 0
-    require(not session.finished, "This fork has ended: nothing comes after its last token.")
+    require(not session.finished, "This fork has ended: there is nothing after its last token.")
     while not session.finished and (iterations is None or count < iterations):
         session.step()
         count += 1
@@ -186,8 +188,8 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
     parted = _run_live(origin, index) if live else None
     trace = parted.trace() if live else _replayed(origin, index)
     texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
-    before = set(edits_at(run.iterations, index))
-    edited = edits_of(edit for edit in change.edits if edit not in before)
+    before = set(interventions_at(run.iterations, index))
+    edited = interventions_of(edit for edit in change.interventions if edit not in before)
     words = change_words(run, trace), edited.words(lambda token: texts.get(token, f"<{token}>"))
     return Fork(
         trace=trace,
@@ -204,15 +206,15 @@ def _run_live(origin: Origin, index: int) -> "DecodeSession":
     """The session that has made the iteration."""
     session, change = origin.session, origin.change
     require(
-        session is not None, "No models are loaded for this run: load its pair and decode it again, or only replay it."
+        session is not None, "The models of this run are not loaded: load its pair and re-run it, or only replay it."
     )
     before = session.rewind(index)
-    ended = "This run ended there: choose an iteration before its end, or decode with a higher max_new_tokens."
+    ended = "This run ended there: choose an earlier iteration, or decode with a higher max_new_tokens."
     require(not before.finished, ended)
     method = None if change.method is None else filled_in(change.method, before.method)
     same_seed = change.sampling is not None and change.sampling.seed == before.sampling.seed
     limits = replace(before.limits, record="full")
-    parted = before.fork(method, limits, change.sampling, change.edits, draws_go_on=same_seed)
+    parted = before.fork(method, limits, change.sampling, change.interventions, draws_go_on=same_seed)
     parted.step()
     return parted
 
@@ -222,10 +224,10 @@ class _CountedRows(KVCache):
 
     def __init__(self, kv: KVTrace):
         super().__init__(0, 0)
-        self.length, self._row = kv.rows_before, kv.bytes_per_row
+        self.length, self._row = kv.slots_before, kv.bytes_per_slot
 
     @property
-    def bytes_per_row(self) -> int:
+    def bytes_per_slot(self) -> int:
         return self._row
 
 
@@ -234,19 +236,19 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
 
     The session knows state, draws and tokens exactly; without it they are what the record tells.
 
-    Raises `RowsMissing` where a model was never asked what this needs, or the method has first to be measured with its
+    Raises `LogitsMissing` where a model was never asked what this needs, or the method must first be measured with its
     pair; `SettingsError` where a change that does not fit.
     """
     run, session, change = origin.run, origin.session, origin.change
-    rows, method = StoredRows(run, index), change.method
+    rows, method = RecordedLogits(run, index), change.method
     rows.require_any()
-    before = session.standing(index) if session else standing_before(run, index)
+    before = session.standing(index) if session else session_state_before(run, index)
     if method is not None:
         method = filled_in(method, before.method)
         if empty := [name for name, value in method.drafter.settings().items() if value == ""]:
-            raise RowsMissing(
-                f"{method.label} has first to be measured with its pair: give {' and '.join(empty)} yourself, or "
-                "decode this run again with its pair loaded."
+            raise LogitsMissing(
+                f"{method.label} needs measurements with its pair first: give {' and '.join(empty)} yourself, or "
+                "re-run with its pair loaded."
             )
     standing = before.changed(method, change.sampling)
     rows.require_draft(standing.method.draft_head)
@@ -254,12 +256,12 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
         stops = () if session.limits.ignore_end_of_text else session.pair.vocabulary.stop_ids
     else:  # a record alone tells only the one that ended it
         stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
-    step = _step(rows, standing, change.edits, stops)
+    step = _step(rows, standing, change.interventions, stops)
     vocabulary = session.pair.vocabulary if session else rows
     trace = write_iteration(step, vocabulary, standing.sampling, "full", full_rows=False)
     kept = {f"{side}_logits": rows.of_tree(side, trace) for side in ("draft", "target")}
     trace = replace(trace, times=NO_TIMES, **kept)
-    trace = explain_edits(trace, change.edits, standing.method.verifier, standing.sampling)
+    trace = explain_interventions(trace, change.interventions, standing.method.verifier, standing.sampling)
     if session:
         own_from = session.own_from(index, standing)
     else:
@@ -272,18 +274,24 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
     return _with_iteration(run, standing, trace, own_from, stopped)
 
 
-def _step(rows: StoredRows, standing: Standing, edits: Edits, stops: Container[int]) -> Step:
+def _step(
+    rows: RecordedLogits, standing: SessionState, interventions: Interventions, stops: Container[int]
+) -> IterationState:
     """The iteration as its steps leave it."""
     recorded, drawn = rows.iteration, len(standing.draws.record)
-    step = Step(recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s)
+    step = IterationState(
+        recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s
+    )
     step.method = standing.method
-    step.target_rows_before = recorded.kv_target.rows_before
-    draft_rows = recorded.kv_draft.rows_before if recorded.kv_draft else 0
-    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows, bool(standing.method.draft_head))
-    step.draft = draft_from(step.source, rows, standing, edits)
+    step.target_slots_before = recorded.kv_target.slots_before
+    draft_rows = recorded.kv_draft.slots_before if recorded.kv_draft else 0
+    step.source = RecordedSource(
+        rows, standing.sampling.draft_temperature, draft_rows, bool(standing.method.draft_head)
+    )
+    step.draft = draft_from(step.source, rows, standing, interventions)
     paths = list(nodes_by_path(step.draft.tree))
     step.logits = rows.find("target", [paths[node] for node in step.draft.order.tolist()])
-    target = TargetRows(edit_rows(step.logits, step.draft, edits), standing.sampling)
+    target = TargetDistributions(edit_logits(step.logits, step.draft, interventions), standing.sampling)
     step.verification = standing.method.verifier.verify(step.draft, target, standing.draws)
     path = cut_path(step.draft, step.verification, rows.room, stops)
     step.committed, step.kept, step.final_kind = path
@@ -295,7 +303,7 @@ def _step(rows: StoredRows, standing: Standing, edits: Edits, stops: Container[i
     return step
 
 
-def _with_iteration(run: RunTrace, standing: Standing, trace, own_from: int, stopped: str) -> RunTrace:
+def _with_iteration(run: RunTrace, standing: SessionState, trace, own_from: int, stopped: str) -> RunTrace:
     """The run with this iteration as its last one; what was not measured is 0."""
     method, earlier = standing.method, tuple(each for each in run.iterations if each.index < trace.index)
     totals = replace(

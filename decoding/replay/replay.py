@@ -11,15 +11,16 @@ from torch import Tensor
 from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
-from decoding.trace.records import IterationTrace, VerificationStep
+from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
+from decoding.trace.records import ROUNDING, IterationTrace, VerificationStep
 from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Decision, Verification, VerifiedTree
 
-LONG_LAW = 256  # shorter laws are summed sooner than looked up
-# A law, held so that its identity stays taken, its running sums, and the place of its last token that is not 0.
+LONG_DISTRIBUTION = 256  # shorter distributions are summed sooner than looked up
+# A distribution, held so that its identity stays taken, its running sums, and the place of its last token that is not
+# 0.
 KeptSum = tuple[Tensor, np.ndarray, int]
 
 
@@ -34,14 +35,16 @@ def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
 
 
 class _QuickDraws(GeneratorDraws):
-    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
+    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long distributions are
+    shared.
+    """
 
     def __init__(self, seed: int, kept: dict[int, KeptSum]):
         super().__init__(seed)
         self._kept = kept
 
     def choose(self, weights: Tensor) -> int:
-        if len(weights) < LONG_LAW:
+        if len(weights) < LONG_DISTRIBUTION:
             return super().choose(weights)
         known = self._kept.get(id(weights))
         if known is None:
@@ -54,7 +57,7 @@ class _QuickDraws(GeneratorDraws):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WalkResult:
     """What one walk came to."""
 
     tokens: int  # tokens committed, the final one included
@@ -75,7 +78,7 @@ class Replayed:
     expected_tokens: float | None = None  # exact expected tokens of this tree, over all draws
     # Exact probability of being reached and accepted, by node id
     acceptance_probability: dict[int, float] | None = None
-    outcome: Outcome | None = None  # what happened with one seed
+    outcome: WalkResult | None = None  # what happened with one seed
     tokens: dict[int, int] | None = None  # how many of the re-rolled seeds committed how many tokens
     stops: dict[int, int] | None = None  # how many of them stopped at which node
 
@@ -95,19 +98,28 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     Raises `SettingsError` where the iteration was recorded without its full rows.
     """
     if not has_rows(iteration):
-        raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
+        raise SettingsError("The full logits of this iteration were not saved: re-run it to compare verifiers.")
     tree = TokenTree.recorded(iteration.nodes)
     order = np.array(iteration.flatten_order)
     rows = ()
     if iteration.draft_logits is not None:
         asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
-        if not {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]} <= set(asked.tolist()):
-            raise SettingsError("The draft's rows of this iteration do not fit its tree: decode it again.")
+        parents = {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]}
+        if not (parents <= set(asked.tolist()) or _drafted_without_model(iteration)):
+            raise SettingsError("The draft logits of this iteration do not match its tree: re-run it.")
         logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
-    draft = Draft(tree, order, iteration.law, None, rows, dict(iteration.settings), drawn=drawn)
-    return VerifiedTree(draft, TargetRows(torch.from_numpy(iteration.target_logits[order]), sampling))
+    draft = Draft(tree, order, iteration.draft_sampling, None, rows, dict(iteration.settings), drawn=drawn)
+    return VerifiedTree(draft, TargetDistributions(torch.from_numpy(iteration.target_logits[order]), sampling))
+
+
+def _drafted_without_model(iteration: IterationTrace) -> bool:
+    """Whether a drafter chose the tree alone: then the children of a node are all that it could draft there."""
+    given: dict[int, float] = {}
+    for node in iteration.nodes[1:]:
+        given[node.parent_id] = given.get(node.parent_id, 0.0) + (node.draft_probability or 0.0)
+    return not iteration.draft_forwards and all(abs(each - 1) <= ROUNDING for each in given.values())
 
 
 def replay(
@@ -119,7 +131,7 @@ def replay(
     """
     tree, told = stored_tree(iteration, sampling), []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
-        refusal = verifier.refusal(iteration.law, sampling)
+        refusal = verifier.refusal(iteration.draft_sampling, sampling)
         if refusal:
             told.append(Replayed(verifier, refusal))
             continue
@@ -138,9 +150,9 @@ def replay(
     return tuple(told)
 
 
-def recorded_outcome(iteration: IterationTrace) -> Outcome:
+def recorded_outcome(iteration: IterationTrace) -> WalkResult:
     """The walk that the run itself made, with the draws that it made, as the record tells it."""
-    return Outcome(
+    return WalkResult(
         tokens=len(iteration.committed_ids),
         stop_node=iteration.accepted[-1] if iteration.accepted else 0,
         accepted=iteration.accepted,
@@ -150,9 +162,9 @@ def recorded_outcome(iteration: IterationTrace) -> Outcome:
     )
 
 
-def outcome_of(verification: Verification) -> Outcome:
+def outcome_of(verification: Verification) -> WalkResult:
     """A walk without the tensors behind it."""
-    return Outcome(
+    return WalkResult(
         tokens=len(verification.accepted) + 1,
         stop_node=verification.accepted[-1] if verification.accepted else 0,
         accepted=verification.accepted,

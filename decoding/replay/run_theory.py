@@ -35,7 +35,7 @@ class DepthRow:
     depth: int
     rates: dict[tuple[str, int], Mean]  # acceptance rate of each solver by (name, independent draws)
     best: dict[int, Mean]  # alpha_opt by independent draws: no solver accepts more
-    l1: Mean  # L1 distance between both laws
+    l1: Mean  # L1 distance between both distributions
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RunTheory:
     """Aggregates of a run.
 
     Attributes:
-        trees: iterations that have rows and a drafted tree; `without_rows`: drafted ones whose rows were not kept.
+        trees: iterations that have rows and a drafted tree; `without_logits`: drafted ones whose rows were not kept.
         nodes: nodes with both rows. tokens: drafted tokens that were verified.
         bins: by draft probability, empty ones left out.
         expected: exact expected tokens per tree by verifier; a verifier that refuses these trees is missing.
@@ -61,7 +61,7 @@ class RunTheory:
 
     sampling: Sampling
     trees: int
-    without_rows: int
+    without_logits: int
     nodes: int
     tokens: int
     depths: tuple[DepthRow, ...]
@@ -89,7 +89,7 @@ def run_theory(
         tree = stored_tree(iteration, sampling)
         asked = ~np.isnan(iteration.draft_logits).any(axis=1)
         for node in (node for node in tree.order if asked[node]):
-            target, draft = tree.target_law(node), tree.draft_law(node)
+            target, draft = tree.target_distribution(node), tree.draft_distribution(node)
             nodes[iteration.nodes[node].depth].append(_of_node(target, draft))
             ids = [tree.tokens[child] for child in dict.fromkeys(tree.entries[node])]
             for pair in zip(draft[ids].tolist(), target[ids].tolist(), strict=True):
@@ -102,7 +102,7 @@ def run_theory(
     return RunTheory(
         sampling=sampling,
         trees=len(chosen),
-        without_rows=len(drafted) - len(chosen),
+        without_logits=len(drafted) - len(chosen),
         nodes=sum(map(len, nodes.values())),
         tokens=sum(map(len, tokens.values())),
         depths=tuple(_depth_row(depth, nodes[depth]) for depth in sorted(nodes)),

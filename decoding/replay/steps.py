@@ -6,12 +6,12 @@ from typing import Literal
 
 import torch
 
-from decoding.replay.replay import Outcome, Replayed, stored_tree
+from decoding.replay.replay import Replayed, WalkResult, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace
-from decoding.verifiers.base import IID_LAWS
+from decoding.verifiers.base import IID_TREES
 from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance, tests_at
-from decoding.verifiers.top_down import TestLaws
+from decoding.verifiers.top_down import TestDistributions
 
 MOST_STAGES = 6
 SHOWN_TOKENS, LEAST_SHOWN = 11, 1e-3
@@ -26,7 +26,7 @@ class EntryStep:
     # child, text: the node and its token; a child drawn twice has two entries
     child: int
     text: str
-    # draft, target: what both laws after the node give the token, before any test
+    # draft, target: what both distributions after the node give the token, before any test
     draft: float
     target: float
     # Probability that its test passes once all tests before it have failed; None if it is never tested
@@ -35,21 +35,21 @@ class EntryStep:
     wins: float | None
     taken: float  # exact chance that the path goes on through it, given that it comes through the node
     # tested_at, drawn, result: what this seed did: the probability it was tested with (SpecInfer tests in an order of
-    # its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn from a law,
-    # or a node `below` it passed; empty if the walk never came to it
+    # its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn from a
+    # distribution, or a node `below` it passed; empty if the walk never came to it
     tested_at: float | None
     drawn: float | None
     result: Result
 
 
 @dataclass(frozen=True)
-class LawStage:
-    """Both laws as one test sees them, or the law of the final token."""
+class DistributionStage:
+    """Both distributions as one test sees them, or the distribution of the final token."""
 
     rejected: int  # tests that have failed before
-    # Places in the list of entries that are tested against these laws; empty for the final token
+    # Places in the list of entries that are tested against these distributions; empty for the final token
     tested: tuple[int, ...]
-    target: tuple[float, ...]  # what is left of the target's law, for each of `NodeSteps.texts`
+    target: tuple[float, ...]  # what is left of the target's distribution, for each of `NodeSteps.texts`
     draft: tuple[float, ...] | None  # what the entries are tested against; None for the final token
     # target_rest, draft_rest: probability of all other tokens together
     target_rest: float
@@ -67,7 +67,7 @@ class NodeSteps:
     texts: tuple[str, ...]
     rows: tuple[int | None, ...]  # where each entry's token stands among them, None if it does not
     # In the order of the tests, every one after all before it failed; of many the first and the last ones
-    stages: tuple[LawStage, ...]
+    stages: tuple[DistributionStage, ...]
     hidden_stages: int  # how many were left out before the last one
     # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None
@@ -88,7 +88,7 @@ def node_steps(
     if not entries:
         return None
     tokens = [tree.tokens[child] for child in entries]
-    target, draft = tree.target_law(node), tree.draft_law(node)
+    target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     tests = tests_at(replayed.verifier, tree, node)
     kept, seen = replayed.acceptance_probability, _seen(entries, replayed.outcome, node)
     made = [
@@ -106,18 +106,22 @@ def node_steps(
         )
         for place, (child, token) in enumerate(zip(entries, tokens, strict=True))
     ]
-    shown = tests.laws if len(tests.laws) <= MOST_STAGES else [*tests.laws[: MOST_STAGES - 1], tests.laws[-1]]
+    shown = (
+        tests.distributions
+        if len(tests.distributions) <= MOST_STAGES
+        else [*tests.distributions[: MOST_STAGES - 1], tests.distributions[-1]]
+    )
     ids = _shown_tokens(tokens, shown)
     name = replayed.verifier.name
-    rated = iteration.law in IID_LAWS and name in SOLVERS
+    rated = iteration.draft_sampling in IID_TREES and name in SOLVERS
     return NodeSteps(
         node=node,
         reached=kept[node],
         entries=tuple(made),
         texts=tuple(text_of(token) for token in ids),
         rows=tuple(ids.index(token) if token in ids else None for token in tokens),
-        stages=tuple(_stage(laws, ids) for laws in shown),
-        hidden_stages=len(tests.laws) - len(shown),
+        stages=tuple(_stage(distributions, ids) for distributions in shown),
+        hidden_stages=len(tests.distributions) - len(shown),
         ends=tests.ends,
         factor=tests.factor,
         rate=acceptance_rate(name, target, draft, len(entries)) if rated else None,
@@ -126,7 +130,7 @@ def node_steps(
     )
 
 
-def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
+def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
     """`tested_at`, `drawn`, `result` of each entry: the j-th test of a child belongs to its j-th entry."""
     seen: list[tuple] = [(None, None, "")] * len(entries)
     for step in outcome.steps:
@@ -142,22 +146,32 @@ def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
     return seen
 
 
-def _shown_tokens(tokens: list[int], laws: list[TestLaws]) -> list[int]:
-    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any law."""
-    alone = [tokens[law.tested[0]] for law in laws if len(law.tested) == 1]
-    seen = [law for laws_of_one in laws for law in (laws_of_one.target, laws_of_one.draft) if law is not None]
+def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> list[int]:
+    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any distribution."""
+    alone = [tokens[probs.tested[0]] for probs in distributions if len(probs.tested) == 1]
+    seen = [
+        probs
+        for distributions_of_one in distributions
+        for probs in (distributions_of_one.target, distributions_of_one.draft)
+        if probs is not None
+    ]
     best = torch.stack(seen).amax(0)
     likeliest = best.topk(min(SHOWN_TOKENS, best.numel()))
     likely = likeliest.indices[likeliest.values >= LEAST_SHOWN].tolist()
     return list(dict.fromkeys([*alone, *tokens[:MOST_STAGES], *likely]))[:SHOWN_TOKENS]
 
 
-def _stage(laws: TestLaws, ids: list[int]) -> LawStage:
-    target = tuple(laws.target[ids].tolist())
-    target_rest = max(0.0, float(laws.target.sum()) - sum(target))
-    if laws.draft is None:
-        return LawStage(laws.rejected, laws.tested, target, None, target_rest, None)
-    draft = tuple(laws.draft[ids].tolist())
-    return LawStage(
-        laws.rejected, laws.tested, target, draft, target_rest, max(0.0, float(laws.draft.sum()) - sum(draft))
+def _stage(distributions: TestDistributions, ids: list[int]) -> DistributionStage:
+    target = tuple(distributions.target[ids].tolist())
+    target_rest = max(0.0, float(distributions.target.sum()) - sum(target))
+    if distributions.draft is None:
+        return DistributionStage(distributions.rejected, distributions.tested, target, None, target_rest, None)
+    draft = tuple(distributions.draft[ids].tolist())
+    return DistributionStage(
+        distributions.rejected,
+        distributions.tested,
+        target,
+        draft,
+        target_rest,
+        max(0.0, float(distributions.draft.sum()) - sum(draft)),
     )

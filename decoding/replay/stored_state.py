@@ -9,7 +9,7 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
-from decoding.session.iteration import Standing
+from decoding.session.iteration import SessionState
 from decoding.trace.records import IterationTrace, RunTrace
 
 
@@ -29,12 +29,14 @@ def method_of(run: RunTrace) -> Method:
     Raises `SettingsError` where this program does not know it.
     """
     if run.method not in METHODS:
-        raise SettingsError(f"This program has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
+        raise SettingsError(f"Draftscope has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
     try:
         return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
     except TypeError:
         named = METHODS[run.method].label
-        raise SettingsError(f"This run has text where {named} takes a number, or the other way round.") from None
+        raise SettingsError(
+            f"This run has text where {named} needs a number, or a number where it needs text."
+        ) from None
 
 
 def unknown_words(run: RunTrace) -> str:
@@ -67,7 +69,7 @@ def sampling_of(run: RunTrace) -> Sampling:
     return Sampling(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
 
 
-def as_made(run: RunTrace, standing: Standing) -> RunTrace:
+def as_made(run: RunTrace, standing: SessionState) -> RunTrace:
     """The record of a run with method and sampling as they stood at one iteration.
 
     What was decoded before a fork was made by the settings of the fork's parent.
@@ -95,14 +97,14 @@ def filled_in(method: Method, known: Method) -> Method:
     return replace(method, drafter=method.drafter.with_settings(**changes)) if changes else method
 
 
-def standing_before(run: RunTrace, index: int) -> Standing:
+def session_state_before(run: RunTrace, index: int) -> SessionState:
     """How an iteration was made, as the record alone tells.
 
     Raises:
         SettingsError: there is no such iteration, this program does not know the method, or another one made it.
     """
     method, sampling = method_at(run, index), sampling_of(run)
-    return Standing(method, sampling, state_before(run, index, method), draws_before(run, index))
+    return SessionState(method, sampling, state_before(run, index, method), draws_before(run, index))
 
 
 def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
@@ -125,11 +127,11 @@ def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
 
 
 def _of_parent(run: RunTrace, index: int) -> str:
-    """What to do about an iteration that the run's own method, settings and seed did not make."""
+    """What to do about an iteration that was run with another method, settings or seed."""
     later = f"iteration {max(run.own_from, index + 1) + 1} or a later one"
     return (
-        f"Iteration {index + 1} was made by another method, other settings or another seed than this run names, which "
-        f"its record does not tell: choose {later}, or open the run that this one was forked from."
+        f"Iteration {index + 1} used another method, settings or seed, which this run does not record: "
+        f"choose {later}, or open the run that this one was forked from."
     )
 
 

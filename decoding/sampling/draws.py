@@ -81,7 +81,8 @@ class GeneratorDraws:
         uniforms = self._uniforms(len(weights))
         on_host = weights.device.type == "cpu"
         indices, probabilities = (_invert_on_host if on_host else _invert)(weights, uniforms)
-        self.record.extend(map(DrawTrace, ["choose"] * len(indices), probabilities, indices, uniforms))
+        drawn = zip(probabilities, indices, uniforms, strict=True)
+        self.record.extend(DrawTrace("choose", probability, index, uniform) for probability, index, uniform in drawn)
         self.last_uniform = uniforms[-1]
         return indices
 
@@ -146,7 +147,7 @@ class ReplayDraws:
         draw = next(self._left, None)
         if draw is None or draw.kind != kind:
             raise ValueError(
-                f"the recorded draws do not fit: asked to {kind}, recorded {draw.kind if draw else 'none'}"
+                f"the recorded draws do not match: {kind} was requested, recorded is {draw.kind if draw else 'none'}"
             )
         self.last_uniform = draw.uniform
         return draw
@@ -160,7 +161,7 @@ class _ScriptedDraws:
         self.taken: list[int] = []
         self.branches: list[list[int]] = []
         self.probability = 1.0
-        self.last_uniform = None
+        self.last_uniform: float | None = None
 
     def accept(self, probability: float) -> bool:
         probability = min(max(float(probability), 0.0), 1.0)
@@ -173,13 +174,13 @@ class _ScriptedDraws:
     def choose_each(self, weights: Tensor) -> list[int]:
         return [self.choose(row) for row in weights]
 
-    def _take(self, law: list[float]) -> int:
-        possible = [i for i, p in enumerate(law) if p > 0]
+    def _take(self, probs: list[float]) -> int:
+        possible = [i for i, p in enumerate(probs) if p > 0]
         position = len(self.taken)
         outcome = self.script[position] if position < len(self.script) else possible[0]
         self.taken.append(outcome)
         self.branches.append([i for i in possible if i > outcome] if position >= len(self.script) else [])
-        self.probability *= law[outcome]
+        self.probability *= probs[outcome]
         return outcome
 
 

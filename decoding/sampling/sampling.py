@@ -29,7 +29,8 @@ def topk_rows(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     They stand in the `count` blocks with the largest maxima, so only those are searched.
     """
     if not _in_blocks(rows) or 2 * count * BLOCK > rows.shape[1]:
-        return tuple(rows.topk(count, -1))
+        values, indices = rows.topk(count, -1)
+        return values, indices
     blocks = rows.unflatten(1, (-1, BLOCK))
     best = blocks.amax(-1).topk(count, -1, sorted=False).indices.sort(-1).values  # in order, as the whole row stands
     candidates = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
@@ -44,12 +45,12 @@ def _in_blocks(rows: Tensor) -> bool:
 
 
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
-LAW_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
+DISTRIBUTION_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen: `temperature` 0 is greedy; `top_p` cuts the target's law to its nucleus."""
+    """How tokens are chosen: `temperature` 0 is greedy; `top_p` cuts the target's distribution to its nucleus."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -61,7 +62,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True if the target's law is its argmax."""
+        """True if the target's distribution is its argmax."""
         return self.temperature == 0
 
     def trace(self) -> SamplingTrace:
@@ -74,8 +75,10 @@ def exact_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def target_law(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The law to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the nucleus."""
+def target_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The distribution to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the
+    nucleus.
+    """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
@@ -87,33 +90,39 @@ def nucleus(probs: Tensor, top_p: float) -> Tensor:
     """The smallest prefix in descending order whose mass reaches `top_p`, the crossing token kept, renormalised."""
     size = probs.shape[-1]
     ordered, order = probs.topk(min(size, NUCLEUS_GUESS), -1)
-    if size > NUCLEUS_GUESS and bool((ordered.sum(-1) < top_p).any()):  # a flat law: only a whole sort will do
+    if size > NUCLEUS_GUESS and bool((ordered.sum(-1) < top_p).any()):  # a flat distribution: only a whole sort will do
         ordered, order = probs.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
     kept = torch.zeros_like(probs).scatter_(-1, order, ordered.masked_fill(before >= top_p, 0.0))
     return kept / kept.sum(-1, keepdim=True)
 
 
-class TargetRows:
-    """The target's law after each verified node, in the order of the verification pass; computed when asked for.
+class TargetDistributions:
+    """The target's distribution after each verified node, in the order of the verification pass; computed when asked
+    for.
 
     Greedy verification needs only the argmax of the raw logits: probabilities in float32 can tie where logits do not.
-    Where the laws are known already, `probs` takes their place.
+    Where the distributions are known already, `probs` takes their place.
     """
 
     def __init__(self, logits: Tensor | None, sampling: Sampling, probs: Tensor | None = None):
-        self.logits = logits if probs is None else probs
+        shown = logits if probs is None else probs
+        if shown is None:
+            raise ValueError("what the target gives must be logits or probs, not None for both.")
+        self.logits = shown
         self.sampling = sampling
         self._probs = probs
 
     def check(self) -> None:
-        """Raise `ValueError` at rows that hold no law, `PairError` at numbers that left the range of their dtype."""
+        """Raise `ValueError` at rows that hold no distribution, `PairError` at numbers that left the range of their
+        dtype.
+        """
         if self._probs is not None:
-            check_laws(self._probs, "target_probs")
+            check_distributions(self._probs, "target_probs")
         elif not bool(self.logits.amax(-1).isfinite().all()):
             dtype = str(self.logits.dtype).removeprefix("torch.")
             raise PairError(
-                f"The target gives no finite logits (nan or inf) for this text, computed in {dtype}; load the pair in "
+                f"The target gives nan or infinite logits for this text in {dtype}; load the pair in "
                 "float32, or choose another model."
             )
 
@@ -125,26 +134,28 @@ class TargetRows:
         """Most likely token after each node, `[num_rows]`."""
         return argmax_rows(self.logits)
 
-    def law(self, row: int) -> Tensor:
-        """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device."""
+    def probs(self, row: int) -> Tensor:
+        """Distribution after temperature and top-p after one node, `[vocab_size]`, in the device's widest float."""
         wide = exact_dtype(self.logits.device)
         if self._probs is not None:
-            return checked_law(self._probs[row].to(wide), f"target_probs[{row}]")
-        return checked_law(target_law(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]")
+            return checked_distribution(self._probs[row].to(wide), f"target_probs[{row}]")
+        return checked_distribution(
+            target_distribution(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]"
+        )
 
 
-def check_laws(probs: Tensor, name: str) -> None:
+def check_distributions(probs: Tensor, name: str) -> None:
     """Raise `ValueError` unless every row sums to 1 within rounding and nothing is negative."""
-    bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= LAW_ROUNDING) | (probs.amin(-1) < 0)
+    bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= DISTRIBUTION_ROUNDING) | (probs.amin(-1) < 0)
     if bool(bad.any()):
         raise ValueError(f"{name} must hold probabilities that sum to 1: row {int(bad.int().argmax())} does not.")
 
 
-def checked_law(probs: Tensor, name: str) -> Tensor:
+def checked_distribution(probs: Tensor, name: str) -> Tensor:
     """The row divided by its sum; raises `ValueError` unless that is 1 within rounding and nothing is negative."""
     total, least = torch.stack([probs.sum(), probs.min()]).tolist()
-    if not abs(total - 1) <= LAW_ROUNDING:  # also nan
-        raise ValueError(f"{name} sums to {total:.6g}: a law of probabilities sums to 1.")
+    if not abs(total - 1) <= DISTRIBUTION_ROUNDING:  # also nan
+        raise ValueError(f"{name} sums to {total:.6g}: probabilities must sum to 1.")
     if least < 0:
-        raise ValueError(f"{name} holds the negative probability {least:.6g}.")
+        raise ValueError(f"{name} contains the negative probability {least:.6g}.")
     return probs / total

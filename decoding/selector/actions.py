@@ -50,8 +50,8 @@ SCALARS: tuple[str, ...] = (
     "target_entropy", "draft_entropy", "root_entropy", "target_to_draft", "draft_to_target", "l1_distance", "length",
     "temperature", "top_p", "draft_s", "target_s",
 )  # fmt: skip
-Way = Literal["rows", "paper"]
-WAYS: tuple[Way, ...] = ("rows", "paper")
+TimeModel = Literal["rows", "paper"]
+WAYS: tuple[TimeModel, ...] = ("rows", "paper")
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class LatencyModel:
 
     def draft_pass_s(self, length: np.ndarray | float) -> np.ndarray:
         """t_q(l): seconds of a draft pass of one row."""
-        return np.interp(length, self.lengths, self.draft_s)
+        return np.asarray(np.interp(length, self.lengths, self.draft_s))
 
     def target_pass_s(self, length: np.ndarray | float) -> np.ndarray:
         """t_p(l): seconds of a target pass of one row."""
-        return np.interp(length, self.lengths, self.target_s)
+        return np.asarray(np.interp(length, self.lengths, self.target_s))
 
-    def action_s(self, lengths: np.ndarray, way: Way = "rows", selecting: bool = False) -> np.ndarray:
+    def action_s(self, lengths: np.ndarray, way: TimeModel = "rows", selecting: bool = False) -> np.ndarray:
         """Modelled seconds of an iteration with each action behind contexts, `[len(lengths), len(ACTIONS)]`.
 
         Args:
@@ -107,7 +107,7 @@ class LatencyModel:
     def _by_length(self, lengths: np.ndarray) -> np.ndarray:
         columns = []
         for paths, trunk, branch in ACTIONS:
-            drafting = sum(self.draft_pass_s(lengths + step) for step in range(trunk))
+            drafting = np.zeros_like(lengths) + sum(self.draft_pass_s(lengths + step) for step in range(trunk))
             drafting = drafting + sum(self.draft_pass_s(lengths + trunk + step * paths) for step in range(branch))
             columns.append(drafting + self.target_pass_s(lengths + trunk + paths * branch))
         return np.concatenate(columns, 1)
@@ -121,18 +121,20 @@ class LatencyModel:
     def from_json(content: dict[str, Any]) -> "LatencyModel":
         """The model that `as_json` wrote; a `ValueError`, `KeyError` or `TypeError` where it is damaged."""
         lengths = tuple(int(length) for length in content["lengths"])
-        times = [tuple(float(s) for s in content[name]) for name in ("draft_s", "target_s")]
-        if not lengths or list(lengths) != sorted(set(lengths)) or {len(each) for each in times} != {len(lengths)}:
+        draft_s, target_s = (tuple(float(s) for s in content[name]) for name in ("draft_s", "target_s"))
+        lasting = {len(draft_s), len(target_s)}
+        if not lengths or list(lengths) != sorted(set(lengths)) or lasting != {len(lengths)}:
             raise ValueError("a latency model needs ascending lengths with a time of both models for each")
-        every = (*times[0], *times[1], float(content["selector_s"]))
+        selector_s = float(content["selector_s"])
+        every = (*draft_s, *target_s, selector_s)
         if not all(0 <= seconds < np.inf for seconds in every):
             raise ValueError("a time must be finite and not negative")
-        return LatencyModel(CostModel.from_json(content["costs"]), lengths, *times, float(content["selector_s"]))
+        return LatencyModel(CostModel.from_json(content["costs"]), lengths, draft_s, target_s, selector_s)
 
 
 @lru_cache(maxsize=1)
 def same_chain() -> np.ndarray:
-    """For each action the first one that drafts trees of the same law, `[len(ACTIONS)]`.
+    """For each action the first one that drafts trees of the same distribution, `[len(ACTIONS)]`.
 
     Without a branch the number of paths means nothing, and one path is a chain wherever its trunk ends.
     """

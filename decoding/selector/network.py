@@ -1,4 +1,5 @@
-"""The selector's network (Eq. 10), and what it reads at a root (appendix E): hidden states, laws, length, costs.
+"""The selector's network (Eq. 10), and what it reads at a root (appendix E): hidden states, distributions, length,
+costs.
 
 At the previous token both models are known; at the root only the draft is, whose first pass reads it anyway.
 """
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from decoding.sampling.sampling import Sampling, target_law
+from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.selector.actions import ACTIONS, SCALARS
 
 FLOOR = 1e-8  # a nucleus makes a divergence infinite: below this a probability counts as this in logarithms
@@ -23,7 +24,7 @@ class Past:
         target_feature: of the previous token, `[target_size]`: what the target's output head multiplies there.
         target_logits: after the previous token, `[vocab_size]`.
         draft_features: of the previous token and the root, `[2, draft_size]`.
-        draft_laws: after them, that draft tokens are drawn from, `[2, vocab_size]`.
+        draft_distributions: after them, that draft tokens are drawn from, `[2, vocab_size]`.
         length: tokens of the text, the root included.
         sampling: of the target.
     """
@@ -31,7 +32,7 @@ class Past:
     target_feature: Tensor
     target_logits: Tensor
     draft_features: Tensor
-    draft_laws: Tensor
+    draft_distributions: Tensor
     length: int
     sampling: Sampling
 
@@ -50,19 +51,19 @@ class Features(NamedTuple):
 
 def features_of(past: Past, draft_s: float, target_s: float) -> Features:
     """The features at a root, float32 on the CPU, with measured seconds of one pass of each model at this length."""
-    target = target_law(past.target_logits, past.sampling).to(past.draft_laws)
-    known = divergences(target, *past.draft_laws)
+    target = target_distribution(past.target_logits, past.sampling).to(past.draft_distributions)
+    known = divergences(target, *past.draft_distributions)
     rest = [past.length, past.sampling.temperature, past.sampling.top_p, draft_s, target_s]
     previous, root = past.draft_features.float().cpu()
     return Features(past.target_feature.float().cpu(), previous, root, torch.tensor(known + rest))
 
 
 def divergences(target: Tensor, previous: Tensor, root: Tensor) -> list[float]:
-    """Entropies of three laws in nats, and how far the first two are apart: KL both ways, and L1."""
-    laws = torch.stack([target, previous, root])
-    logs = laws.clamp(min=FLOOR).log()
-    crossed = torch.stack([laws[0] * logs[1], laws[1] * logs[0]])
-    entropies, cross_entropies = -(laws * logs).sum(-1), -crossed.sum(-1)
+    """Entropies of three distributions in nats, and how far the first two are apart: KL both ways, and L1."""
+    distributions = torch.stack([target, previous, root])
+    logs = distributions.clamp(min=FLOOR).log()
+    crossed = torch.stack([distributions[0] * logs[1], distributions[1] * logs[0]])
+    entropies, cross_entropies = -(distributions * logs).sum(-1), -crossed.sum(-1)
     apart = (target - previous).abs().sum()
     return torch.cat([entropies, cross_entropies - entropies[:2], apart[None]]).tolist()
 

@@ -23,7 +23,7 @@ MOST_SIZE = 1 << 20  # of a hidden vector
 
 
 @dataclass(frozen=True)
-class Static:
+class StaticShape:
     """The best actions that are the same at every root, chosen on training roots.
 
     Attributes:
@@ -45,12 +45,12 @@ class Static:
         return {name: list(value) if name in STATICS else value for name, value in vars(self).items()}
 
     @staticmethod
-    def from_json(content: Mapping[str, Any]) -> "Static":
+    def from_json(content: Mapping[str, Any]) -> "StaticShape":
         """The record that `as_json` wrote; a `ValueError`, `KeyError` or `TypeError` where it is damaged."""
         actions = [Action(*map(count_of, content[name])) for name in STATICS]
         if any(action not in ACTIONS for action in actions):
             raise ValueError
-        return Static(*(number_of(content[name]) for name in SAMPLED), *actions)
+        return StaticShape(*(number_of(content[name]) for name in SAMPLED), *actions)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SelectorCard:
     config: Mapping[str, Any]
     mean: tuple[float, ...]
     spread: tuple[float, ...]
-    statics: tuple[Static, ...]
+    statics: tuple[StaticShape, ...]
     latency: Mapping[str, Any]
     way: str
     figures: Mapping[str, float]
@@ -90,7 +90,7 @@ class SelectorCard:
         """Verifier, pair and date: `Selector for specinfer, Embedded pair, 2026-11-22`."""
         return f"Selector for {self.verifier}, {self.pair['name']}, {self.created[:10]}"
 
-    def static(self, temperature: float, top_p: float) -> Static:
+    def static(self, temperature: float, top_p: float) -> StaticShape:
         """The best static action at the sampling seen that is nearest to this one."""
         return min(self.statics, key=lambda s: (abs(s.top_p - top_p), abs(s.temperature - temperature)))
 
@@ -123,9 +123,9 @@ def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a selector was trained for another pair."""
     if not fits(card, identity):
         names = [f"{p['name']} ({p['target']['name']}, {p['draft']['name']})" for p in (card.pair, identity)]
-        other = "another pair of that name" if names[0] == names[1] else names[0]
+        other = "another pair with that name" if names[0] == names[1] else names[0]
         raise PairError(
-            f"The selector {card.name} was trained for {other}, and {names[1]} drafts here: load its pair, or leave "
+            f"The selector {card.name} was trained for {other}, and {names[1]} is loaded: load its pair, or leave "
             "selector empty."
         )
 
@@ -167,7 +167,7 @@ def read_card(folder: Path, name: str) -> SelectorCard:
         if content["version"] != VERSION or content["actions"] != len(ACTIONS) or not whole:
             raise ValueError
         mean, spread = (tuple(map(number_of, content[each])) for each in ("mean", "spread"))
-        statics = tuple(Static.from_json(entry) for entry in content["statics"])
+        statics = tuple(StaticShape.from_json(entry) for entry in content["statics"])
         if len(mean) != len(SCALARS) or len(spread) != len(SCALARS) or min(spread) <= 0 or not statics:
             raise ValueError
         return SelectorCard(

@@ -1,4 +1,4 @@
-"""Both models of a session with the rows that they have read: prefill, drafting, verification, and what they hold."""
+"""Both models of a session with the KV slots of the text they have read: prefill, drafting, verification."""
 
 import copy
 
@@ -34,13 +34,13 @@ class _DraftSource(NoSource):
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         self._clock.mark("draft_logic")
         if nodes[0] == 0:
-            self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+            self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
         else:
-            self.row_nodes.extend(nodes.tolist())
+            self.slot_nodes.extend(nodes.tolist())
         logits = self._logits(tree, nodes).float()
         self.forwards += 1
         self.logits.append(logits)
-        probs = self._laws(logits)
+        probs = self._distributions(logits)
         self._clock.mark("draft_level")
         return probs
 
@@ -50,11 +50,11 @@ class _DraftSource(NoSource):
 
     def _level(self, tree: TokenTree, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Visibility]:
         """Tokens and positions of nodes below the root, and who sees whom in a pass over them."""
-        seen = tree.ancestors[nodes][:, self.row_nodes[self._num_pending :]]
+        seen = tree.ancestors[nodes][:, self.slot_nodes[self._num_pending :]]
         positions = len(self._tokens) - 1 + tree.depths[nodes]
-        return tree.tokens[nodes], positions, Visibility(self.rows_before + self._num_pending, seen)
+        return tree.tokens[nodes], positions, Visibility(self.slots_before + self._num_pending, seen)
 
-    def _laws(self, logits: Tensor) -> Tensor:
+    def _distributions(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
 
 
@@ -63,8 +63,8 @@ class ModelSource(_DraftSource):
 
     Args:
         width: size of the target's vocabulary.
-        past: the target, its features of every token but the last and how its laws are sampled, for a drafter that asks
-            for `past()`; the draft then reads the token before the root again.
+        past: the target, its features of every token but the last and how its distributions are sampled, for a drafter
+            that asks for `past()`; the draft then reads the token before the root again.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class ModelSource(_DraftSource):
     def past(self) -> Past | None:
         """What both models say at the end of the text; None where no token stands before the root."""
         if self._past is None:
-            raise ValueError("this source was not made to tell the past")
+            raise ValueError("this source does not record history")
         length = len(self._tokens)
         if length < 2:
             return None
         self._clock.mark("draft_logic")
-        self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+        self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
         tokens, positions, seen = self._pending()
         engine = self._model.engine
         logits, features = engine.run_with_features(self._cache, tokens, positions, engine.mask(seen), keep=2)
@@ -101,14 +101,14 @@ class ModelSource(_DraftSource):
         model, held, sampling = self._past
         before = held.between(length - 2, length - 1)
         self._clock.mark("draft_level")
-        return Past(before[0], model.engine.project(before)[0], features, self._laws(logits), length, sampling)
+        return Past(before[0], model.engine.project(before)[0], features, self._distributions(logits), length, sampling)
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         if nodes[0] != 0 or self._root_logits is None:
             return super().expand(tree, nodes)
         self.forwards += 1  # the pass that told the past
         self.logits.append(self._root_logits)
-        return self._laws(self._root_logits)
+        return self._distributions(self._root_logits)
 
     def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         tokens, positions, seen = self._pending() if nodes[0] == 0 else self._level(tree, nodes)
@@ -252,12 +252,13 @@ class CachedModels:
         """Target logits after every verified node, `[num_verified + 1, vocab_size]`, in one pass."""
         tree, order, cache = draft.tree, draft.order, self.target_cache
         tokens, positions = tree.tokens[order], len(text) - 1 + tree.depths[order]
-        mask = Visibility(cache.length, tree.ancestors[order][:, order])
-        missing = text[cache.length : -1]
-        if missing:  # only without a draft, where the tree is its root and the pass a causal one
-            tokens, positions = np.concatenate([missing, tokens]), np.arange(len(text))[-len(missing) - 1 :]
-            mask = Visibility.causal(cache.length, len(tokens))
-        mask = self.pair.target.engine.mask(mask)
+        among, missing = tree.ancestors[order][:, order], text[cache.length : -1]
+        if missing:  # only without a draft: the first pass reads the prompt, which every node sees, and the tree
+            tree_among, among = among, np.tri(len(missing) + len(tokens), dtype=bool)
+            among[len(missing) :, len(missing) :] = tree_among
+            tokens = np.concatenate([missing, tokens])
+            positions = np.concatenate([np.arange(cache.length, len(text) - 1), positions])
+        mask = self.pair.target.engine.mask(Visibility(cache.length, among))
         clock.mark("mask")
         logits = tree_forward(self.pair.target, cache, tokens, positions, mask, len(order), self.features)
         clock.mark("verify")

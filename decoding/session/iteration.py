@@ -14,17 +14,18 @@ from decoding.drafters.base import ProbabilitySource
 from decoding.engines.clock import PhaseClock
 from decoding.methods.method import Method
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.cached_models import CachedModels
-from decoding.session.recorder import Step
-from decoding.trace.edits import Edits, Path, edited_nodes, touches_first_child
-from decoding.trace.records import ForcedTrace, IterationTrace
+from decoding.session.recorder import IterationState
+from decoding.trace.interventions import Interventions, Path, intervened_nodes, touches_first_child
+from decoding.trace.records import InterventionTrace, IterationTrace
 from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 from decoding.verifiers.base import Verifier, cut_path
 
-# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
+# Verifiers that draw from the target's distribution and only look whether a child has the token: any tree will do.
 TREE_BLIND = ("nss", "greedy")
-# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
+# Verifiers that hold only the first child of a node against the distribution it was drawn from; others are only gone on
+# through.
 FIRST_CHILD = ("naive", "naive_tree", "block")
 
 
@@ -33,30 +34,32 @@ def nodes_by_path(tree: TokenTree) -> dict[Path, int]:
     return {path: node for node, path in enumerate(TreePaths().of(tree, np.arange(tree.size)))}
 
 
-def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: Callable[[int], str]) -> Draft:
+def edit_draft(
+    draft: Draft, source: ProbabilitySource, interventions: Interventions, text_of: Callable[[int], str]
+) -> Draft:
     """The draft with nodes put in and taken out; what is put in stands last among its siblings.
 
-    The draft's law after the parent of a node that is put in is asked for where the drafter never did, which is one
-    more draft forward. Raises `SettingsError` where an edit does not fit this tree.
+    The draft's distribution after the parent of a node that is put in is asked for where the drafter never did, which
+    is one more draft forward. Raises `SettingsError` where an edit does not fit this tree.
     """
     require(
-        draft.law != "none" or not edits.force_in,
-        "This method drafts nothing: choose one that does before a node is forced in.",
+        draft.draft_sampling != "none" or not interventions.force_in,
+        "This method has no draft: choose another method to force a node in.",
     )
     ids, verified = nodes_by_path(draft.tree), set(draft.order.tolist())
     rows, added = list(draft.rows), []
-    for path in sorted(edits.force_in, key=len):
+    for path in sorted(interventions.force_in, key=len):
         node = ids.get(path)
         if node is None:
             node = ids[path] = _add(draft.tree, rows, source, path, ids, text_of)
             added.append(node)
         else:
-            require(node not in verified, f"{_named(path, text_of)} is in the tree already: there is nothing to add.")
+            require(node not in verified, f"{_named(path, text_of)} is already in the tree: there is nothing to add.")
         verified.update(np.flatnonzero(draft.tree.ancestors[node]).tolist())  # with all above it
-    for path in edits.force_out:
+    for path in interventions.force_out:
         node = _verified(path, ids, verified, text_of)
         verified -= set(np.flatnonzero(draft.tree.ancestors[:, node]).tolist())
-    for path in (*edits.accept, *edits.reject):
+    for path in (*interventions.accept, *interventions.reject):
         _verified(path, ids, verified, text_of)
     keep = np.zeros(draft.tree.size, dtype=bool)
     keep[list(verified)] = True
@@ -64,61 +67,66 @@ def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: C
     return replace(draft, order=draft.tree.breadth_first(keep), rows=tuple(rows), drawn=drawn)
 
 
-def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
+def edit_logits(logits: Tensor, draft: Draft, interventions: Interventions) -> Tensor:
     """The target's raw logits `[num_verified + 1, vocab_size]` with forced verdicts in them: the rest is -inf.
 
     Temperature and top-p come after it, so what is left of a row is renormalised as they ask.
     """
-    if not edits.rows:
+    if not interventions.rows:
         return logits
     edited, ids = logits.clone(), nodes_by_path(draft.tree)
     row_of = {int(node): row for row, node in enumerate(draft.order)}
-    for path, (only, removed) in edits.rows.items():
+    for path, (only, removed) in interventions.rows.items():
         row = edited[row_of[ids[path]]]
         if only is not None:
             kept = float(row[only])
-            require(kept > -torch.inf, "The target cannot emit the token forced to pass: choose another one.")
+            require(kept > -torch.inf, "The target cannot emit the token that is forced to pass: choose another one.")
             row.fill_(-torch.inf)
             row[only] = kept
         row[list(removed)] = -torch.inf
-        require(bool(row.isfinite().any()), "Every token that the target can emit here is forced to fail: keep one.")
+        require(
+            bool(row.isfinite().any()),
+            "Every token that the target can emit at this node is forced to fail: leave at least one.",
+        )
     return edited
 
 
-def bias(edits: Edits, verifier: Verifier, sampling: Sampling, first_child: bool = True) -> str:
-    """One sentence on why the output's law is no longer the target's; empty where it still is.
+def bias(interventions: Interventions, verifier: Verifier, sampling: Sampling, first_child: bool = True) -> str:
+    """One sentence on why the output's distribution is no longer the target's; empty where it still is.
 
     A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
-    against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
-    at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
+    against the distribution it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely,
+    and at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
     block verification hold only the `first_child` of its parent against it. That nothing is said of an edit means
-    that the text keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses
-    among texts.
+    that the text keeps the target's distribution over all seeds; choosing the edit after seeing the draws of a seed
+    chooses among texts.
     """
-    if edits.accept or edits.reject:
-        return "Forced verdicts replace the target's own law, so the text no longer follows it."
-    if not edits or sampling.greedy or verifier.name in TREE_BLIND:
+    if interventions.accept or interventions.reject:
+        return "Forced verdicts replace the target's distribution, so the text no longer follows it."
+    if not interventions or sampling.greedy or verifier.name in TREE_BLIND:
         return ""
     if verifier.name in FIRST_CHILD and not first_child:
         return ""
-    moved = "a node put in" if edits.force_in else "a tree with a node taken out"
-    moved = "what was put in or taken out" if edits.force_in and edits.force_out else moved
+    moved = "a node forced in" if interventions.force_in else "a tree with a node forced out"
+    moved = "a tree with forced nodes" if interventions.force_in and interventions.force_out else moved
     return (
-        f"{verifier.label} verification relies on children being drawn from the draft's law, and "
-        f"{moved} by hand is not, so the text no longer follows the target's law."
+        f"{verifier.label} verification relies on children being drawn from the draft's distribution, and "
+        f"{moved} is not, so the text no longer follows the target's distribution."
     )
 
 
-def explain_edits(iteration: IterationTrace, edits: Edits, verifier: Verifier, sampling: Sampling) -> IterationTrace:
+def explain_interventions(
+    iteration: IterationTrace, interventions: Interventions, verifier: Verifier, sampling: Sampling
+) -> IterationTrace:
     """The record with what was edited, whether that biases the text, and reasons of edited nodes that say so."""
-    if not edits:
+    if not interventions:
         return iteration
-    first = not iteration.nodes or touches_first_child(iteration, edits)
-    forced = tuple(ForcedTrace(kind, path) for kind, path in edits)
-    iteration = replace(iteration, forced=forced, bias=bias(edits, verifier, sampling, first))
+    first = not iteration.nodes or touches_first_child(iteration, interventions)
+    forced = tuple(InterventionTrace(kind, path) for kind, path in interventions)
+    iteration = replace(iteration, interventions=forced, bias=bias(interventions, verifier, sampling, first))
     if not iteration.nodes:
         return iteration
-    return replace(iteration, nodes=edited_nodes(iteration, edits))
+    return replace(iteration, nodes=intervened_nodes(iteration, interventions))
 
 
 def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
@@ -127,26 +135,26 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     require(parent is not None, f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
     require(
         len(path) <= source.depth_limit,
-        f"{_named(path, text_of)} is deeper than the text may grow: raise max_new_tokens.",
+        f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens.",
     )
     places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
     if parent not in places:
-        law = source.expand(tree, np.array([parent]))
-        rows.append((np.array([parent]), law))
+        probs = source.expand(tree, np.array([parent]))
+        rows.append((np.array([parent]), probs))
         places[parent] = len(rows) - 1, 0
-        tree.level[parent], tree.confidence[parent] = len(rows) - 1, float(law.max())
-        tree.set_growth(np.array([parent]), "expanded")
+        tree.level[parent], tree.confidence[parent] = len(rows) - 1, float(probs.max())
+        tree.set_stop_reason(np.array([parent]), "expanded")
     level, row = places[parent]
-    law = rows[level][1][row]
-    require(0 <= path[-1] < len(law), f"There is no token {path[-1]}: ids go from 0 to {len(law) - 1}.")
+    probs = rows[level][1][row]
+    require(0 <= path[-1] < len(probs), f"There is no token {path[-1]}: ids go from 0 to {len(probs) - 1}.")
     tree.branching[parent] = max(int(tree.branching[parent]), 0) + 1
-    return int(tree.append(np.array([parent]), np.array([path[-1]]), np.array([float(law[path[-1]])]))[0])
+    return int(tree.append(np.array([parent]), np.array([path[-1]]), np.array([float(probs[path[-1]])]))[0])
 
 
 def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
     node = ids.get(path)
-    require(node is not None, f"{_named(path, text_of)} is not in the tree drafted here: force it in first.")
-    require(node in verified, f"{_named(path, text_of)} is drafted but not verified here: force it in first.")
+    require(node is not None, f"{_named(path, text_of)} is not in the tree of this iteration: force it in first.")
+    require(node in verified, f"{_named(path, text_of)} was drafted but not verified: force it in first.")
     return node
 
 
@@ -201,7 +209,7 @@ class Checkpoints(dict[int, Checkpoint]):
 
 
 @dataclass(frozen=True)
-class Standing:
+class SessionState:
     """How an iteration is about to be made: the method and its sampling, the drafter's state, the draws."""
 
     method: Method
@@ -209,13 +217,13 @@ class Standing:
     state: Any
     draws: GeneratorDraws
 
-    def changed(self, method: Method | None, sampling: Sampling | None) -> "Standing":
+    def changed(self, method: Method | None, sampling: Sampling | None) -> "SessionState":
         """The same with another method or sampling: another drafter begins anew, and so do draws of another seed."""
         method, sampling = method or self.method, sampling or self.sampling
         method.check(sampling)
         kept = method.drafts_like(self.method)
         draws = self.draws if sampling.seed == self.sampling.seed else GeneratorDraws(sampling.seed)
-        return Standing(method, sampling, self.state if kept else method.drafter.start([]), draws)
+        return SessionState(method, sampling, self.state if kept else method.drafter.start([]), draws)
 
 
 @dataclass(frozen=True)
@@ -226,27 +234,27 @@ class Iteration:
         tokens: the text, prompt and all; what is committed is appended.
         room: tokens that may still be committed.
         stops: tokens that end the text.
-        record: whether laws and logits are wanted.
+        record: whether distributions and logits are wanted.
     """
 
     models: CachedModels
-    standing: Standing
+    standing: SessionState
     tokens: list[int]
     room: int
     stops: Container[int]
-    edits: Edits
+    interventions: Interventions
     record: bool
 
-    def run(self, step: Step, clock: PhaseClock) -> Any:
+    def run(self, step: IterationState, clock: PhaseClock) -> Any:
         """Make it, fill `step` in, and return the drafter's next state."""
         # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
-        step.target_rows_before = self.models.target_cache.length
+        step.target_slots_before = self.models.target_cache.length
         step.method = self.standing.method
         moved = self._on_device(step, clock)
         if not moved:
             step.draft, step.source = self.draft(clock)
             step.logits, edited = self.verified_rows(step.draft, clock)
-            target = TargetRows(edited, self.standing.sampling)
+            target = TargetDistributions(edited, self.standing.sampling)
             step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
             clock.mark("select")
 
@@ -256,7 +264,7 @@ class Iteration:
         self.tokens.extend(step.committed)
         step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
         if (features := self.models.features) is not None:
-            features.compact(step.kv_target.rows_before, () if step.kv_target.rebuilt else step.kv_target.kept_from)
+            features.compact(step.kv_target.slots_before, () if step.kv_target.rebuilt else step.kv_target.moved_from)
         clock.mark("commit")
         if step.rebuilds:
             self.models.fill_target(self.tokens)
@@ -274,8 +282,8 @@ class Iteration:
         source = self.models.source(self.tokens, self.room - 1, clock, sampling.draft_temperature, sampling)
         drafter, state = self.standing.method.drafter, self.standing.state
         draft = drafter.draft(state, source, self.tokens[-1], self.standing.draws)
-        if self.edits:
-            draft = edit_draft(draft, source, self.edits, self.models.pair.vocabulary.text)
+        if self.interventions:
+            draft = edit_draft(draft, source, self.interventions, self.models.pair.vocabulary.text)
         draft = in_order(draft, self.standing.method.node_order)
         clock.mark("draft_logic")
         return draft, source
@@ -283,11 +291,13 @@ class Iteration:
     def verified_rows(self, draft: Draft, clock: PhaseClock) -> tuple[Tensor, Tensor]:
         """Step 2: the target's logits of the verified nodes, and as the verifier is to see them after edits."""
         logits = self.models.verify(draft, self.tokens, clock)
-        return logits, edit_rows(logits, draft, self.edits)
+        return logits, edit_logits(logits, draft, self.interventions)
 
-    def _on_device(self, step: Step, clock: PhaseClock) -> bool:
+    def _on_device(self, step: IterationState, clock: PhaseClock) -> bool:
         """Steps 1 to 3 without the host; False where this method or pair cannot, or somebody interferes."""
-        if self.edits or self.models.features is not None:  # the device knows draft models alone, and keeps no features
+        if (
+            self.interventions or self.models.features is not None
+        ):  # the device knows draft models alone, and keeps no features
             return False
         models, standing = self.models, self.standing
         caches, temperature = (models.target_cache, models.draft_cache), standing.sampling.draft_temperature

@@ -1,4 +1,6 @@
-"""What one iteration leaves behind, and its record: what the laws of both models give to the nodes of the tree."""
+"""What one iteration leaves behind, and its record: what the distributions of both models give to the nodes of the
+tree.
+"""
 
 import time
 from collections.abc import Mapping
@@ -9,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.drafters.base import Outcome
+from decoding.drafters.base import IterationFeedback
 from decoding.engines.kv_cache import KVCache, keep_rows
 from decoding.methods.method import Method
 from decoding.models.vocabulary import Vocabulary
-from decoding.sampling.sampling import Sampling, target_law, topk_rows
+from decoding.sampling.sampling import Sampling, target_distribution, topk_rows
 from decoding.trace.records import (
-    GROWTHS,
+    STOP_REASONS,
     TOP_TOKENS,
     DrawTrace,
     FinalKind,
@@ -32,37 +34,41 @@ from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verification
 
 
-def token_probabilities(draft: Draft, law: Tensor) -> np.ndarray:
-    """What a law `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan elsewhere."""
+def token_probabilities(draft: Draft, probs: Tensor) -> np.ndarray:
+    """What a distribution `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan
+    elsewhere.
+    """
     tree, order = draft.tree, draft.order
     result = np.full(tree.size, np.nan)
     if len(order) > 1:
         row_of = np.zeros(tree.size, dtype=np.int64)
         row_of[order] = np.arange(len(order))
-        result[order[1:]] = _at(law, row_of[tree.parents[order[1:]]], tree.tokens[order[1:]])
+        result[order[1:]] = _at(probs, row_of[tree.parents[order[1:]]], tree.tokens[order[1:]])
     return result
 
 
-def top_probabilities(draft: Draft, law: Tensor, ids: np.ndarray) -> np.ndarray:
-    """What a law gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is -1."""
+def top_probabilities(draft: Draft, probs: Tensor, ids: np.ndarray) -> np.ndarray:
+    """What a distribution gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is
+    -1.
+    """
     row_of = np.full(len(ids), -1, dtype=np.int64)
     row_of[draft.order] = np.arange(len(draft.order))
     result = np.full(ids.shape, np.nan, dtype=np.float32)
     filled = (ids >= 0) & (row_of >= 0)[:, None]
     rows = np.broadcast_to(row_of[:, None], ids.shape)[filled]
-    result[filled] = _at(law, rows, ids[filled].astype(np.int64))
+    result[filled] = _at(probs, rows, ids[filled].astype(np.int64))
     return result
 
 
-def _at(law: Tensor, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Single entries of a law, read on its device and brought over together."""
-    places = torch.from_numpy(np.ascontiguousarray(rows)).to(law.device)
-    picked = law[places, torch.from_numpy(np.ascontiguousarray(tokens)).to(law.device)]
+def _at(probs: Tensor, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Single entries of a distribution, read on its device and brought over together."""
+    places = torch.from_numpy(np.ascontiguousarray(rows)).to(probs.device)
+    picked = probs[places, torch.from_numpy(np.ascontiguousarray(tokens)).to(probs.device)]
     return picked.double().cpu().numpy()
 
 
 @dataclass
-class Step:
+class IterationState:
     """What one iteration leaves behind, filled as it runs."""
 
     index: int
@@ -70,7 +76,7 @@ class Step:
     in_loop: bool
     started_s: float
     ended_s: float = 0.0
-    target_rows_before: int = 0
+    target_slots_before: int = 0
     source: Any = None
     method: Method | None = None
     draft: Draft | None = None
@@ -88,7 +94,7 @@ class Step:
     @property
     def rebuilds(self) -> bool:
         """Whether the target's rows of the tree go and the committed tokens are run again."""
-        return self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
+        return self.method.cache_policy == "rebuild" and self.method.drafter.drafts
 
     def keep_rows(self, target: KVCache, draft: KVCache | None, moved: bool = False) -> None:
         """Leave the rows of every committed token but the last one in both caches, and note what moved.
@@ -96,7 +102,7 @@ class Step:
         Rows that a draft head drafted go, for they rest on its own features: the next iteration runs the accepted
         tokens again with the target's. `moved`: the device has moved the accepted rows already.
         """
-        end, before = self.prefix_length + len(self.committed) - 1, self.target_rows_before
+        end, before = self.prefix_length + len(self.committed) - 1, self.target_slots_before
         order = (*[-1] * (self.prefix_length - 1 - before), *self.draft.order.tolist())
         path = {-1, 0, *self.kept}
         kept = [before + row for row, node in enumerate(order) if node in path][: end - before]
@@ -104,7 +110,7 @@ class Step:
         if draft is None:
             return
         path = {-1, 0} if self.method.draft_head else path
-        before, order = self.source.rows_before, tuple(self.source.row_nodes)
+        before, order = self.source.slots_before, tuple(self.source.slot_nodes)
         kept = [before + row for row, node in enumerate(order) if node in path][: end - before]
         self.kv_draft = keep_rows(draft, before, order, kept, moved=moved)
 
@@ -119,22 +125,23 @@ class Step:
         head = self.method.draft_head
         return self.draft.settings | ({"draft_head": head} if head else {})
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> IterationFeedback:
         """What the drafter may learn from this iteration."""
-        return Outcome(
+        return IterationFeedback(
             accepted=len(self.verification.accepted),
             committed=len(self.committed),
             drafted=self.draft.tree.size - 1,
             verified=len(self.draft.order) - 1,
             depth=self.tree_depth,
             path=tuple(self.verification.accepted),
+            tokens=tuple(self.committed),
             tree=self.draft.tree,
             order=self.draft.order,
         )
 
 
 def write_iteration(
-    step: Step, vocabulary: Vocabulary, sampling: Sampling, record: Record, full_rows: bool
+    step: IterationState, vocabulary: Vocabulary, sampling: Sampling, record: Record, full_rows: bool
 ) -> IterationTrace:
     """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
     started = time.perf_counter()
@@ -153,7 +160,7 @@ def write_iteration(
         committed_texts=committed_texts,
         final_kind=step.final_kind,
         draws=step.draws,
-        law=step.draft.law,
+        draft_sampling=step.draft.draft_sampling,
         drawn=() if step.draft.drawn is None else tuple(step.draft.drawn.tolist()),
         kv_target=step.kv_target,
         kv_draft=step.kv_draft,
@@ -173,7 +180,7 @@ def write_iteration(
     )
 
 
-def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
+def _full_record(step: IterationState, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
     """The fields of `IterationTrace` that only a full record has."""
     draft, target_logits = step.draft, step.logits
     size = draft.tree.size
@@ -186,11 +193,11 @@ def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_ro
         for token in (test.token_id, *test.residual_ids):
             if token not in texts:
                 texts[token] = vocabulary.text(token)
-    law = None  # what the verifier used; greedy decoding asks for none
+    probs = None  # what the verifier used; greedy decoding asks for none
     if not sampling.greedy:
         plain = sampling.temperature == 1 and sampling.top_p == 1
-        law = target_probs if plain else target_law(target_logits, sampling)
-    tested = np.full(size, np.nan) if law is None else token_probabilities(draft, law)
+        probs = target_probs if plain else target_distribution(target_logits, sampling)
+    tested = np.full(size, np.nan) if probs is None else token_probabilities(draft, probs)
     fields = {
         "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, tops, texts),
         "texts": texts,
@@ -198,7 +205,7 @@ def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_ro
         "draft_top_probs": draft_top_probs,
         "target_top_ids": top_ids,
         "target_top_probs": top_probs,
-        "tested_top_probs": None if law is None else top_probabilities(draft, law, top_ids),
+        "tested_top_probs": None if probs is None else top_probabilities(draft, probs, top_ids),
     }
     if full_rows:
         width = target_logits.shape[-1]
@@ -228,7 +235,11 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
 
 
 def _nodes(
-    step: Step, child_probs: np.ndarray, tested: np.ndarray, tops: tuple[np.ndarray, ...], texts: Mapping[int, str]
+    step: IterationState,
+    child_probs: np.ndarray,
+    tested: np.ndarray,
+    tops: tuple[np.ndarray, ...],
+    texts: Mapping[int, str],
 ) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
@@ -256,7 +267,7 @@ def _nodes(
                 path_probability=columns["path_probs"][i],
                 confidence=_or_none(columns["confidence"][i]),
                 branching=None if columns["branching"][i] < 0 else columns["branching"][i],
-                growth=GROWTHS[columns["growth"][i]],
+                stop_reason=STOP_REASONS[columns["stop_reason"][i]],
                 pruned=row is None,
                 target_probability=None if row is None else _or_none(child_probs[i]),
                 target_argmax=argmax,

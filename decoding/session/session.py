@@ -21,11 +21,11 @@ from decoding.models.loading import drop_frames
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import PairSettings
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.cached_models import CachedModels
-from decoding.session.iteration import Checkpoint, Checkpoints, Iteration, Standing, explain_edits
-from decoding.session.recorder import Step, write_iteration
-from decoding.trace.edits import Edits, edits_at
+from decoding.session.iteration import Checkpoint, Checkpoints, Iteration, SessionState, explain_interventions
+from decoding.session.recorder import IterationState, write_iteration
+from decoding.trace.interventions import Interventions, interventions_at
 from decoding.trace.metrics import LoopDetector
 from decoding.trace.records import FORMAT_VERSION, IterationTrace, Record, RunTrace, Totals
 from decoding.tree.draft import Draft
@@ -39,7 +39,8 @@ class Limits:
 
     Attributes:
         record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
-        rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
+        rows: `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of
+            all.
         row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
     """
 
@@ -72,20 +73,20 @@ def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> 
         for token in prompt_ids:
             ids.append(operator.index(token))
     except TypeError:
-        raise PromptError(f"{rule}, one after another; what stands at place {len(ids)} is none.") from None
+        raise PromptError(f"{rule}; the entry at index {len(ids)} is not.") from None
     wrong = next((place for place, token in enumerate(ids) if not 0 <= token < pair.logits_size), None)
     if wrong is not None:
-        raise PromptError(f"{rule}; at place {wrong} stands {ids[wrong]:,}.")
+        raise PromptError(f"{rule}; index {wrong} has {ids[wrong]:,}.")
     if not ids:
         raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
     if len(ids) >= pair.context:
         raise PromptError(
-            f"The prompt has {len(ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
+            f"The prompt has {len(ids)} tokens and the context of this pair is {pair.context}: shorten the prompt."
         )
     if len(ids) + max_new_tokens > pair.context:
         raise PromptError(
             f"{len(ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
-            f"ask for at most {pair.context - len(ids)} new tokens."
+            f"request at most {pair.context - len(ids)} new tokens."
         )
     return ids
 
@@ -116,7 +117,7 @@ class DecodeSession:
         self._begin_draws(GeneratorDraws(self.sampling.seed))
         self._loops = LoopDetector()
         self._checkpoints = Checkpoints()
-        self._edits = Edits()
+        self._interventions = Interventions()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
         drafter = self.method.drafter
         self._models = CachedModels(self.pair, capacity, drafter.uses_draft_model, drafter.needs_past)
@@ -167,10 +168,10 @@ class DecodeSession:
         method: Method | None = None,
         limits: Limits | None = None,
         sampling: Sampling | None = None,
-        edits: Edits | None = None,
+        interventions: Interventions | None = None,
         draws_go_on: bool = False,
     ) -> "DecodeSession":
-        """An independent session that continues from here, with what is given changed; no forward is run.
+        """An independent session that continues from this iteration, with the given changes; no forward is run.
 
         Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
         The edits are to the first iteration of the fork alone, in place of those that are to be made here.
@@ -186,7 +187,7 @@ class DecodeSession:
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
         other._checkpoints = Checkpoints(self._checkpoints)
-        other._edits = self._edits if edits is None else edits
+        other._interventions = self._interventions if interventions is None else interventions
         drafter = other.method.drafter
         other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
         if not other.method.drafts_like(self.method):
@@ -205,7 +206,7 @@ class DecodeSession:
             SettingsError, PairError: the iteration is not among those recorded; the pair was released.
         """
         if self.pair.target.released:
-            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and decode again.")
+            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and re-run.")
         if index == self._count:
             return self.fork()
         point = self._checkpoints.at(index)
@@ -217,20 +218,24 @@ class DecodeSession:
         other._checkpoints = self._checkpoints.before(index)
         other._begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
-        other._count, other.stopped, other._edits = index, "unfinished", edits_at(self.iterations, index)
+        other._count, other.stopped, other._interventions = (
+            index,
+            "unfinished",
+            interventions_at(self.iterations, index),
+        )
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
         needs_past = point.method.drafter.needs_past
         other._models = self._models.cut_clone(other.pair, point.target_rows, point.draft_rows, needs_past)
         return other
 
-    def standing(self, index: int) -> Standing:
+    def standing(self, index: int) -> SessionState:
         """How an iteration was, or the next one will be, made; no cache is copied; see `Checkpoints.at`."""
         if index == self._count:
-            return Standing(self.method, self.sampling, self._state, self._draws.fork())
+            return SessionState(self.method, self.sampling, self._state, self._draws.fork())
         point = self._checkpoints.at(index)
-        return Standing(point.method, point.sampling, point.state, point.draws.fork(point.drawn))
+        return SessionState(point.method, point.sampling, point.state, point.draws.fork(point.drawn))
 
-    def own_from(self, index: int, standing: Standing) -> int:
+    def own_from(self, index: int, standing: SessionState) -> int:
         """The first iteration since which all before `index` were made in this way; `index` where none was."""
         return self._checkpoints.before(index).made_by(standing.method, standing.sampling, index)
 
@@ -251,7 +256,7 @@ class DecodeSession:
             ) from None
 
     @torch.inference_mode()
-    def peek(self) -> tuple[Draft, TargetRows]:
+    def peek(self) -> tuple[Draft, TargetDistributions]:
         """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it."""
         other = self.fork()
         if not other._models.prefilled:
@@ -260,7 +265,7 @@ class DecodeSession:
         following = other._next()
         draft, _ = following.draft(clock)
         _, edited = following.verified_rows(draft, clock)
-        return draft, TargetRows(edited, other.sampling)
+        return draft, TargetDistributions(edited, other.sampling)
 
     def release(self) -> None:
         """Give the caches back; the trace so far stays readable."""
@@ -303,16 +308,16 @@ class DecodeSession:
     def _next(self) -> Iteration:
         return Iteration(
             models=self._models,
-            standing=Standing(self.method, self.sampling, self._state, self._draws),
+            standing=SessionState(self.method, self.sampling, self._state, self._draws),
             tokens=self.tokens,
             room=self.limits.max_new_tokens - self.new_tokens,
             stops=() if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids,
-            edits=self._edits,
+            interventions=self._interventions,
             record=self.limits.record == "full",
         )
 
     def _iteration(self) -> IterationTrace:
-        step = Step(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        step = IterationState(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
         checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
         clock = PhaseClock(self.pair.target.device)
@@ -334,8 +339,8 @@ class DecodeSession:
         trace = write_iteration(
             step, self.pair.vocabulary, self.sampling, self.limits.record, self.limits.rows != "top"
         )
-        trace = explain_edits(trace, self._edits, self.method.verifier, self.sampling)
-        self._edits = Edits()
+        trace = explain_interventions(trace, self._interventions, self.method.verifier, self.sampling)
+        self._interventions = Interventions()
         if self.limits.record != "none":
             self.iterations.append(trace)
             self._checkpoints[trace.index] = checkpoint

@@ -21,25 +21,25 @@ import msgspec
 from decoding.common.errors import TraceFileError
 from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
-from decoding.trace.older import drop_sentences, upgraded
+from decoding.trace.older import drop_sentences, rename_fields, upgraded
 from decoding.trace.records import FORMAT_VERSION, RunTrace
 from decoding.trace.validation import check_run
 
 FORMAT = "draftscope-run"
 MAX_BYTES = 512 * 2**20  # the app's upload limit in .streamlit/config.toml is the same
 # A value takes up to 130 bytes in memory and as few as 2 in the JSON, whose text takes 4 bytes a character where one of
-# them is no common one: within both bounds the records of a file stay below 768 MB while they are read.
+# them is outside Latin-1: within both bounds the records of a file stay below 768 MB while they are read.
 MAX_JSON_BYTES = 48 * 2**20
 MAX_VALUES = 5 * 2**20
-MAX_ROW_BYTES = MAX_BYTES - 2 * MAX_JSON_BYTES  # of raw logits: leaves room for all else that a file can hold
-MAX_RATIO, FREE_BYTES = 100, 2**20  # how much longer an entry may be than its packed bytes, beyond the first ones
-OLD_FREE_BYTES = 2**27  # of arrays of format 1, which packed the empty rows of methods without a draft too
-LEVEL, ZLIB_FRAME_BYTES = 6, 6  # of deflate; what zlib writes around it and a zip file does not
+MAX_ROW_BYTES = MAX_BYTES - 2 * MAX_JSON_BYTES  # of raw logits: leaves room for everything else in a file
+MAX_RATIO, FREE_BYTES = 100, 2**20  # largest compression ratio of an entry, beyond its first bytes
+OLD_FREE_BYTES = 2**27  # of arrays of format 1, which also stored the empty logits of methods without a draft
+LEVEL, ZLIB_FRAME_BYTES = 6, 6  # level of deflate; bytes that zlib adds and a zip file does not
 MAX_ENTRIES = 64
 MAX_DIRECTORY_BYTES = 16 * 2**10
 RUN_ENTRY = "run.json"
 ARRAY_ENTRY = re.compile(r"arrays/([a-z_]+\.[0-9]+)\.npy")
-# zipfile, zlib, json and numpy report damage in all of these ways.
+# What zipfile, zlib, json and numpy raise for damaged files.
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -53,13 +53,13 @@ DAMAGE = (
 
 MAX_DETAIL = 160  # characters
 NO_MEMORY = "There is not enough free memory to open this file: close other runs or programs, then open it again."
-NOT_A_RUN = "This file is not a Draftscope run: choose a file that was saved with Draftscope."
+NOT_A_RUN = "This file is not a Draftscope run: choose a file saved with Draftscope."
 
 
 def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = True) -> None:
-    """Write a run to a path or an open binary file; what would not load again is refused with `TraceFileError`.
+    """Write a run to a path or an open binary file; a run that would not load again is refused with `TraceFileError`.
 
-    A path is written whole or not at all; with `overwrite` off a file that is there already is left alone and told.
+    A path is written whole or not at all; with `overwrite` off an existing file is left alone and reported.
     """
     arrays = ArraysToWrite()
     try:
@@ -68,13 +68,13 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
         check_run(from_json(RunTrace, msgspec.json.decode(text)["run"], arrays.get))
     except (RecordError, TypeError, ValueError, msgspec.DecodeError) as error:
-        raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
+        raise TraceFileError(f"This run cannot be saved: its record is invalid ({error}); run it again.") from None
     num_bytes = len(text) + arrays.num_bytes
     if len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES or num_bytes > MAX_BYTES:
-        limit = f"{MAX_JSON_BYTES // 2**20} MB or {MAX_VALUES:,} values of records and {MAX_BYTES // 2**20} MB in all"
+        limit = f"{MAX_JSON_BYTES // 2**20} MB or {MAX_VALUES:,} values of records, and {MAX_BYTES // 2**20} MB in all"
         size = f"{num_bytes // 2**20} MB"
         raise TraceFileError(
-            f"This run takes {size} and a file holds {limit}: record fewer tokens or without full rows."
+            f"This run takes {size}, and a file holds at most {limit}: record fewer tokens, or no full logits."
         )
     if not isinstance(target, str | Path):
         _write_zip(target, text, arrays)
@@ -84,14 +84,14 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
             _write_zip(file, text, arrays)
     except OSError as error:
         reason = error.strerror or error
-        raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another place.") from None
+        raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another location.") from None
 
 
 def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> RunTrace:
     """Read a run from a path or an open binary file.
 
-    Neither the file nor what it unpacks to may be larger than `max_bytes`. A damaged, foreign or too large file and
-    one of another version raise `TraceFileError`.
+    Neither the file nor what it unpacks to may be larger than `max_bytes`. A file that is damaged, too large, of
+    another version or not a run raises `TraceFileError`.
     """
     if not isinstance(source, str | Path):
         return _load(source, max_bytes)
@@ -108,8 +108,8 @@ def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
     entries |= {f"arrays/{name}.npy": partial(arrays.pieces, name) for name in arrays.parts}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
         for name, pieces in entries.items():
-            info = zipfile.ZipInfo(name)  # without a date: the same run gives the same file
-            # What packs too well is stored as it is, or reading would take it for a bomb.
+            info = zipfile.ZipInfo(name)  # without a date, so that the same run gives the same file
+            # What compresses too well is stored uncompressed, or reading would take it for a zip bomb.
             info.compress_type = zipfile.ZIP_STORED if _packs_too_well(pieces()) else zipfile.ZIP_DEFLATED
             with archive.open(info, "w") as entry:
                 for piece in pieces():
@@ -117,8 +117,8 @@ def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
 
 
 def _packs_too_well(pieces: Iterator[bytes]) -> bool:
-    """Whether an entry would be taken for a bomb; once it has packed bytes enough for the most that may be in a file
-    the rest need not be packed to know."""
+    """Whether an entry would be taken for a zip bomb; once its compressed bytes allow for the largest file, the rest
+    need not be compressed to know."""
     deflate, num_bytes, packed_bytes = zlib.compressobj(LEVEL), 0, 0
     for piece in pieces:
         num_bytes += len(piece)
@@ -142,7 +142,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         _check_ratio(entries[RUN_ENTRY], FREE_BYTES)
         text = _read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES)
         if _num_values(text) > MAX_VALUES:
-            raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
+            raise RecordError(f"{RUN_ENTRY} has more values than a run can have")
         document = msgspec.json.decode(text)
         if type(document) is not dict or document.get("format") != FORMAT:
             raise TraceFileError(NOT_A_RUN)
@@ -150,12 +150,14 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if type(version) is not int or version < 1:
             raise RecordError("its version is not a number")
         if version > FORMAT_VERSION:
-            found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
+            found = f"format {str(version)[:20]}; this version reads up to {FORMAT_VERSION}"
             raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
         for info in entries.values():
-            _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
-        if version < FORMAT_VERSION:
+            _check_ratio(info, FREE_BYTES if version > 1 else OLD_FREE_BYTES)
+        if version == 1:
             drop_sentences(document)
+        if version < 3:
+            rename_fields(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
@@ -167,7 +169,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if run.format_version == version:
             run = replace(run, format_version=FORMAT_VERSION)
         check_run(run)
-        return run if version == FORMAT_VERSION else upgraded(run)
+        return upgraded(run) if version == 1 else run
 
 
 def _num_values(text: bytes) -> int:
@@ -188,14 +190,14 @@ def _damage_as_error() -> Iterator[None]:
 
 
 def _damaged(detail: str) -> TraceFileError:
-    # Messages of libraries quote what they read: other lines and odd characters of it would not stay one sentence.
+    # Library messages quote the file: line breaks and odd characters in it would break the sentence.
     words = "".join(char if char.isprintable() else "?" for char in detail[:MAX_DETAIL])
     return TraceFileError(f"This Draftscope run is damaged ({words}): copy or save it again.")
 
 
 def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:
     size, limit = f"{num_bytes / 2**20:,.1f} MB", f"{max_bytes / 2**20:,.1f} MB"
-    return TraceFileError(f"This file takes {size} and the limit is {limit}: save the run with fewer tokens.")
+    return TraceFileError(f"This file takes {size}, and the limit is {limit}: save the run with fewer tokens.")
 
 
 def _check_outside(file: BinaryIO, max_bytes: int) -> None:
@@ -222,9 +224,9 @@ def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int, max_bytes: int
         raise RecordError("two entries have the same name")
     for info in entries:
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise RecordError(f"entry {shown(info.filename)} is encrypted or packed in another way")
+            raise RecordError(f"entry {shown(info.filename)} is encrypted or uses another compression")
     if sum(info.compress_size for info in entries) > file_bytes:
-        raise RecordError("its entries claim more bytes than it has")
+        raise RecordError("its entries claim more bytes than the file has")
     total = sum(info.file_size for info in entries)
     if total > max_bytes:
         raise _too_large(total, max_bytes)
@@ -233,7 +235,7 @@ def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int, max_bytes: int
 def _check_ratio(info: zipfile.ZipInfo, free_bytes: int) -> None:
     if _is_bomb(info.file_size, info.compress_size, free_bytes):
         size = f"{info.file_size / 2**20:,.0f} MB of repetitions"
-        raise RecordError(f"entry {shown(info.filename)} unpacks to {size}")
+        raise RecordError(f"entry {shown(info.filename)} expands to {size}")
 
 
 def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:

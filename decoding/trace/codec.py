@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -57,9 +57,9 @@ def from_json(record_type: type, value: Any, get: Get) -> Any:
         for step in PLACE.finditer(place):
             where += step[0]
             value = value[step[1] or int(step[2])]
-        wrong = f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}"
+        wrong = f"{shown(value)} is invalid, {problem[0].lower()}{problem[1:]}"
         raise RecordError(wrong, where.removeprefix(".")) from None
-    return make(read, get)
+    return read if make is None else make(read, get)
 
 
 @cache
@@ -72,13 +72,14 @@ def _row_of(kind: Any) -> type | None:
     """The record of which a field is a table, None where it is none."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     row = get_args(kind)[0] if get_origin(kind) is tuple else None
-    return row if is_dataclass(row) else None
+    return row if isinstance(row, type) and is_dataclass(row) else None
 
 
 def _write(kind: Any, value: Any, put: Put, name: str) -> Any:
     """Only the shape matters here: what is written is read back, and checked, before it goes to a file."""
     if is_dataclass(value):
-        return {key: _write(each, getattr(value, key), put, key) for key, (_, each) in _fields(type(value)).items()}
+        record_type: Any = type(value)
+        return {key: _write(each, getattr(value, key), put, key) for key, (_, each) in _fields(record_type).items()}
     if isinstance(value, np.ndarray):
         return put(name, value)
     if isinstance(value, tuple):
@@ -102,7 +103,7 @@ def _form(kind: Any) -> tuple[Any, Make | None]:
         if row is None:
             return _struct(kind, lambda form: form), partial(_record, kind, makes)
         bounds = get_args(kind)[1:] if get_origin(kind) is Annotated else (Meta(),)
-        return _struct(row, lambda form: Annotated[(list[form], *bounds)]), partial(_table, row, makes)
+        return _struct(row, lambda form: Annotated[(GenericAlias(list, form), *bounds)]), partial(_table, row, makes)
     if kind is np.ndarray:
         return tuple[str, int, int], lambda reference, get: get(reference)
     if NoneType in get_args(kind):
@@ -178,7 +179,7 @@ class ArraysToWrite:
     def put(self, field: str, array: np.ndarray) -> list[Any]:
         """Keep an array; returns [entry, first row, row after the last]."""
         if not 1 <= array.ndim <= MAX_DIMENSIONS or array.dtype.newbyteorder("<").str not in DTYPES:
-            raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
+            raise RecordError(f"is an array of {array.dtype}, which cannot be saved", field)
         same_field = sum(name.startswith(f"{field}.") for name in self.parts)
         name = self._names.setdefault((field, array.dtype.str, array.shape[1:]), f"{field}.{same_field}")
         parts = self.parts.setdefault(name, {})
@@ -229,7 +230,7 @@ class ArraysRead:
         """Raise `RecordError` if an entry or a row is left to which no record refers."""
         left = [*self._unread, *(name for name, rows in self._left.items() if len(rows))]
         if left:
-            raise RecordError(f"no record refers to the array {shown(left[0])}, or to all of it")
+            raise RecordError(f"no record uses the array {shown(left[0])}, or not all of it")
 
     def get(self, reference: Any) -> np.ndarray:
         """Rows of an entry by [entry, first row, row after the last]."""
@@ -238,9 +239,10 @@ class ArraysRead:
             self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
         if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
             rows = f"rows {start} to {stop} of {shown(name)}"
-            raise RecordError(f"{rows} are not in the file, or not the rows that follow")
-        rows, self._left[name], self._given[name] = *np.split(self._left[name], [stop - start]), stop
-        return rows
+            raise RecordError(f"{rows} are not in the file, or out of order")
+        found, self._left[name] = np.split(self._left[name], [stop - start])
+        self._given[name] = stop
+        return found
 
 
 def array_of(data: bytes) -> np.ndarray:

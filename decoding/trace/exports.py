@@ -24,9 +24,9 @@ FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\
 # ASCII alone and whole, unlike what `float` takes: no space, underscore or digit of another script.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 COUNTS = ("index", "prefix_length", "drafted", "verified", "tree_depth", "draft_forwards", "target_passes", "in_loop",
-          "law", "final_kind", "started_s", "ended_s")  # fmt: skip
+          "draft_sampling", "final_kind", "started_s", "ended_s")  # fmt: skip
 TIMES = tuple(field.name for field in fields(PhaseTimes) if field.name != "draft_levels_s")
-CACHE = ("rows_before", "rows_written", "rows_freed", "rebuilt", "bytes_moved")
+CACHE = ("slots_before", "slots_written", "slots_freed", "rebuilt", "bytes_moved")
 THREAD = 1
 Event = dict[str, Any]
 
@@ -90,7 +90,7 @@ def perfetto_json(runs: Sequence[RunTrace]) -> str:
             events += _iteration(pid, iteration, total)
     note = "durations are measured; phases are laid end to end inside their iteration"
     if not all(run.timed for run in runs):
-        note += "; iterations of 0 seconds were replayed from stored rows and not measured"
+        note += "; iterations of 0 seconds were replayed from stored logits, not measured"
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"source": "Draftscope", "times": note}}
     return json.dumps(document, allow_nan=False)
 
@@ -103,7 +103,7 @@ def _iteration(pid: int, iteration: IterationTrace, tokens: int) -> Iterator[Eve
         "final": iteration.final_kind, "committed": "".join(iteration.committed_texts),
     }  # fmt: skip
     if not iteration.timed:
-        told["time"] = "not measured: replayed from stored rows"
+        told["time"] = "not measured: replayed from stored logits"
     took_s = max(iteration.ended_s - iteration.started_s, sum(seconds.values()))  # rounding lets no phase stick out
     yield _slice(pid, f"iteration {iteration.index + 1}", "iteration", iteration.started_s, took_s, told)
     at_s = iteration.started_s
@@ -123,7 +123,7 @@ def _iteration(pid: int, iteration: IterationTrace, tokens: int) -> Iterator[Eve
     counters = {
         "accepted tokens": {"accepted": len(iteration.accepted)},
         "tokens of the output": {"tokens": tokens},
-        "target cache rows": {"rows": iteration.kv_target.rows_before + len(iteration.kv_target.kept_from)},
+        "target KV slots": {"rows": iteration.kv_target.slots_before + len(iteration.kv_target.moved_from)},
     }
     for name, values in counters.items():
         at_us = _microseconds(iteration.ended_s)

@@ -1,6 +1,8 @@
-"""What records of format 1 leave unsaid: the drafter, by the settings that it alone had, and codes of its reasons.
+"""What older formats lack or call otherwise.
 
-Those records hold a sentence where the present ones hold a code, and coarser codes of why a node was not expanded.
+Up to format 2 some fields had other names. Records of format 1 also leave unsaid the drafter, which is known by the
+settings that it alone had, and hold a sentence where the present ones hold the code of a reason, and coarser codes of
+why a node was not expanded.
 """
 
 from collections.abc import Mapping
@@ -10,12 +12,12 @@ from typing import Any
 
 from decoding.common.errors import SettingsError
 from decoding.trace.codec import RecordError
-from decoding.trace.edits import edited_nodes, edits_of
-from decoding.trace.records import Breadth, Growth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting
+from decoding.trace.interventions import intervened_nodes, interventions_of
+from decoding.trace.records import Breadth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting, StopReason
 from decoding.trace.verdicts import Verdicts
 
-IMPROBABLE = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
-RANKED = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
+IMPROBABLE: dict[str, Any] = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
+RANKED: dict[str, Any] = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
 # A setting that only this drafter had: the first that is there tells.
 TELLING: tuple[tuple[str, RuleTrace], ...] = (
     ("base_depth", RuleTrace("dynatree", depth_setting="max_depth", breadth_setting="branch_mid", **IMPROBABLE)),
@@ -38,11 +40,41 @@ BREADTHS: dict[str, Breadth] = {
     "salf": "ranked", "opt_tree": "ranked", "hardware_aware": "ranked",
 }  # fmt: skip
 # What a coarser code meant of each drafter.
-BUDGETS: dict[str, Growth] = {
+BUDGETS: dict[str, StopReason] = {
     "eagle2": "beam", "specexec": "outranked", "salf": "outranked", "opt_tree": "outranked", "sequoia": "shape",
     "dyspec": "outdrawn",
 }  # fmt: skip
-EARLY: dict[str, Growth] = {"salf": "low_promise", "opt_tree": "low_gain", "hardware_aware": "unprofitable"}
+EARLY: dict[str, StopReason] = {"salf": "low_promise", "opt_tree": "low_gain", "hardware_aware": "unprofitable"}
+
+
+# Names of fields up to format 2, of an iteration, of its nodes, and of what it did to a cache.
+RENAMED = {"law": "draft_sampling", "forced": "interventions"}
+RENAMED_IN_NODES = {"growth": "stop_reason"}
+RENAMED_IN_CACHES = {
+    "rows_before": "slots_before", "rows_written": "slots_written", "row_nodes": "slot_nodes",
+    "rows_freed": "slots_freed", "bytes_per_row": "bytes_per_slot", "kept_from": "moved_from",
+}  # fmt: skip
+
+
+def rename_fields(document: Any) -> None:
+    """Give the fields in the JSON of a run of format 1 or 2 their present names, in place.
+
+    What is no such JSON, and a field under its present name already, is refused when it is read.
+    """
+    with suppress(AttributeError, KeyError, TypeError):
+        iterations = document["run"]["iterations"]
+        _rename(iterations, RENAMED)
+        for table in iterations["nodes"]:
+            _rename(table, RENAMED_IN_NODES)
+        for cache in (*iterations["kv_target"], *iterations["kv_draft"]):
+            if cache is not None:
+                _rename(cache, RENAMED_IN_CACHES)
+
+
+def _rename(fields: dict[str, Any], names: Mapping[str, str]) -> None:
+    for before, now in names.items():
+        if before in fields and now not in fields:
+            fields[now] = fields.pop(before)
 
 
 def drop_sentences(document: Any) -> None:
@@ -71,8 +103,8 @@ def rule_of(settings: Mapping[str, Setting]) -> RuleTrace:
         found = replace(found, depth_setting="base_depth")
     if found.children_setting:
         children = settings.get(found.children_setting)
-        limited = type(children) is int and children > 0
-        found = replace(found, children=children) if limited else replace(found, children_setting="")
+        most = children if isinstance(children, int) and not isinstance(children, bool) else 0
+        found = replace(found, children=most) if most > 0 else replace(found, children_setting="")
     if 0 < _number(settings, "decay", 1.0) < 1 and found.drafter == "specexec":
         found = replace(found, decay=_number(settings, "decay", 1.0))
     return replace(found, factors=_factors(settings)) if found.value == "chance" else found
@@ -104,28 +136,30 @@ def _upgraded(iteration: IterationTrace, first_path: bool) -> IterationTrace:
     last = min((values[node] for node in order if node), default=0.0) if full else 0.0
     nodes = []
     for node in iteration.nodes:
-        growth, path = node.growth, values[node.node_id]
-        if growth == "budget":
-            growth = BUDGETS.get(rule.drafter, growth)
-        elif growth == "early_stop":
-            growth = EARLY.get(rule.drafter, growth)
-            growth = "outranked" if growth in ("low_gain", "low_promise") and full and path <= last else growth
+        stop_reason, path = node.stop_reason, values[node.node_id]
+        if stop_reason == "budget":
+            stop_reason = BUDGETS.get(rule.drafter, stop_reason)
+        elif stop_reason == "early_stop":
+            stop_reason = EARLY.get(rule.drafter, stop_reason)
+            stop_reason = (
+                "outranked" if stop_reason in ("low_gain", "low_promise") and full and path <= last else stop_reason
+            )
         _, reason = verdicts.of(node.node_id, node.parent_id, node.token_id)
         breadth = _breadth(rule, node, iteration.settings)
         if breadth == "worth" and left[node.node_id] * path >= _number(iteration.settings, "threshold", 1.0):
             breadth = "budget"
-        nodes.append(replace(node, growth=growth, reason=reason, breadth=breadth))
+        nodes.append(replace(node, stop_reason=stop_reason, reason=reason, breadth=breadth))
     iteration = replace(iteration, nodes=tuple(nodes))
     try:
-        edits = edits_of((each.kind, each.path) for each in iteration.forced)
+        interventions = interventions_of((each.kind, each.path) for each in iteration.interventions)
     except SettingsError as error:
         raise RecordError(str(error)) from None
-    return replace(iteration, nodes=edited_nodes(iteration, edits)) if edits else iteration
+    return replace(iteration, nodes=intervened_nodes(iteration, interventions)) if interventions else iteration
 
 
 def _breadth(rule: RuleTrace, node: NodeTrace, settings: Mapping[str, Setting]) -> Breadth | None:
     """Why a node has as many children as it has, by the rules as they were."""
-    if node.growth != "expanded":
+    if node.stop_reason != "expanded":
         return None
     adaptive = rule.drafter == "dynatree"
     if node.node_id == 0 and (adaptive or rule.drafter == "fixed_tree") and settings.get("branch_first_level") is False:

@@ -16,7 +16,7 @@ from msgspec import Meta
 # not among the best of its level (beam); the shape of the tree ends there (shape); no child could be among the best
 # nodes (outranked); draws elsewhere were worth more (outdrawn); the last level added too little (low_gain); the next
 # batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted).
-Growth = Literal[
+StopReason = Literal[
     "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted",
     "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable",
 ]  # fmt: skip
@@ -44,23 +44,30 @@ Reason = Literal[
 # What tokens that compete for places are ranked by: nothing, path probability, chance of acceptance.
 Value = Literal["none", "path", "chance"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 TOP_TOKENS = 20
 
 Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]
-TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+DraftSampling = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
-ForceKind = Literal["force_in", "force_out", "accept", "reject"]
+InterventionKind = Literal["force_in", "force_out", "accept", "reject"]
 Record = Literal["none", "summary", "full"]
 
-GROWTHS: tuple[str, ...] = get_args(Growth)
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 FINAL_KINDS: tuple[str, ...] = get_args(FinalKind)
 
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
 ROUNDING = 1e-4  # probabilities are float32 sums
-MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_FORCED = 2**16, 2**14, 2**13, 2**8, 2**15, 2**9
+MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_INTERVENTIONS = (
+    2**16,
+    2**14,
+    2**13,
+    2**8,
+    2**15,
+    2**9,
+)
 Count = Annotated[int, Meta(ge=0, le=2**48)]  # of tokens, rows, bytes; token ids too
 Probability = Annotated[float, Meta(ge=0, le=1 + ROUNDING)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -87,7 +94,7 @@ class NodeTrace:
     # Largest probability of the draft's distribution after this node, None if never computed
     confidence: Probability | None
     branching: Count | None  # number of children that the rule allowed, None if the node was not expanded
-    growth: Growth
+    stop_reason: StopReason
     pruned: bool  # drafted, but removed before verification
     # Target's probability (temperature 1) of the token after its parent, None if not verified
     target_probability: Probability | None
@@ -100,8 +107,8 @@ class NodeTrace:
     verdict: Verdict
     flat_index: Count | None  # row in the verification pass, None if the node was not verified
     draft_level: Count | None  # which draft forward (0-based) processed this node, None if none did
-    # Target's probability of the token in the law that the verifier used, after temperature and top-p, forced verdicts
-    # left out; None under greedy decoding, where not verified, and in a record that does not tell
+    # Target's probability of the token in the distribution that the verifier used, after temperature and top-p, forced
+    # verdicts left out; None under greedy decoding, where not verified, and in a record that does not tell
     tested_probability: Probability | None = None
     breadth: Breadth | None = None  # None if it was not expanded
     reason: Reason | None = None  # None in a record that does not tell
@@ -118,11 +125,11 @@ class VerificationStep:
     drawn: Probability | None  # the uniform number it was compared with, None for a decision without a draw
     accepted: bool
     weight: float | None = None  # the running weight of block and traversal verification, else None
-    # residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection
+    # residual_ids, residual_probs: top tokens of what is left of the target's distribution after a rejection
     residual_ids: tuple[Count, ...] = ()
     residual_probs: tuple[Probability, ...] = ()
-    # `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a law,
-    # `acceptance_probability` being what that law gives it - a child's token or the final one
+    # `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
+    # distribution, `acceptance_probability` being what that distribution gives it - a child's token or the final one
     kind: StepKind = "test"
     rival_id: NodePlace | None = None  # the child it was matched against, None but for a match
 
@@ -141,15 +148,15 @@ class DrawTrace:
 class KVTrace:
     """What one iteration did to one model's key/value rows."""
 
-    rows_before: Count  # rows held before the iteration; row r is position r of the text
-    rows_written: Count  # rows written by the passes of this iteration
+    slots_before: Count  # rows held before the iteration; row r is position r of the text
+    slots_written: Count  # rows written by the passes of this iteration
     # Node id of each written row, in order; -1 for committed tokens that were still missing
-    row_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
-    # For each kept written row, the row it was read from; it now stands at `rows_before` + index
-    kept_from: tuple[Count, ...]
-    rows_freed: Count  # written rows that were dropped
+    slot_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
+    # For each kept written row, the row it was read from; it now stands at `slots_before` + index
+    moved_from: tuple[Count, ...]
+    slots_freed: Count  # written rows that were dropped
     rebuilt: bool  # True if the kept rows were recomputed by a second forward instead of moved
-    bytes_per_row: Count  # bytes of keys and values of one row over all layers
+    bytes_per_slot: Count  # bytes of keys and values of one row over all layers
     bytes_moved: Count  # bytes copied by compaction
 
 
@@ -204,10 +211,10 @@ class SamplingTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class ForcedTrace:
-    """A node that a person forced (see `trace.edits.Edits`): its token ids from the root, the root left out."""
+class InterventionTrace:
+    """A node that a person forced (see `trace.edits.Interventions`): its token ids from the root, the root left out."""
 
-    kind: ForceKind
+    kind: InterventionKind
     path: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=MAX_DEPTH)]
 
 
@@ -270,13 +277,13 @@ class IterationTrace:
     in_loop: bool  # the last 16 output tokens had been seen before when the iteration began
     history: HistoryTrace | None = None
     texts: Mapping[Count, Text] = field(default_factory=dict)  # text of every token id that occurs in this record
-    # How the tree's tokens were chosen; decides which verifiers keep the target's law on it
-    law: TreeLaw = "deterministic"
+    # How the tree's tokens were chosen; decides which verifiers keep the target's distribution on it
+    draft_sampling: DraftSampling = "deterministic"
     # Node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn once, in the
     # order of ids
     drawn: tuple[NodePlace, ...] = ()
-    # draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
-    # where it was not computed; None unless recorded in full
+    # draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the distribution the draft drew from after each node, -1
+    # / nan where it was not computed; None unless recorded in full
     draft_top_ids: np.ndarray | None = None
     draft_top_probs: np.ndarray | None = None
     # target_top_ids, target_top_probs: the same for the target, at temperature 1
@@ -286,11 +293,13 @@ class IterationTrace:
     # `rows="full"`
     draft_logits: np.ndarray | None = None
     target_logits: np.ndarray | None = None
-    forced: Annotated[tuple[ForcedTrace, ...], Meta(max_length=MAX_FORCED)] = ()  # what a person changed by hand in it
-    # One sentence on why the text from here on no longer follows the target's law, empty where it does
+    interventions: Annotated[
+        tuple[InterventionTrace, ...], Meta(max_length=MAX_INTERVENTIONS)
+    ] = ()  # what a person changed by hand in it
+    # One sentence on why the text from here on no longer follows the target's distribution, empty where it does
     bias: Annotated[str, Meta(max_length=1000)] = ""
-    # `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and without forced verdicts,
-    # gives `target_top_ids`; None under greedy decoding and in a record that does not tell
+    # `[num_nodes, 20]`, what the distribution that the verifier used, after temperature and top-p and without forced
+    # verdicts, gives `target_top_ids`; None under greedy decoding and in a record that does not tell
     tested_top_probs: np.ndarray | None = None
     # Sampling of this iteration, which in a fork may differ from the run's; None where it was not noted
     sampling: SamplingTrace | None = None
@@ -314,7 +323,7 @@ class IterationTrace:
         takes microseconds, which belong to no phase.
         """
         seconds = {phase: getattr(self.times, f"{phase}_s") for phase in PHASES}
-        idle = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
+        idle: tuple[str, ...] = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
         if idle and self.history is None:
             idle += ("adapt",)
         return seconds | dict.fromkeys(idle, 0.0)
@@ -326,9 +335,9 @@ class IterationTrace:
 
     @property
     def forced_verdicts(self) -> frozenset[int]:
-        """Ids of the nodes that were tested against a law in which a person had forced a verdict."""
-        changed = {each.path[:-1] for each in self.forced if each.kind == "reject"}
-        for each in self.forced:
+        """Ids of the nodes that were tested against a distribution in which a person had forced a verdict."""
+        changed = {each.path[:-1] for each in self.interventions if each.kind == "reject"}
+        for each in self.interventions:
             if each.kind == "accept":
                 changed.update(each.path[:depth] for depth in range(len(each.path)))
         told = zip(self.nodes, node_paths(self), strict=True)
@@ -338,13 +347,13 @@ class IterationTrace:
     @property
     def forced_in(self) -> frozenset[int]:
         """Ids of the nodes that a person had verified though the drafter had not chosen them."""
-        put_in = {each.path for each in self.forced if each.kind == "force_in"}
+        put_in = {each.path for each in self.interventions if each.kind == "force_in"}
         return frozenset(node for node, path in enumerate(node_paths(self)) if path in put_in)
 
     @property
     def forced_out(self) -> frozenset[int]:
         """Ids of the nodes that a person took out of the tree before verification, those below them included."""
-        out, gone = {each.path for each in self.forced if each.kind == "force_out"}, set()
+        out, gone = {each.path for each in self.interventions if each.kind == "force_out"}, set()
         for node, path in zip(self.nodes, node_paths(self), strict=True):
             if path in out or node.parent_id in gone:
                 gone.add(node.node_id)
@@ -375,11 +384,13 @@ class IterationTrace:
         return self._top(self.target_top_ids, self.target_top_probs, node_id)
 
     def tested_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
-        """The same in the law that the verifier used, after temperature and top-p; empty if not recorded."""
+        """The same in the distribution that the verifier used, after temperature and top-p; empty if not recorded."""
         return self._top(self.target_top_ids, self.tested_top_probs, node_id)
 
     def draft_rank(self, node_id: int, token_id: int) -> int | None:
-        """Rank of a token in the draft's law after a node, 1 for its favourite; None where the record does not tell."""
+        """Rank of a token in the draft's distribution after a node, 1 for its favourite; None where the record does not
+        tell.
+        """
         top = [known for known, _, _ in self.draft_top(node_id)]
         if token_id in top:
             return 1 + top.index(token_id)
@@ -474,7 +485,7 @@ class RunTrace:
 
     @property
     def bias(self) -> str:
-        """Why the text no longer follows the target's law, empty while it does."""
+        """Why the text no longer follows the target's distribution, empty while it does."""
         return next((iteration.bias for iteration in self.iterations if iteration.bias), "")
 
     @property
@@ -482,7 +493,7 @@ class RunTrace:
         """Committed tokens after the prompt, `[new_tokens]`."""
         return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
 
-    def without_rows(self) -> "RunTrace":
+    def without_logits(self) -> "RunTrace":
         """The same run without the raw logits of both models."""
         iterations = (replace(each, draft_logits=None, target_logits=None) for each in self.iterations)
         return replace(self, iterations=tuple(iterations))

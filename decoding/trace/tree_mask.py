@@ -49,7 +49,7 @@ def tree_mask(iteration: IterationTrace) -> TreeMask:
             parent = iteration.nodes[node_id].parent_id
             if parent in row_of:
                 allowed[row_of[node_id]] |= allowed[row_of[parent]]
-    return TreeMask(allowed, order, iteration.kv_target.rows_before)
+    return TreeMask(allowed, order, iteration.kv_target.slots_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def count_blocks(mask: TreeMask, rows: tuple[int, ...], cells: tuple | None = No
 NodeOrder = Literal["breadth", "depth", "heavy"]
 NODE_ORDERS: dict[NodeOrder, str] = {
     "breadth": "Breadth-first (BFS): all nodes of one depth, then the next depth.",
-    "depth": "Depth-first (DFS): a branch to its end before its siblings.",
+    "depth": "Depth-first (DFS): each branch to its end before its siblings.",
     "heavy": "Heavy path first: depth-first, at each node the child with the largest subtree first.",
 }
 ORDER_NAMES: dict[NodeOrder, str] = {order: meaning.partition(":")[0] for order, meaning in NODE_ORDERS.items()}

@@ -35,7 +35,7 @@ def check_run(run: RunTrace) -> None:
 
 def _of_run(run: RunTrace) -> Problems:
     if run.format_version != FORMAT_VERSION:
-        yield f"format_version {run.format_version} is not the {FORMAT_VERSION} of this program"
+        yield f"format_version {run.format_version} is not {FORMAT_VERSION}, the version of this program"
     if len(run.prompt_ids) != len(run.prompt_texts):
         yield f"prompt_ids and prompt_texts differ in length, {len(run.prompt_ids)} and {len(run.prompt_texts)}"
     if wrong := wrong_sampling(run.sampling):
@@ -58,21 +58,21 @@ def _of_run(run: RunTrace) -> Problems:
 
 def _between(before: IterationTrace, after: IterationTrace) -> Problems:
     if after.index != before.index + 1:
-        yield f"index {after.index} does not follow on the iteration before"
+        yield f"index {after.index} does not follow the previous iteration"
     if before.history is not None and after.history is not None:
         yield from _of_same_names(
-            "history moves other settings than before", before.history.before, after.history.before
+            "history moves different settings than before", before.history.before, after.history.before
         )
     if after.prefix_length != before.prefix_length + len(before.committed_ids):
-        yield f"prefix_length {after.prefix_length} does not follow on the iteration before"
+        yield f"prefix_length {after.prefix_length} does not follow the previous iteration"
     if after.started_s < before.ended_s:
-        yield f"started_s {after.started_s} is before the iteration before it ends"
+        yield f"started_s {after.started_s} is before the previous iteration ends"
 
 
 def _of_iteration(trace: IterationTrace) -> Problems:
     if not trace.tree_depth <= trace.verified <= trace.drafted:
         counts = f"tree_depth {trace.tree_depth}, verified {trace.verified} and drafted {trace.drafted}"
-        yield f"{counts} do not fit together"
+        yield f"{counts} contradict each other"
     if trace.ended_s < trace.started_s or (trace.timed and trace.ended_s == trace.started_s):
         yield f"ended_s {trace.ended_s} is not after started_s {trace.started_s}"
     if isinstance(least := trace.settings.get("prune_probability", 0.0), str):
@@ -102,7 +102,7 @@ def _of_nodes(nodes: tuple[NodeTrace, ...]) -> Problems:
     for place, node in enumerate(nodes):
         where = f"nodes[{place}]"
         if node.node_id != place:
-            yield f"{where}: node_id {node.node_id} is not its place"
+            yield f"{where}: node_id {node.node_id} is not its index"
         if (node.verdict == "root") != (place == 0):
             yield f"{where}: verdict is {node.verdict}, and node 0 alone is the root"
         if place == 0 and (node.parent_id, node.depth) != (-1, 0):
@@ -135,9 +135,9 @@ def _of_order(trace: IterationTrace, last: int) -> Problems:
     for node in nodes:
         if node.flat_index != rows.get(node.node_id):
             yield f"nodes[{node.node_id}]: flat_index {node.flat_index} contradicts flatten_order"
-    for node in order[1:]:
-        if rows.get(nodes[node].parent_id, len(rows)) > rows[node]:
-            yield f"flatten_order: node {node} stands before its parent, or without it"
+    for place in order[1:]:
+        if rows.get(nodes[place].parent_id, len(rows)) > rows[place]:
+            yield f"flatten_order: node {place} comes before its parent, or without it"
 
 
 def _of_committed(trace: IterationTrace, last: int) -> Problems:
@@ -169,7 +169,7 @@ def _of_tops(trace: IterationTrace) -> Problems:
         ids: np.ndarray | None = getattr(trace, ids_name)
         if ids is not None:
             if ids.ndim != 2 or len(ids) != len(trace.nodes) or ids.dtype.kind != "i":
-                yield f"{ids_name} of shape {ids.shape} and type {ids.dtype} is not a row per node"
+                yield f"{ids_name} of shape {ids.shape} and type {ids.dtype} does not have one row per node"
             if ids.shape[1] > TOP_TOKENS:
                 yield f"{ids_name} has {ids.shape[1]} tokens per node, more than {TOP_TOKENS}"
             if (ids < -1).any():
@@ -182,8 +182,9 @@ def _of_tops(trace: IterationTrace) -> Problems:
                 continue
             if ids is None:
                 yield f"{name} has no {ids_name} to go with"
+                continue
             if probs.shape != ids.shape or probs.dtype.kind != "f":
-                yield f"{name} of shape {probs.shape} and type {probs.dtype} is not a row per node like {ids_name}"
+                yield f"{name} of shape {probs.shape} and type {probs.dtype} does not have the rows of {ids_name}"
             known = probs[ids >= 0]
             wrong = known[~((known >= 0) & (known <= 1 + ROUNDING))]
             if len(wrong):
@@ -191,31 +192,31 @@ def _of_tops(trace: IterationTrace) -> Problems:
 
 
 def _of_logits(trace: IterationTrace) -> Problems:
-    tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.forced for token in each.path)]
+    tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.interventions for token in each.path)]
     for name, computed in COMPUTED.items():
         logits: np.ndarray | None = getattr(trace, name)
         if logits is None:
             continue
         if logits.ndim != 2 or len(logits) != len(trace.nodes) or logits.dtype.kind != "f":
-            yield f"{name} of shape {logits.shape} and type {logits.dtype} is not a row per node"
+            yield f"{name} of shape {logits.shape} and type {logits.dtype} does not have one row per node"
         if max(tokens, default=0) >= logits.shape[1]:
             yield f"{name} has {logits.shape[1]} tokens per node, and its tree the token {max(tokens, default=0)}"
         usable = np.isfinite(logits.max(axis=1))  # no nan, no infinity, and not nothing but -inf
         for node in trace.nodes:
             if getattr(node, computed) is not None and not usable[node.node_id]:
-                yield f"{name} has a row that is no distribution, that of node {node.node_id}"
+                yield f"{name} has a row that is not a distribution, at node {node.node_id}"
     widths = {rows.shape[1] for rows in (trace.draft_logits, trace.target_logits) if rows is not None}
     if len(widths) > 1:
         yield f"draft_logits and target_logits differ in tokens per node, {' and '.join(map(str, widths))}"
 
 
 def _of_kv(kv: KVTrace, last: int) -> Problems:
-    if len(kv.row_nodes) not in (0, kv.rows_written):
-        yield f"row_nodes are {len(kv.row_nodes)}, not a node for each of {kv.rows_written} rows written"
-    if max(kv.row_nodes, default=0) > last:
-        yield f"row_nodes has an unknown node, {max(kv.row_nodes)}"
-    if max(kv.kept_from, default=-1) >= kv.rows_before + kv.rows_written:
-        yield f"kept_from has an unknown row, {max(kv.kept_from)}"
+    if len(kv.slot_nodes) not in (0, kv.slots_written):
+        yield f"slot_nodes are {len(kv.slot_nodes)}, not one node for each of {kv.slots_written} slots written"
+    if max(kv.slot_nodes, default=0) > last:
+        yield f"slot_nodes has an unknown node, {max(kv.slot_nodes)}"
+    if max(kv.moved_from, default=-1) >= kv.slots_before + kv.slots_written:
+        yield f"moved_from has an unknown slot, {max(kv.moved_from)}"
 
 
 def _of_same_names(problem: str, first: Mapping[str, Setting], second: Mapping[str, Setting]) -> Problems:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Field:
+class Flag:
     """One argument of a training command.
 
     Attributes:
@@ -70,74 +70,74 @@ class Field:
 CORPUS = "corpus"
 VERIFIERS = {"specinfer": "SpecInfer", "nss": "NSS", "naive_tree": "Naive tree", "spectr": "SpecTr", "khisti": "Khisti",
              "traversal": "Traversal"}  # fmt: skip
-TEXTS = Field("--corpus", "Folder of text", "A folder of .txt or .txt.gz files on this machine. Empty: the target "
+TEXTS = Flag("--corpus", "Folder of text", "A folder of .txt or .txt.gz files on this machine. Empty: the target "
               "itself continues the sample prompts.", "",
               placeholder="none: the target continues the sample prompts")  # fmt: skip
-RATE = Field("--learning-rate", "Learning rate", "Its peak; where a loss is no number, a lower one.", 3e-4, 1e-6, 1.0,
+RATE = Flag("--learning-rate", "Learning rate", "Its peak; lower it if the loss becomes nan.", 3e-4, 1e-6, 1.0,
              more=True)  # fmt: skip
-DEVICE = Field("--device", "Device", "Automatic takes a GPU where there is one.", "auto", more=True,
+DEVICE = Flag("--device", "Device", "Automatic uses a GPU if there is one.", "auto", more=True,
                choices={"auto": "automatic", "cuda": "GPU (CUDA)", "mps": "Apple GPU", "cpu": "CPU"})  # fmt: skip
-SEED = Field("--seed", "Seed", "Of first weights and batches: the same seed gives the same training.", 0,
+SEED = Flag("--seed", "Seed", "For initial weights and batches: the same seed gives the same training run.", 0,
              0, 2**31 - 1, 1, more=True)  # fmt: skip
 OF_HEAD = (
-    Field("--loss", "Loss", "EAGLE: next token and feature at every place of the text. HASS: the same along a chain of "
-          "the head's own features. TALF: every node of a tree that the target builds.", "talf", choices=LOSSES),
-    Field("--start-from", "Go on from", "A trained head to begin with. As in the paper HASS and TALF go on from a head "
-          "that was trained with EAGLE's loss.", ""),
+    Flag("--loss", "Loss", "EAGLE: next token and feature at every position of the text. HASS: the same along a chain "
+          "of the head's own features. TALF: at every node of a tree that the target builds.", "talf", choices=LOSSES),
+    Flag("--start-from", "Start from", "A trained head to start from. As in the paper, HASS and TALF start from a "
+          "head trained with EAGLE's loss.", ""),
     TEXTS,
-    Field("--top-k", "Width of the training tree", "Nodes per level of the tree that the target builds; TALF only.",
+    Flag("--top-k", "Training tree width", "Nodes per level of the tree that the target builds; TALF only.",
           4, 1, 64, 1),
-    Field("--windows", "Windows", "Pieces of text that are prepared to train on; preparing takes as long as they are "
-          "many.", 1024, 1, 10**7, 64),
-    Field("--roots", "Tokens of a window", "The head is trained behind each of them.", 256, 8, 32_768, 32, more=True),
-    Field("--depth", "Depth", "Forwards of the head that are trained: the root's and those of the levels below.",
+    Flag("--windows", "Windows", "Pieces of text to prepare and train on; preparation time is proportional to their "
+          "number.", 1024, 1, 10**7, 64),
+    Flag("--roots", "Tokens per window", "The head is trained after each of them.", 256, 8, 32_768, 32, more=True),
+    Flag("--depth", "Depth", "Head forwards that are trained: at the root and on the levels below.",
           3, 1, 8, 1, more=True),
-    Field("--batch", "Batch", "Windows of a step.", 4, 1, 4096, 1, more=True),
-    Field("--mlp-size", "Size of the MLP", "Its inner size; empty: 1.6 times the hidden size.", None, 1, 2**20, 64,
+    Flag("--batch", "Batch", "Windows per step.", 4, 1, 4096, 1, more=True),
+    Flag("--mlp-size", "MLP size", "Inner size of the MLP; empty: 1.6 times the hidden size.", None, 1, 2**20, 64,
           more=True),
-    Field("--continued", "Continued windows", "Share of the windows that the target goes on with after their first "
-          "quarter: text as a head meets it.", 0.5, 0.0, 1.0, 0.05, more=True),
-    Field("--temperature", "Their temperature", "At which the target goes on with them.", 1.0, 0.05, 4.0, 0.05,
+    Flag("--continued", "Continued windows", "Share of the windows that the target continues after their first "
+          "quarter, so that the head sees the target's own text.", 0.5, 0.0, 1.0, 0.05, more=True),
+    Flag("--temperature", "Continuation temperature", "Temperature of the continued windows.", 1.0, 0.05, 4.0, 0.05,
           more=True),
     RATE, DEVICE, SEED,
 )  # fmt: skip
 OF_PAIR = (
-    Field(CORPUS, "Folder of text", "A folder of .txt or .txt.gz files on this machine; a file's name up to the first "
+    Flag(CORPUS, "Folder of text", "A folder of .txt or .txt.gz files on this machine; a file's name up to the first "
           "dot is its kind of text, and the last 2% of each are held out.", "",
           placeholder="such as /home/me/texts"),
-    Field("--python-source", "Python's standard library as well", "Adds its source files as one more kind of text.",
+    Flag("--python-source", "Add Python's standard library", "Adds its source files as one more kind of text.",
           False),
-    Field("--start-from", "Go on from", "A folder with a trained target and draft to begin with; empty: random "
+    Flag("--start-from", "Start from", "A folder with a trained target and draft to start from; empty: random "
           "weights.", "", more=True, placeholder="nothing: random weights"),
-    Field("--threads", "Threads", "Of the processor; empty: all. One less leaves the app quicker.", None, 1, 256, 1,
+    Flag("--threads", "Threads", "CPU threads; empty: all. One fewer keeps the app responsive.", None, 1, 256, 1,
           more=True),
     replace(RATE, default=0.02),
     DEVICE,
     SEED,
 )  # fmt: skip
 OF_SELECTOR = (
-    Field("--verifier", "Verifier", "Whose expected tokens it learns: a selector serves this verifier alone.",
+    Flag("--verifier", "Verifier", "Whose expected tokens it learns: a selector works with one verifier only.",
           "specinfer", choices=VERIFIERS),
     TEXTS,
-    Field("--texts", "Texts", "Pieces of text whose roots are labelled to learn from; labelling takes as long as they "
-          "are many, and is kept for the other verifiers.", 108, 1, 10**6, 12),
-    Field("--held-out", "Held-out texts", "Pieces of text that it is measured on.", 18, 1, 10**6, 6, more=True),
-    Field("--roots", "Roots of a text", "Places of a text at which trees are labelled.", 10, 1, 1000, 1, more=True),
-    Field("--spacing", "Spacing", "Tokens between two roots.", 16, 1, 1000, 1, more=True),
-    Field("--trees", "Trees of a root", "Drawn trees whose labels are averaged: more make them steadier.", 4, 1, 64, 1,
+    Flag("--texts", "Texts", "Pieces of text whose roots are labelled for training; labelling time is proportional to "
+          "their number, and labels are saved for the other verifiers.", 108, 1, 10**6, 12),
+    Flag("--held-out", "Held-out texts", "Pieces of text for evaluation.", 18, 1, 10**6, 6, more=True),
+    Flag("--roots", "Roots per text", "Positions in a text at which trees are labelled.", 10, 1, 1000, 1, more=True),
+    Flag("--spacing", "Spacing", "Tokens between two roots.", 16, 1, 1000, 1, more=True),
+    Flag("--trees", "Trees per root", "Drawn trees whose labels are averaged: more of them reduce noise.", 4, 1, 64, 1,
           more=True),
-    Field("--batch", "Batch", "Roots of a step, each under one sampling.", 256, 1, 65_536, 32, more=True),
-    Field("--penalty", "Penalty (λ)", "Weight of roots at which it does worse than the best static shape (Eq. 12).",
+    Flag("--batch", "Batch", "Roots per step, each under one sampling.", 256, 1, 65_536, 32, more=True),
+    Flag("--penalty", "Penalty (λ)", "Weight of roots where the selector is worse than the best static shape (Eq. 12).",
           1.0, 0.0, 100.0, 0.1, more=True),
-    Field("--worst", "Worst share (α)", "Share of the roots that the penalty is taken over (Eq. 12).", 0.1, 0.01, 1.0,
+    Flag("--worst", "Worst share (α)", "Share of worst roots that the penalty applies to (Eq. 12).", 0.1, 0.01, 1.0,
           0.05, more=True),
-    Field("--dropout", "Dropout", "Share of hidden units left out in a step.", 0.2, 0.0, 0.95, 0.05, more=True),
-    Field("--weight-decay", "Weight decay", "Pulls the weights towards 0.", 0.02, 0.0, 1.0, more=True),
-    Field("--time", "Time of a pass", "By its rows as measured here, or as the paper's Eq. 11 counts it.", "rows",
-          choices={"rows": "by its rows", "paper": "as in the paper"}, more=True),
+    Flag("--dropout", "Dropout", "Share of hidden units dropped in a step.", 0.2, 0.0, 0.95, 0.05, more=True),
+    Flag("--weight-decay", "Weight decay", "Pulls weights towards 0.", 0.02, 0.0, 1.0, more=True),
+    Flag("--time", "Pass time", "By number of tokens, as measured on this machine, or by the paper's Eq. 11.", "rows",
+          choices={"rows": "by number of tokens", "paper": "as in the paper"}, more=True),
     replace(RATE, default=1e-3), DEVICE, SEED,
 )  # fmt: skip
-FIELDS: dict[Kind, tuple[Field, ...]] = {"head": OF_HEAD, "selector": OF_SELECTOR, "embedded": OF_PAIR}
+FIELDS: dict[Kind, tuple[Flag, ...]] = {"head": OF_HEAD, "selector": OF_SELECTOR, "embedded": OF_PAIR}
 # Minutes and steps that the form begins with.
 LENGTHS: dict[Kind, tuple[float, int]] = {"head": (10.0, 600), "selector": (1.0, 2000), "embedded": (60.0, 5000)}
 
@@ -147,8 +147,8 @@ def parser_of(kind: Kind, description: str, **more: Mapping[str, Any]) -> argpar
     made = argparse.ArgumentParser(prog=f"python -m {MODULES[kind]}", description=description)
     for field in FIELDS[kind]:
         field.add_to(made, **more.get(field.name, {}))
-    made.add_argument("--out", type=Path, metavar="DIR", help="folder of the training; default: a new one")
-    made.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    made.add_argument("--out", type=Path, metavar="DIR", help="folder of the training run (default: a new one)")
+    made.add_argument("--resume", action="store_true", help="resume the training run in --out")
     length = made.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, metavar="N", help=f"time to train (default {LENGTHS[kind][0]:g})")
     length.add_argument("--steps", type=int, metavar="N", help="optimiser steps to train")
@@ -166,7 +166,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
-    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
 
 
@@ -189,7 +189,7 @@ def training_of(out: Path | None, resume: bool, words: str) -> Training:
         TrainingError: what is to be resumed is not named or not there.
     """
     if out is None and resume:
-        raise TrainingError("Name the training that --resume is to go on with: --out DIR.")
+        raise TrainingError("Name the training run to resume: --out DIR.")
     if out is None:
         return Training(free_folder(training_home(), f"{words}-{time.strftime('%Y-%m-%d')}"))
     training = Training(out)

@@ -39,8 +39,8 @@ DEFAULTS: Mapping[str, Any] = {
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = parser_of("embedded", "Train a small pair from a folder of text.", corpus={"metavar": "CORPUS_DIR"})
-    made.add_argument("--pause", type=float, metavar="SECONDS", help=f"between measurements (default {PAUSE_S:g})")
-    made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: do this phase and the rest anew")
+    made.add_argument("--pause", type=float, metavar="SECONDS", help=f"time between measurements (default {PAUSE_S:g})")
+    made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: redo this phase and all after it")
     made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
     return made
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def run() -> int:
         if args.again and not args.resume:
-            raise TrainingError("--again does a phase anew of a training that is there: add --resume and --out DIR.")
+            raise TrainingError("--again redoes a phase of an existing training run: add --resume and --out DIR.")
         training = training_of(args.out, args.resume, "embedded")
         asked = merged(args, training.settings().settings if args.resume else {})
         return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
@@ -67,7 +67,7 @@ def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str,
     asked = {**DEFAULTS, **begun_with, **typed}
     if asked["corpus"] is None:
         raise TrainingError(
-            f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULES['embedded']} CORPUS_DIR."
+            f"Give a folder of .txt or .txt.gz files to train on: python -m {MODULES['embedded']} CORPUS_DIR."
         )
     if asked["minutes"] is None and asked["steps"] is None:
         asked["minutes"] = LENGTHS["embedded"][0]

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, new_folder, training_home, write_whole
-from decoding.jobs.job import LAUNCH, Followed, Job, Stand, free_folder, jobs_below
+from decoding.jobs.job import LAUNCH, Job, JobState, JobWatcher, free_folder, jobs_below
 
 Kind = Literal["embedded", "head", "selector"]
 MODULES: dict[Kind, str] = {kind: f"{__package__}.{kind}" for kind in get_args(Kind)}  # what trains each
@@ -50,7 +50,7 @@ class Training(Job):
 
     NOUN, UNIT = "training", "steps"
     MARKS = (SETTINGS, LAUNCH)
-    ENDED = "Ended at once: resume goes on from its last checkpoint."
+    ENDED = "Killed: resume continues from its last checkpoint."
 
     @property
     def checkpoint(self) -> Path:
@@ -60,7 +60,7 @@ class Training(Job):
     def begin(self, settings: TrainingSettings) -> None:
         """Make the folder and note what was asked for; `TrainingError` where another training is there."""
         if (self.path / SETTINGS).exists():
-            raise TrainingError(f"{self.path} holds a training already: go on with --resume or choose another --out.")
+            raise TrainingError(f"{self.path} has a training already: continue with --resume or choose another --out.")
         with new_folder(self.path):
             self.write_settings(settings)
 
@@ -74,11 +74,11 @@ class Training(Job):
             settings = TrainingSettings(**json.loads((self.path / SETTINGS).read_text(encoding="utf-8")))
             return replace(settings, command=tuple(settings.command))
         except FileNotFoundError:
-            raise TrainingError(f"{self.path} holds no training: start one with --out {self.path}.") from None
+            raise TrainingError(f"{self.path} has no training: start one with --out {self.path}.") from None
         except (OSError, ValueError, TypeError) as error:
             raise TrainingError(f"The settings in {self.path} cannot be read ({error}): choose another run.") from None
 
-    def stand(self) -> Stand:
+    def stand(self) -> JobState:
         """Where it stands; one that was begun in a terminal is yet to say its first word."""
         found = super().stand()
         begun = found.state == "kept" and (self.path / SETTINGS).exists()
@@ -158,7 +158,7 @@ class LogReader:
         return replaced or len(self.records) > before
 
 
-class FollowedTraining(Followed):
+class TrainingWatcher(JobWatcher):
     """One training as it was when last looked at.
 
     Attributes:

@@ -24,8 +24,8 @@ from decoding.training.command import add_pair_arguments, parser_of, training_of
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = parser_of("head", "Train a draft head for a target.", start_from={"metavar": "HEAD"})
-    made.add_argument("--prepared", type=Path, metavar="DIR", help="where windows and trees are kept")
-    made.add_argument("--held-out", type=int, default=32, metavar="N", help="windows to measure on")
+    made.add_argument("--prepared", type=Path, metavar="DIR", help="folder for prepared windows and trees")
+    made.add_argument("--held-out", type=int, default=32, metavar="N", help="windows for evaluation")
     add_pair_arguments(made)
     return made
 

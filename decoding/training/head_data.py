@@ -1,8 +1,8 @@
 """What a draft head is trained on, prepared once and kept: windows of text, features and trees of the target.
 
 The trees are those that the target grows itself, EAGLE-2's beam below every token of a window. TALF trains on them
-(SALF & TALF, Algorithm 1): the soft label of a node is the target's law after it, which its output head makes of the
-node's feature.
+(SALF & TALF, Algorithm 1): the soft label of a node is the target's distribution after it, which its output head makes
+of the node's feature.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model, Pair, pair_identity
 from decoding.training.folder import Training
-from decoding.training.head_losses import Drafted, Text
+from decoding.training.head_losses import Drafted, TextWindows
 from decoding.training.shards import Report, Shards, make_missing, telling
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
@@ -37,7 +37,8 @@ def text_features(model: Model, tokens: np.ndarray) -> Tensor:
 
 @torch.inference_mode()
 def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> Drafted:
-    """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own laws.
+    """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own
+    distributions.
 
     A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are
     run in one pass under tree attention. `tokens` `[1 + roots]`.
@@ -124,10 +125,10 @@ class Prepared(Shards):
     DAMAGED = "delete it and prepare the data again"
     plan: WindowPlan
 
-    def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> Text:
+    def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> TextWindows:
         """Some windows with the target's features."""
         tokens, features = (self._rows(part, "text", name, numbers, device) for name in ("tokens", "features"))
-        return Text(tokens.long(), features.float(), self.plan.depth)
+        return TextWindows(tokens.long(), features.float(), self.plan.depth)
 
     def trees(self, part: Part, numbers: Sequence[int], top_k: int, device: torch.device) -> Drafted:
         """The target's trees of width `top_k` in some windows."""

@@ -38,7 +38,7 @@ from decoding.training.head_losses import (
     labels_of,
     unroll,
 )
-from decoding.training.loop import Learner, Plan, train
+from decoding.training.loop import Learner, PhasePlan, train
 from decoding.training.text import WindowPlan, read_corpus, sample_texts
 
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
@@ -59,11 +59,11 @@ def closeness(project: Project, out: Tensor, labels: Tensor) -> tuple[Tensor, Te
     parts: list[Sequence[Tensor]] = []
     block = max(1, LOGITS_AT_ONCE // project(labels[:1]).shape[-1])
     for mine, theirs in zip(out.split(block), labels.split(block), strict=True):
-        draft, law = project(mine).float(), torch.softmax(project(theirs).float(), -1)
+        draft, distribution = project(mine).float(), torch.softmax(project(theirs).float(), -1)
         probs = torch.softmax(draft, -1)
-        same = (draft.argmax(-1) == law.argmax(-1)).float()
-        loss = -(law * torch.log_softmax(draft, -1)).sum(-1)
-        parts.append((torch.minimum(probs, law).sum(-1), same, loss))
+        same = (draft.argmax(-1) == distribution.argmax(-1)).float()
+        loss = -(distribution * torch.log_softmax(draft, -1)).sum(-1)
+        parts.append((torch.minimum(probs, distribution).sum(-1), same, loss))
     return tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
 
@@ -203,7 +203,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
     # A norm in bfloat16 with its weights in float32 takes a slower kernel; it is a small part of a step.
     warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed)
-    plan = Plan(args.steps, minutes_of(args, "head"))
+    plan = PhasePlan(args.steps, minutes_of(args, "head"))
     windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)

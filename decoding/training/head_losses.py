@@ -22,7 +22,7 @@ Embed = Project = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Text:
+class TextWindows:
     """Windows of text with the target's features.
 
     Attributes:
@@ -61,7 +61,7 @@ class Drafted:
         return self.tokens.shape[1]
 
 
-def following_text(text: Text) -> Drafted:
+def following_text(text: TextWindows) -> Drafted:
     """The text itself as a chain below every root: what HASS reads, `top_k` 1."""
     roots, levels = text.roots, text.depth - 1
     tokens = _shifted(text.tokens, 2, roots, levels)[..., None]
@@ -69,13 +69,13 @@ def following_text(text: Text) -> Drafted:
     return Drafted(tokens, torch.zeros_like(tokens), labels)
 
 
-def labels_of(text: Text, drafted: Drafted | None) -> list[Tensor]:
+def labels_of(text: TextWindows, drafted: Drafted | None) -> list[Tensor]:
     """The target's features after the roots and after every drafted node, in the places of what `unroll` gives."""
     roots = text.features[:, 1 : 1 + text.roots, None]
     return [roots, *(drafted.labels.unbind(1) if drafted is not None else ())]
 
 
-def unroll(head: HeadNetwork, embed: Embed, text: Text, drafted: Drafted | None) -> list[Tensor]:
+def unroll(head: HeadNetwork, embed: Embed, text: TextWindows, drafted: Drafted | None) -> list[Tensor]:
     """The features that the head gives at the roots and, where there are any, at every drafted node.
 
     Gradients flow through the features that are fed back, and into nothing but the head.
@@ -154,7 +154,7 @@ class Weights:
     Attributes:
         regression: of the mean absolute difference of the features (the public code of EAGLE averages over their
             entries, too).
-        classification: of the cross-entropy with the target's law.
+        classification: of the cross-entropy with the target's distribution.
         distillation: of the same over the target's `top` likeliest tokens alone (HASS).
     """
 
@@ -166,7 +166,7 @@ class Weights:
     def __post_init__(self) -> None:
         for name in ("regression", "classification", "distillation"):
             require(getattr(self, name) >= 0, f"The weight of {name} is {getattr(self, name)}: give 0 or more.")
-        require(self.top >= 1, f"top is {self.top}: at least one token is distilled.")
+        require(self.top >= 1, f"top is {self.top}: give at least 1.")
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,17 @@ class Sides:
     project: Project
 
 
-def eagle_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> dict[str, Tensor]:
-    """EAGLE: at every root, features and the next token's law as the target's; the loss, and its parts unweighted."""
+def eagle_loss(head: HeadNetwork, sides: Sides, text: TextWindows, weights: Weights) -> dict[str, Tensor]:
+    """EAGLE: at every root, features and the next token's distribution as the target's; the loss, and its parts
+    unweighted.
+    """
     (out,), (label,) = unroll(head, sides.embed, text, None), labels_of(text, None)
     regression, classification = feature_difference(out, label), cross_entropies(sides.project, out, label)[0]
     loss = weights.regression * regression + weights.classification * classification
     return {"loss": loss, "regression": regression.detach(), "classification": classification.detach()}
 
 
-def hass_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> dict[str, Tensor]:
+def hass_loss(head: HeadNetwork, sides: Sides, text: TextWindows, weights: Weights) -> dict[str, Tensor]:
     """HASS: EAGLE's two terms and top-K distillation at `text.depth` forwards along the text, own features fed back."""
     chain = following_text(text)
     levels = list(zip(unroll(head, sides.embed, text, chain), labels_of(text, chain), strict=True))
@@ -201,7 +203,7 @@ def hass_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> 
     return {"loss": loss, **{name: part.detach() for name, part in parts.items()}}
 
 
-def talf_loss(head: HeadNetwork, sides: Sides, text: Text, trees: Drafted | None) -> dict[str, Tensor]:
+def talf_loss(head: HeadNetwork, sides: Sides, text: TextWindows, trees: Drafted | None) -> dict[str, Tensor]:
     """TALF (Algorithm 1): cross-entropy at the root and at every node of the target's own tree, features fed back.
 
     Without trees the root alone is left, which makes it EAGLE's classification loss.
@@ -243,13 +245,13 @@ class _SoftLabels(torch.autograd.Function):
         block = max(1, LOGITS_AT_ONCE // max(1, project(labels[:1]).shape[-1]))
         for first in range(0, len(out), block):
             rows = slice(first, first + block)
-            law = torch.softmax(project(labels[rows]).float(), -1)
+            probs = torch.softmax(project(labels[rows]).float(), -1)
             with torch.enable_grad():
                 part = out[rows].detach().requires_grad_()
                 surprise = -torch.log_softmax(project(part).float(), -1)
-                found = [(law * surprise).sum(-1)]
+                found = [(probs * surprise).sum(-1)]
                 if top:
-                    best, tokens = law.topk(min(top, law.shape[-1]))
+                    best, tokens = probs.topk(min(top, probs.shape[-1]))
                     found.append((best * surprise.gather(-1, tokens)).sum(-1))
             for slope, loss in zip(slopes, found, strict=False):
                 (slope[rows],) = torch.autograd.grad(loss, part, torch.ones_like(loss), retain_graph=True)

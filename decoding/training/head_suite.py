@@ -36,13 +36,13 @@ def parser() -> argparse.ArgumentParser:
         description="Train EAGLE, HASS and TALF heads of one target. Further arguments go to decoding.training.head.",
     )
     made.add_argument("--out", type=Path, metavar="DIR", help="folder of the suite (default: below the user's cache)")
-    made.add_argument("--base-steps", type=int, default=6000, metavar="N", help="steps with EAGLE's loss before")
-    made.add_argument("--base-windows", type=int, default=1024, metavar="N", help="windows of these steps")
+    made.add_argument("--base-steps", type=int, default=6000, metavar="N", help="steps with EAGLE's loss first")
+    made.add_argument("--base-windows", type=int, default=1024, metavar="N", help="windows for these steps")
     made.add_argument("--base-learning-rate", type=float, default=2e-3, metavar="RATE")
-    made.add_argument("--steps", type=int, default=600, metavar="N", help="steps of every loss behind them")
-    made.add_argument("--windows", type=int, default=512, metavar="N", help="windows of these steps, with trees")
+    made.add_argument("--steps", type=int, default=600, metavar="N", help="steps with every loss after that")
+    made.add_argument("--windows", type=int, default=512, metavar="N", help="windows for these steps, with trees")
     made.add_argument("--learning-rate", type=float, default=1e-3, metavar="RATE")
-    made.add_argument("--ship", action="store_true", help="copy the heads to those that come with the program")
+    made.add_argument("--ship", action="store_true", help="copy the heads to those included with Draftscope")
     return made
 
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     args, further = parser().parse_known_args(sys.argv[1:] if arguments is None else arguments)
     for word in ("--loss", "--top-k", "--start-from", "--resume", "--minutes"):
         if any(each.split("=")[0] == word for each in further):
-            print(f"error: {word} is chosen by the suite: leave it away.", file=sys.stderr)
+            print(f"error: {word} is chosen by the suite: omit it.", file=sys.stderr)
             return REFUSED
     out = args.out or training_home() / "suite"
     prepared = [] if "--prepared" in further else ["--prepared", str(out / "prepared")]
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _train(folder: Path, words: list[str]) -> int:
     """One head, unless it is there; from its checkpoint if it was stopped."""
     if (folder / HEADS.folder / HEADS.card).exists():
-        print(f"{folder.name}: trained already", file=sys.stderr)
+        print(f"{folder.name}: already trained", file=sys.stderr)
         return FINISHED
     if (folder / SETTINGS).exists():
         if Training(folder).status().running:
@@ -91,7 +91,7 @@ def _train(folder: Path, words: list[str]) -> int:
 def ship(trained: Path, shipped: Path) -> None:
     """Copy a stored head, each file whole; `TrainingError` where there is none."""
     if not (trained / HEADS.card).exists():
-        raise TrainingError(f"{trained} holds no trained head: train it first.")
+        raise TrainingError(f"{trained} has no trained head: train it first.")
     for name in (HEADS.weights, HEADS.card):
         write_whole(shipped / name, (trained / name).read_bytes())
 

@@ -34,7 +34,7 @@ MOST_TOLD = 80  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """A moment of a training: steps done and seconds spent in a phase, and the learner's `state`.
 
     Attributes:
@@ -48,25 +48,25 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
+def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> TrainingCheckpoint:
     """Read a checkpoint, tensors and plain values alone; `TrainingError` where there is none of this training."""
     try:
         known = torch.load(file, map_location="cpu", weights_only=True)
         version = known.pop("version")
-        checkpoint = Checkpoint(**known)
+        checkpoint = TrainingCheckpoint(**known)
     except FileNotFoundError:
         raise TrainingError(f"There is no checkpoint {file}: start the training without --resume.") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, TypeError, KeyError, AttributeError):
-        raise TrainingError(f"{file} is damaged or no checkpoint: start the training again in another --out.") from None
+        raise TrainingError(f"{file} is damaged or not a checkpoint: start again in another --out.") from None
     if version != VERSION:
-        raise TrainingError(f"{file} is of version {version}, not {VERSION}: start the training again.")
+        raise TrainingError(f"{file} has version {version}, not {VERSION}: start the training again.")
     theirs = checkpoint.belongs_to
     if belongs_to is None or theirs == belongs_to:
         return checkpoint
     name = next(name for name in sorted({*theirs, *belongs_to}) if theirs.get(name) != belongs_to.get(name))
     told = [repr(side.get(name)) for side in (theirs, belongs_to)]
     # Measured times, say: nobody wants to read them all.
-    difference = f"another {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
+    difference = f"different {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
     raise TrainingError(f"{file} belongs to another training ({difference}): resume that one, or choose another --out.")
 
 
@@ -103,7 +103,7 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PhasePlan:
     """How long a phase takes and how often it looks up.
 
     Attributes:
@@ -132,7 +132,7 @@ class Plan:
 def train(
     learner: Learner,
     folder: Training,
-    plan: Plan,
+    plan: PhasePlan,
     *,
     phase: str,
     belongs_to: Mapping[str, Any],
@@ -175,9 +175,9 @@ class _Loop:
         while (self.status.share or 0.0) < 1.0:
             if self.folder.asked_to_stop():
                 self._keep()
-                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume goes on."))
+                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume continues it."))
                 self.folder.clear_stop()
-                raise StoppedError(f"Stopped after {self.status.done} steps; go on with --resume.")
+                raise StoppedError(f"Stopped after {self.status.done} steps; continue with --resume.")
             self._look_up()
             self._step()
         self._look_up(at_end=True)
@@ -242,6 +242,8 @@ class _Loop:
     def _keep(self) -> None:
         """Replace the checkpoint; on a full disk the one before stays."""
         status, buffer = self.status, io.BytesIO()
-        checkpoint = Checkpoint(self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state())
+        checkpoint = TrainingCheckpoint(
+            self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state()
+        )
         torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
         write_whole(self.folder.checkpoint, buffer.getvalue())

@@ -189,7 +189,7 @@ def begin_from(network: GPTNeoXForCausalLM, folder: Path, tokenizer: Any) -> int
         weights = load_file(folder / "model.safetensors")
         theirs = load_tokenizer(folder)
     except (OSError, SafetensorError, ValueError):
-        raise TrainingError(f"{folder} holds no network with its tokenizer: choose another --start-from.") from None
+        raise TrainingError(f"{folder} has no network with its tokenizer: choose another --start-from.") from None
     mine = network.state_dict()
     for name, tensor in weights.items():
         if name not in mine or (name != EMBEDDING and mine[name].shape != tensor.shape):
@@ -234,4 +234,4 @@ def load_network(folder: Path) -> GPTNeoXForCausalLM:
     try:
         return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, SafetensorError, ValueError) as error:
-        raise TrainingError(f"{folder} holds no whole network ({error}): train it again.") from None
+        raise TrainingError(f"{folder} has no complete network ({error}): train it again.") from None

@@ -290,7 +290,9 @@ class DraftLearner(PairLearner):
         settings = self.settings
         window = settings.long_window if number % LONG_EVERY == LONG_EVERY - 1 else settings.window
         divergences, overlaps = [], []
-        for theirs, mine in laws(self.target, self.network, self.batch(self.seed + 2**21, number, window, window)):
+        for theirs, mine in distributions(
+            self.target, self.network, self.batch(self.seed + 2**21, number, window, window)
+        ):
             divergences.append(divergence(theirs, mine))
             overlaps.append(overlap(theirs, mine))
         apart, common = torch.cat(divergences).mean(), torch.cat(overlaps).mean()
@@ -301,10 +303,12 @@ class DraftLearner(PairLearner):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """On held-out text by kind: overlap of the two laws, and how often both have the same likeliest token."""
+        """On held-out text by kind: overlap of the two distributions, and how often both have the same likeliest
+        token.
+        """
         figures = {}
         for kind in self.arrays.kinds:
-            found = list(laws(self.target, self.network, self.held_out(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)))
+            found = list(distributions(self.target, self.network, self.held_out(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)))
             figures[f"held_out_overlap_{kind}"] = float(torch.cat([overlap(*pair) for pair in found]).mean())
             same = torch.cat([theirs.argmax(-1) == mine.argmax(-1) for theirs, mine in found])
             figures[f"held_out_agreement_{kind}"] = float(same.float().mean())
@@ -312,7 +316,9 @@ class DraftLearner(PairLearner):
         return {"held_out_overlap": sum(common) / len(common), **figures}
 
 
-def laws(target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def distributions(
+    target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, rows: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Log-probabilities of both behind every token of `[rows, window]`, some tokens at a time: `[tokens, vocab_size]`.
 
     Gradients flow into the draft alone.
@@ -323,12 +329,14 @@ def laws(target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, rows: Tensor) ->
     mine = hidden_states(draft, rows, dtype).flatten(0, 1)
     for label, hidden in zip(theirs.split(ROWS_AT_ONCE), mine.split(ROWS_AT_ONCE), strict=True):
         with torch.no_grad():
-            law = head_logits(target, label).log_softmax(-1)
-        yield law, head_logits(draft, hidden).log_softmax(-1)
+            probs = head_logits(target, label).log_softmax(-1)
+        yield probs, head_logits(draft, hidden).log_softmax(-1)
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of the target's law from the draft's in nats, `[tokens]`, of log-probabilities."""
+    """Kullback-Leibler divergence of the target's distribution from the draft's in nats, `[tokens]`, of
+    log-probabilities.
+    """
     return (target.exp() * (target - draft)).sum(-1)
 
 

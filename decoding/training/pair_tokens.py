@@ -132,13 +132,13 @@ def prepare(
         if not note.exists():
             write_whole(note, corpus.identity.encode())
         elif note.read_text(encoding="utf-8") != corpus.identity:
-            raise TrainingError(f"{folder} was begun with another text: choose another --out.")
+            raise TrainingError(f"{folder} was started with a different text: choose another --out.")
         if not (folder / TOKENIZER / "tokenizer_config.json").exists():
-            report("learning the tokenizer")
+            report("training the tokenizer")
             save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER)
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER / "tokenizer.json"))
         for kind in corpus.trained:
-            report(f"turning {kind} into tokens")
+            report(f"tokenizing {kind}")
             _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained[kind])
             _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out.get(kind, ()))
         write_whole(folder / SUMMARY, json.dumps({"kinds": list(corpus.trained), "corpus": corpus.identity}).encode())

@@ -24,7 +24,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.folder import Training
-from decoding.training.loop import Learner, Plan, load_checkpoint, train
+from decoding.training.loop import Learner, PhasePlan, load_checkpoint, train
 from decoding.training.pair_networks import (
     DRAFT,
     TARGET,
@@ -68,14 +68,14 @@ class Length:
     steps: int | None = None
     pause_s: float = 300.0
 
-    def plan(self, phase: str) -> Plan:
+    def plan(self, phase: str) -> PhasePlan:
         """The share of a phase."""
         every = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
                  "checkpoint_every_s": min(self.pause_s, CHECKPOINT_S)}  # fmt: skip
         if self.steps is not None:
-            return Plan(steps=max(1, round(self.steps * SHARES[phase])), **every)
+            return PhasePlan(steps=max(1, round(self.steps * SHARES[phase])), **every)
         require(self.minutes is not None, "Give either minutes or steps of training.")
-        return Plan(minutes=self.minutes * SHARES[phase], **every)
+        return PhasePlan(minutes=self.minutes * SHARES[phase], **every)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class PairTraining:
         if again:
             kept = self.folder.path / AGAIN[again]
             if not kept.exists():
-                raise TrainingError(f"{self.folder.path} has not come as far as --again {again}: resume it without.")
+                raise TrainingError(f"{self.folder.path} has not reached --again {again}: resume it without.")
             write_whole(self.folder.checkpoint, kept.read_bytes())
         left = PHASES[PHASES.index(self._phase(resume)) :]
         for phase in left[1:]:  # records of phases that are done again

@@ -32,7 +32,7 @@ from decoding.selector.store import SELECTORS, SHIPPED, save_selector
 from decoding.session.session import unrecorded
 from decoding.training.command import add_pair_arguments, minutes_of, noted, pair_of, parser_of, training_of
 from decoding.training.folder import SETTINGS, Training
-from decoding.training.loop import Plan, load_checkpoint, train
+from decoding.training.loop import PhasePlan, load_checkpoint, train
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples
 from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make_roots, open_data
@@ -45,16 +45,16 @@ PHASE, MAKING = "training the selector", "drawing and labelling trees"
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = parser_of("selector", "Train the selector of delayed trees.", verifier={"choices": (*VERIFIER_NAMES, "all")})
-    made.add_argument("--entropy", type=float, default=0.05, metavar="WEIGHT", help="of the policy, at the start")
-    made.add_argument("--state-dropout", type=float, default=0.8, metavar="SHARE", help="of what hidden states say")
-    made.add_argument("--measure-again", action="store_true", help="measure the times of passes even where known")
-    made.add_argument("--ship", action="store_true", help="also store it with the program, named by its verifier")
-    made.add_argument("--data", type=Path, metavar="DIR", help="where labelled roots are kept")
-    made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees of a root labelled for Khisti")
-    made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
-    help_of_samplings = "temperature or temperature:top-p, with commas between (default: the paper's and greedy)"
+    made.add_argument("--entropy", type=float, default=0.05, metavar="WEIGHT", help="entropy bonus at the start")
+    made.add_argument("--state-dropout", type=float, default=0.8, metavar="SHARE", help="dropout of the hidden states")
+    made.add_argument("--measure-again", action="store_true", help="re-measure pass times even where known")
+    made.add_argument("--ship", action="store_true", help="also include it with Draftscope, named by its verifier")
+    made.add_argument("--data", type=Path, metavar="DIR", help="folder for labelled roots")
+    made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees per root labelled for Khisti")
+    made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="label every Nth root for Khisti")
+    help_of_samplings = "comma-separated temperature or temperature:top-p (default: the paper's and greedy)"
     made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)
-    made.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
+    made.add_argument("--draft-temperature", type=float, default=1.0, help="draft temperature when trees are drawn")
     made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
     add_pair_arguments(made)
     return made
@@ -69,7 +69,7 @@ def _samplings(text: str) -> tuple[Sampling, ...]:
         return tuple(Sampling(*part) for part in parts)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
+            f"{text!r} is not a list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
         ) from None
 
 
@@ -77,7 +77,7 @@ def _share(text: str) -> tuple[int, int]:
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no share: give this process and how many there are, such as 1/2."
+            f"{text!r} is not a share: give the number of this process and how many there are, such as 1/2."
         )
     return int(number) - 1, int(count)
 
@@ -119,7 +119,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
     """All that comes before the first step; gives what trains and stores the selector."""
     settings = SelectorSettings(**{each.name: getattr(args, each.name) for each in fields(SelectorSettings)
                                    if hasattr(args, each.name)})  # fmt: skip
-    plan = Plan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
+    plan = PhasePlan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
     pair, data, texts = _data(args)
     if not args.resume:
         samplings = [f"{each.temperature:g}:{each.top_p:g}" for each in args.samplings]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.drafters.base import Growing, ProbabilitySource
+from decoding.drafters.base import ProbabilitySource, TreeBuilder
 from decoding.drafters.drawing import draw_rows
 from decoding.sampling.draws import Draws
 from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
@@ -27,7 +27,8 @@ from decoding.verifiers.top_down import TopDownVerifier
 
 POINTS = MOST_LENGTH + 1
 DEEPEST = 2 * MOST_LENGTH
-ROWS = POINTS + POINTS * MOST_PATHS * (MOST_LENGTH - 1)  # nodes of a super-tree after which laws are needed, at most
+# Nodes of a super-tree after which distributions are needed, at most
+ROWS = POINTS + POINTS * MOST_PATHS * (MOST_LENGTH - 1)
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class SuperTrees:
 
     Attributes:
         tree: every distinct node.
-        nodes: ids of the nodes after which both laws are needed, parents first; a node's place among them is its row.
-        draft: the draft's laws after them, `[num_rows, vocab_size]`.
+        nodes: ids of the nodes after which both distributions are needed, parents first; a node's place among them is
+            its row.
+        draft: the draft's distributions after them, `[num_rows, vocab_size]`.
         trunk: row of each trunk's points, `[trees, 9]`; its tokens, `[trees, 8]`, are `trunk_tokens`.
         trunk_tokens: see `trunk`.
         rows: row of the node at each depth of each path, `[trees, 9, 4, 8]`: point, path, depth below the point.
@@ -56,7 +58,7 @@ class SuperTrees:
     first: np.ndarray
 
     def only(self, trees: int) -> "SuperTrees":
-        """The first so many of them; laws are still those of all."""
+        """The first so many of them; distributions are still those of all."""
         cut = {name: getattr(self, name)[:trees] for name in ("trunk", "trunk_tokens", "rows", "tokens", "first")}
         return replace(self, **cut)
 
@@ -105,7 +107,7 @@ class SuperTrees:
 
 def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, draws: Draws) -> SuperTrees:
     """Draw `trees` independent super-trees, level by level; each level takes one draft forward."""
-    growing = Growing(source, root_token, capacity=2048)
+    builder = TreeBuilder(source, root_token, capacity=2048)
     trunk = np.zeros((trees, POINTS), dtype=np.int64)
     paths = np.zeros((trees, POINTS, MOST_PATHS, POINTS), dtype=np.int64)
     for depth in range(DEEPEST):
@@ -116,18 +118,18 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
         grows = depth < MOST_LENGTH
         parents = np.concatenate([trunk[:, depth] if grows else [], ends.ravel()]).astype(np.int64)
         frontier, rows = np.unique(parents, return_inverse=True)
-        tokens, probs = draw_rows(draws, growing.expand_laws(frontier), rows)
-        made = growing.add_drawn(parents, tokens, probs)
+        tokens, probs = draw_rows(draws, builder.expand_distributions(frontier), rows)
+        made = builder.add_drawn(parents, tokens, probs)
         if grows:
             trunk[:, depth + 1], made = made[:trees], made[trees:]
         paths[:, points, :, depth - points + 1] = made.reshape(ends.shape)
-    tree, nodes = growing.tree, np.concatenate([ids for ids, _ in growing.rows])
+    tree, nodes = builder.tree, np.concatenate([ids for ids, _ in builder.rows])
     row_of = np.full(tree.size, -1)
     row_of[nodes] = np.arange(len(nodes))
     return SuperTrees(
         tree=tree,
         nodes=nodes,
-        draft=torch.cat([laws for _, laws in growing.rows]),
+        draft=torch.cat([distributions for _, distributions in builder.rows]),
         trunk=row_of[trunk],
         trunk_tokens=tree.tokens[trunk[:, 1:]],
         rows=row_of[paths[..., :-1]],
@@ -136,8 +138,8 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
     )
 
 
-# (target laws [num_nodes, vocab_size], draft laws of the same shape, entries [num_nodes, k]) -> chance that a solver
-# picks each entry's token [num_nodes, k], k of 2 or more; repeats have the same chance.
+# (target distributions [num_nodes, vocab_size], draft distributions of the same shape, entries [num_nodes, k]) ->
+# chance that a solver picks each entry's token [num_nodes, k], k of 2 or more; repeats have the same chance.
 Branching = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -185,12 +187,12 @@ def _division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
 
 
 def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
-    count, law, passes = tokens.shape[1], target, []
+    count, probs, passes = tokens.shape[1], target, []
     drafted = draft.gather(1, tokens)
     for _ in range(count):
-        passes.append(_ratio(law.gather(1, tokens), drafted))
-        left = _positive_part(law - draft, law)
-        law = left / left.sum(1, keepdim=True)
+        passes.append(_ratio(probs.gather(1, tokens), drafted))
+        left = _positive_part(probs - draft, probs)
+        probs = left / left.sum(1, keepdim=True)
     # Probability that exactly the entries of a bit mask have been tested and rejected.
     rejected = target.new_zeros(2**count, len(target))
     rejected[0] = 1.0
@@ -202,7 +204,7 @@ def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
             if not mask >> entry & 1:
                 picked[:, entry] += chance * passes[done][:, entry]
                 rejected[mask | 1 << entry] += chance * (1 - passes[done][:, entry])
-    return _together(picked, tokens, law, rejected[-1])
+    return _together(picked, tokens, probs, rejected[-1])
 
 
 def _khisti(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
@@ -218,9 +220,9 @@ def _ratio(target: Tensor, draft: Tensor) -> Tensor:
     return torch.where(draft > 0, target / draft, 0.0).clamp(max=1.0)
 
 
-def _positive_part(laws: Tensor, fallback: Tensor) -> Tensor:
-    """max(law, 0) row by row, or the fallback's row where nothing is left."""
-    left = laws.clamp(min=0)
+def _positive_part(distributions: Tensor, fallback: Tensor) -> Tensor:
+    """max(distribution, 0) row by row, or the fallback's row where nothing is left."""
+    left = distributions.clamp(min=0)
     return torch.where(left.sum(1, keepdim=True) > 0, left, fallback)
 
 
@@ -238,12 +240,12 @@ VERIFIER_NAMES: tuple[str, ...] = (*BRANCHINGS, "traversal")  # one selector is 
 
 
 @dataclass(frozen=True)
-class RootLaws:
-    """Super-trees below a root with the laws of both models.
+class RootDistributions:
+    """Super-trees below a root with the distributions of both models.
 
     Attributes:
-        target: the target's laws under one sampling, `[num_rows, vocab_size]` in float64.
-        draft: the laws that tokens were drawn from, the same shape and dtype.
+        target: the target's distributions under one sampling, `[num_rows, vocab_size]` in float64.
+        draft: the distributions that tokens were drawn from, the same shape and dtype.
     """
 
     trees: SuperTrees
@@ -255,9 +257,9 @@ class RootLaws:
         tokens = _traversal_tokens(self) if verifier == "traversal" else self._top_down_tokens(verifier)
         return tokens.mean(0)
 
-    def at(self, laws: Tensor, rows: np.ndarray, tokens: np.ndarray) -> Tensor:
-        """What laws give some tokens, in the shape of `rows`, on the CPU."""
-        return laws[index(laws, rows), index(laws, tokens)].cpu()
+    def at(self, distributions: Tensor, rows: np.ndarray, tokens: np.ndarray) -> Tensor:
+        """What distributions give some tokens, in the shape of `rows`, on the CPU."""
+        return distributions[index(distributions, rows), index(distributions, tokens)].cpu()
 
     def _top_down_tokens(self, verifier: str) -> np.ndarray:
         """Eq. 3 for every action of every super-tree, `[trees, paths, trunk, branch]`."""
@@ -285,20 +287,20 @@ def index(like: Tensor, numbers: np.ndarray) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)
 
 
-def _traversal_tokens(laws: RootLaws) -> np.ndarray:
+def _traversal_tokens(distributions: RootDistributions) -> np.ndarray:
     """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
-    trees = laws.trees
+    trees = distributions.trees
     rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
     # Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection.
-    target, draft = (laws.at(side, rows, tokens) for side in (laws.target, laws.draft))
+    target, draft = (distributions.at(side, rows, tokens) for side in (distributions.target, distributions.draft))
     weights = target.new_ones(len(rows), POINTS)
     for point in range(MOST_LENGTH):
         weights[:, point + 1] = _ratio(weights[:, point] * target[:, point], draft[:, point])
     trunk = weights.numpy()
-    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
+    target, draft = (side[index(side, rows.ravel())] for side in (distributions.target, distributions.draft))
     kept_on_trunk = _reject(index(target, trunk[:, :-1].ravel()), target, draft)[0].cpu().numpy().reshape(rows.shape)
     kept_on_trunk[:, 0] = 1.0
-    value, left = _below_points(trees.first, _path_weights(laws, trunk))
+    value, left = _below_points(trees.first, _path_weights(distributions, trunk))
     # Behind the branching point the trunk's own nodes are tested, upwards to the root, which is kept for certain.
     behind = np.zeros((len(trunk), POINTS))
     for point in range(1, POINTS):
@@ -308,19 +310,19 @@ def _traversal_tokens(laws: RootLaws) -> np.ndarray:
     return tokens.swapaxes(1, 2)
 
 
-def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
+def _path_weights(distributions: RootDistributions, trunk: np.ndarray) -> np.ndarray:
     """Weights of all nodes after 0 to 4 rejections below them, `[trees, points, path, depth, rejections]`.
 
     What no tree needs is 0. A node stands at the place of the first path through it.
     """
-    trees = laws.trees
+    trees = distributions.trees
     found = np.zeros((*trees.first.shape, MOST_PATHS + 1))
     found[:, :, 0, 0, 0] = trunk
     for depth in range(MOST_LENGTH):
         first, below = trees.first[..., depth], trees.first[..., depth + 1]
         nodes = np.argwhere(first == np.arange(MOST_PATHS))  # (tree, point, path)
-        rows = index(laws.target, trees.rows[(*nodes.T, depth)])
-        target, draft = laws.target[rows], laws.draft[rows]
+        rows = index(distributions.target, trees.rows[(*nodes.T, depth)])
+        target, draft = distributions.target[rows], distributions.draft[rows]
         weight = index(target, found[(*nodes.T, depth, 0)])
         for rejections in range(MOST_PATHS):
             # The path that comes next below each node, -1 where none does.
@@ -373,9 +375,11 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and target laws of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes, vocab_size]`."""
+    """Weights and target distributions of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes,
+    vocab_size]`.
+    """
     left = (weight[:, None] * target - draft).clamp(min=0)
     mass = left.sum(1)
     some = mass > 0
-    law = torch.where(some[:, None], left / mass[:, None], target)
-    return torch.where(some, mass / (mass + (1 - weight)), 0.0), law
+    probs = torch.where(some[:, None], left / mass[:, None], target)
+    return torch.where(some, mass / (mass + (1 - weight)), 0.0), probs

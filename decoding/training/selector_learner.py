@@ -18,9 +18,9 @@ from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, LatencyModel, Way, same_chain
+from decoding.selector.actions import ACTIONS, LatencyModel, TimeModel, same_chain
 from decoding.selector.network import Features, Scaler, SelectorConfig, SelectorNetwork
-from decoding.selector.store import Static
+from decoding.selector.store import StaticShape
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner
@@ -59,7 +59,9 @@ def objective(rate: Tensor, base_rate: Tensor, penalty: float, worst: float) -> 
 
 
 def shared_labels(expected: np.ndarray) -> np.ndarray:
-    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same law have the mean of theirs."""
+    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same distribution have the mean of
+    theirs.
+    """
     first = same_chain()
     counts = np.bincount(first, minlength=len(ACTIONS))
     which = np.zeros((len(ACTIONS), len(ACTIONS)))
@@ -67,7 +69,7 @@ def shared_labels(expected: np.ndarray) -> np.ndarray:
     return (expected @ which)[..., first]
 
 
-def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -> Static:
+def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -> StaticShape:
     """The actions that are best where every root takes the same: in tokens per second, and in tokens per pass.
 
     Tokens and time are at the roots of one sampling, `[num_roots, len(ACTIONS)]`.
@@ -78,7 +80,7 @@ def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -
         found.append(ACTIONS[max(places, key=lambda place: tokens[place] / taken[place])])
         # Of actions that are as good the one that takes the least time.
         found.append(ACTIONS[max(places, key=lambda place: (round(float(tokens[place]), 9), -taken[place]))])
-    return Static(sampling.temperature, sampling.top_p, sampling.draft_temperature, *found)
+    return StaticShape(sampling.temperature, sampling.top_p, sampling.draft_temperature, *found)
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,12 @@ class Examples:
 
 
 def examples(
-    roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: Way
+    roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: TimeModel
 ) -> Examples:  # fmt: skip
     """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop."""
     roots = roots.labelled(verifier)
     if not len(roots):
-        raise TrainingError(
-            f"No root is labelled for {verifier}: make more with --texts, or leave others out of loops."
-        )
+        raise TrainingError(f"No root outside loops is labelled for {verifier}: label more with --texts.")
     count = len(samplings)
     length = roots.length[:, None].repeat(count, 1)
     drawn = np.array([[each.temperature, each.top_p] for each in samplings])[None].repeat(len(roots), 0)
@@ -225,7 +225,7 @@ class SelectorLearner(Learner):
         self._best_weights = self._weights()
 
     @cached_property
-    def statics(self) -> tuple[Static, ...]:
+    def statics(self) -> tuple[StaticShape, ...]:
         """The best static actions of each sampling, on the roots trained on."""
         found, trained = [], self._trained
         for number, sampling in enumerate(self.samplings):

@@ -4,7 +4,8 @@
     held_out-00003.npz             the same of text that nothing is trained on
 
 Every text begins with some words of a corpus, or with a prompt, and the target writes it on under one of the samplings,
-in turn. Below each root the same super-trees are labelled under all samplings: the draft's law is the same in them.
+in turn. Below each root the same super-trees are labelled under all samplings: the draft's distribution is the same in
+them.
 """
 
 import io
@@ -25,13 +26,20 @@ from decoding.engines.clock import PhaseClock
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
 from decoding.selector.actions import ACTIONS
 from decoding.selector.network import divergences
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import LoopDetector
-from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
+from decoding.training.selector_labels import (
+    DEEPEST,
+    ROWS,
+    VERIFIER_NAMES,
+    RootDistributions,
+    SuperTrees,
+    draw_super_trees,
+)
 from decoding.training.shards import Report, Shards, make_missing
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
@@ -42,8 +50,8 @@ PARTS: tuple[Part, ...] = ("held_out", "trained")
 
 NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
 SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
-MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one
-# The samplings of the paper, and greedy decoding; only the target's law is changed by them.
+MOST_ROW_BYTES = 2**28  # both distributions of all nodes: super-trees that take more are looked at one by one
+# The samplings of the paper, and greedy decoding; only the target's distribution is changed by them.
 SAMPLINGS: tuple[Sampling, ...] = (
     *(Sampling(temperature) for temperature in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)),
     *(Sampling(1.0, top_p) for top_p in (0.9, 0.99)),
@@ -81,11 +89,11 @@ class RootPlan:
             require(1 <= getattr(self, name) <= most, f"{name} must be from 1 to {most}, not {getattr(self, name)}.")
         require(bool(self.samplings), "samplings is empty: give at least one, such as 1.0 or 1.0:0.9.")
         warmth = {sampling.draft_temperature for sampling in self.samplings}
-        require(len(warmth) == 1, f"samplings must share one draft temperature, not {sorted(warmth)}.")
+        require(len(warmth) == 1, f"samplings must have the same draft temperature, not {sorted(warmth)}.")
 
     @property
     def draft_temperature(self) -> float:
-        """Of the law that all trees are drawn from."""
+        """Of the distribution that all trees are drawn from."""
         return self.samplings[0].draft_temperature
 
 
@@ -131,7 +139,7 @@ class RootData(Shards):
 
     HOME, FLAG = "roots", "--data"
     GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
-    MISSING, DAMAGED = "resume, so that it is made again", "delete it and resume"
+    MISSING, DAMAGED = "resume to make it again", "delete it and resume"
     plan: RootPlan
 
     def shards(self, part: Part) -> list[Path]:
@@ -155,7 +163,7 @@ class RootData(Shards):
             roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
         shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
         if any(tokens.shape != shape for tokens in expected.values()):
-            raise ValueError("labels of another shape")
+            raise ValueError("labels of the wrong shape")
         return roots
 
 
@@ -226,15 +234,20 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
     (target_logits, target_features), (draft_logits, draft_features) = (
         run_text(model, cache, np.array(tokens)) for model, cache in zip((pair.target, pair.draft), caches, strict=True)
     )
-    # The laws that draft tokens are drawn from, as `ModelSource` gives them.
-    draft_laws = torch.softmax(match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1)
-    draft_laws = draft_laws.to(pair.target.device)
+    # The distributions that draft tokens are drawn from, as `ModelSource` gives them.
+    draft_distributions = torch.softmax(
+        match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1
+    )
+    draft_distributions = draft_distributions.to(pair.target.device)
     found: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
     for end in reversed(places):  # the rows of the text behind a root are dropped
         for cache in caches:
             cache.rollback(end - 1)
         apart = [
-            divergences(target_law(target_logits[end - 2], each).to(draft_laws), *draft_laws[end - 2 : end])
+            divergences(
+                target_distribution(target_logits[end - 2], each).to(draft_distributions),
+                *draft_distributions[end - 2 : end],
+            )
             for each in plan.samplings
         ]
         wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
@@ -269,11 +282,11 @@ def _labels(
         trees, draft, logits = _drawn(pair, tokens, caches, count, plan.draft_temperature, draws)
         few = min(count, max(0, plan.khisti_trees - done))
         part = {"khisti": (few, trees.only(few))}
-        for row, target in enumerate(target_laws(logits, plan.samplings)):
+        for row, target in enumerate(target_distributions(logits, plan.samplings)):
             for name in verifiers:
                 weight, seen = part.get(name, (count, trees))
                 if weight:
-                    totals[name][row] += weight * RootLaws(seen, target, draft).expected(name).ravel()
+                    totals[name][row] += weight * RootDistributions(seen, target, draft).expected(name).ravel()
     counts = {name: min(plan.trees, plan.khisti_trees) if name == "khisti" else plan.trees for name in verifiers}
     return {name: total / counts[name] for name, total in totals.items()}
 
@@ -281,7 +294,7 @@ def _labels(
 def _drawn(
     pair: Pair, tokens: list[int], caches, count: int, draft_temperature: float, draws: GeneratorDraws
 ) -> tuple[SuperTrees, Tensor, Tensor]:
-    """Super-trees at the end of a text, the draft's laws and the target's logits after their nodes, wide.
+    """Super-trees at the end of a text, the draft's distributions and the target's logits after their nodes, wide.
 
     The caches are left as they were.
     """
@@ -303,11 +316,11 @@ def _drawn(
     return drawn, draft / draft.sum(-1, keepdim=True), logits.to(wide)
 
 
-def target_laws(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tensor]:
-    """The target's laws under some samplings, as `target_law` gives them; those of one temperature are sorted once."""
+def target_distributions(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tensor]:
+    """The target's distributions under some samplings (`target_distribution`); each temperature is sorted once."""
     ordered: dict[float, tuple[Tensor, Tensor]] = {}
     for sampling in samplings:
-        probs = target_law(logits, replace(sampling, top_p=1.0))
+        probs = target_distribution(logits, replace(sampling, top_p=1.0))
         if sampling.top_p < 1 and not sampling.greedy:
             if sampling.temperature not in ordered:
                 ordered[sampling.temperature] = probs.sort(-1, descending=True)

@@ -56,7 +56,7 @@ class Shards:
             there = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
             if any(folder.iterdir()):
-                raise TrainingError(f"{folder} holds other files: name an empty folder with {cls.FLAG}.") from None
+                raise TrainingError(f"{folder} contains other files: name an empty folder with {cls.FLAG}.") from None
             write_whole(folder / MANIFEST, json.dumps(belongs_to, indent=1).encode())
             return cls(folder, plan, belongs_to)
         except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ class Shards:
         for name, value in belongs_to.items():
             if name not in cls.GROWS and there.get(name) != value:
                 raise TrainingError(
-                    f"{folder} was prepared for another {name} ({there.get(name)} instead of {value}): {other}."
+                    f"{folder} was prepared for a different {name} ({there.get(name)} instead of {value}): {other}."
                 )
         return cls(folder, plan, belongs_to)
 

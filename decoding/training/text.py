@@ -67,7 +67,7 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
         raise TrainingError(f"There is no folder {folder}: give a folder of .txt or .txt.gz files.")
     files = sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
     if not files:
-        raise TrainingError(f"{folder} holds no .txt or .txt.gz file: put the text to train on into it.")
+        raise TrainingError(f"{folder} has no .txt or .txt.gz file: put the training text in it.")
     parts = []  # kind of a file, documents to train on, documents held out
     for file in files:
         kind, *words = file.name.split(".")
@@ -78,7 +78,7 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
     size = sum(len(text) for _, trained, _ in parts for text in trained)
     if size < MIN_TRAINED:
         raise TrainingError(
-            f"{folder} holds {size:,} characters to train on: give at least {MIN_TRAINED:,}, or add --python-source."
+            f"{folder} has {size:,} characters to train on: give at least {MIN_TRAINED:,}, or add --python-source."
         )
     found: tuple[dict[str, tuple[str, ...]], ...] = ({}, {})
     digest = hashlib.sha256()  # over kinds, documents and what is held out
@@ -90,7 +90,7 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
             digest.update(word.encode() + b"\0")
     trained, held_out = (dict(sorted(by_kind.items())) for by_kind in found)
     for kind in held_out.keys() - trained.keys():
-        raise TrainingError(f"All text of kind {kind} is held out: add {kind}.txt to {folder} or take it away.")
+        raise TrainingError(f"All text of kind {kind} is held out: add {kind}.txt to {folder} or remove that kind.")
     return Texts(trained, held_out, digest.hexdigest())
 
 
@@ -110,18 +110,18 @@ def read_text(file: Path) -> str:
         data = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
         text = data.decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise TrainingError(f"{file.name} is no whole gzip file: copy it again or take it out of the folder.") from None
+        raise TrainingError(f"{file.name} is a damaged gzip file: copy it again or remove it.") from None
     except UnicodeDecodeError:
-        raise TrainingError(f"{file.name} is not UTF-8 text: save it as UTF-8 or take it out of the folder.") from None
+        raise TrainingError(f"{file.name} is not UTF-8 text: save it as UTF-8 or remove it from the folder.") from None
     except OSError as error:
-        raise TrainingError(f"{file.name} cannot be read ({error.strerror}): take it out of the folder.") from None
+        raise TrainingError(f"{file.name} cannot be read ({error.strerror}): remove it from the folder.") from None
     if "\0" in text:
-        raise TrainingError(f"{file.name} is binary: only text can be trained on; take it out of the folder.")
+        raise TrainingError(f"{file.name} is binary, and training needs text: remove it from the folder.")
     if not text.strip():
-        raise TrainingError(f"{file.name} is empty: put text into it or take it out of the folder.")
+        raise TrainingError(f"{file.name} is empty: put text in it or remove it from the folder.")
     if len(text) < MIN_CHARACTERS:
         raise TrainingError(
-            f"{file.name} holds {len(text)} characters: give at least {MIN_CHARACTERS:,} or take it out of the folder."
+            f"{file.name} has {len(text)} characters: give at least {MIN_CHARACTERS:,} or remove it from the folder."
         )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -137,7 +137,7 @@ def python_documents() -> list[str]:
             if "\ufffd" not in text and text.strip():
                 texts.append(text)
     if not texts:
-        raise TrainingError(f"{root} holds no Python source: leave --python-source away.")
+        raise TrainingError(f"{root} has no Python source: omit --python-source.")
     return texts
 
 
@@ -209,7 +209,7 @@ def windows_of(
     """
     kinds = texts.held_out if held_out else texts.trained
     if not kinds:
-        raise TrainingError("Nothing of the text is held out to measure on: give more text.")
+        raise TrainingError("No text is held out for evaluation: give more text.")
     beginnings = []  # the tokens that come from the text: all of a window, or those that the target continues
     for number in numbers:
         names = sorted(kinds)
@@ -276,10 +276,10 @@ def continue_texts(
         ids = np.array([texts[number][-1] for number in open_texts])
         positions = np.array([len(texts[number]) - 1 for number in open_texts])
         logits = model.engine.run(cache, ids, positions, model.engine.mask(Visibility(0, among)), 0)
-        laws = torch.softmax(logits.double() / temperature, -1).cumsum(-1).cpu().numpy()
-        for number, law in zip(open_texts, laws, strict=True):
-            drawn = np.searchsorted(law, draws[number].random() * law[-1], side="right")
-            texts[number].append(int(min(drawn, len(law) - 1)))
+        distributions = torch.softmax(logits.double() / temperature, -1).cumsum(-1).cpu().numpy()
+        for number, probs in zip(open_texts, distributions, strict=True):
+            drawn = np.searchsorted(probs, draws[number].random() * probs[-1], side="right")
+            texts[number].append(int(min(drawn, len(probs) - 1)))
         open_texts = [number for number in open_texts if len(texts[number]) < size]
 
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from decoding.trace.records import GROWTHS, NodeTrace, Setting, TreeLaw
+from decoding.trace.records import STOP_REASONS, DraftSampling, NodeTrace, Setting
 from decoding.trace.tree_mask import NodeOrder, depth_first
 
-GROWTH_CODE = {name: code for code, name in enumerate(GROWTHS)}
-NOT_DRAFTED = GROWTH_CODE["not_drafted"]
+STOP_REASON_CODE = {name: code for code, name in enumerate(STOP_REASONS)}
+NOT_DRAFTED = STOP_REASON_CODE["not_drafted"]
 
 
 class TreePaths:
@@ -40,7 +40,7 @@ class TokenTree:
         multiplicity: how often the node was drawn.
         confidence: largest draft probability after the node, nan until the draft has processed it.
         branching: children that were allowed, -1 if the node was not expanded.
-        growth: code into `trace.GROWTHS`, why it was or was not expanded.
+        stop_reason: code into `trace.STOP_REASONS`, why it was or was not expanded.
         level: number of the draft forward that processed it, -1 if none did.
         ancestors: bool `[size, size]`, row i marks the nodes that node i sees: its ancestors and itself.
     """
@@ -55,7 +55,7 @@ class TokenTree:
         "multiplicity": 1,
         "confidence": np.nan,
         "branching": -1,
-        "growth": NOT_DRAFTED,
+        "stop_reason": NOT_DRAFTED,
         "level": -1,
     }
 
@@ -109,9 +109,9 @@ class TokenTree:
         self.size += count
         return ids
 
-    def set_growth(self, nodes: np.ndarray, growth: str) -> None:
+    def set_stop_reason(self, nodes: np.ndarray, stop_reason: str) -> None:
         """Note why nodes were or were not expanded."""
-        self._arrays["growth"][nodes] = GROWTH_CODE[growth]
+        self._arrays["stop_reason"][nodes] = STOP_REASON_CODE[stop_reason]
 
     def breadth_first(self, keep: np.ndarray | None = None) -> np.ndarray:
         """Ids by depth, then by id; `keep` is a bool mask `[size]` closed under parents."""
@@ -134,7 +134,7 @@ class Draft:
     tree: TokenTree  # every node drafted, the pruned ones included
     # Ids of the nodes to verify in the order of the verification pass, root first, parents before children
     order: np.ndarray
-    law: TreeLaw  # how tokens were chosen; decides which verifiers are lossless
+    draft_sampling: DraftSampling  # how tokens were chosen; decides which verifiers are lossless
     state: Any  # the drafter's next state
     # The draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`
     rows: tuple[tuple[np.ndarray, Tensor], ...]

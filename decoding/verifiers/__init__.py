@@ -1,4 +1,4 @@
-"""Every way to accept tokens from a draft tree, by name."""
+"""All verifiers by name."""
 
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.block import BlockVerifier

@@ -1,4 +1,4 @@
-"""What every way to accept tokens shares: the tree it sees, its signature, the trees it is lossless for, its result."""
+"""What all verifiers share: the tree it sees, its signature, the trees it is lossless for, its result."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, fields
@@ -6,35 +6,43 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from decoding.common.settings import WithSettings
-from decoding.drafters.base import TreeLaw
+from decoding.drafters.base import DraftSampling
 from decoding.sampling.draws import Draws
-from decoding.sampling.sampling import Sampling, TargetRows, check_laws, checked_law, exact_dtype
+from decoding.sampling.sampling import (
+    Sampling,
+    TargetDistributions,
+    check_distributions,
+    checked_distribution,
+    exact_dtype,
+)
 from decoding.trace.records import FinalKind, VerificationStep
 from decoding.tree.draft import Draft
 
 
 class VerifiedTree:
-    """A draft without what was pruned, its children in draw order, its laws in the widest float of the device.
+    """A draft without what was pruned, its children in draw order, its distributions in the widest float of the device.
 
     Attributes:
         order: ids of the verified nodes in the order of the verification pass, root first.
         tokens, parents: token and parent of every drafted node by id.
-        entries: children of each verified node in draw order; one drawn twice stands there twice.
+        entries: children of each verified node in draw order; one drawn twice appears twice.
 
-    Raises `ValueError` where rows are no laws, or a parent stands behind its child; the message names the argument.
+    Raises `ValueError` where rows are no distributions, or a parent stands behind its child; the message names the
+    argument.
     """
 
-    def __init__(self, draft: Draft, target: TargetRows):
+    def __init__(self, draft: Draft, target: TargetDistributions):
         self.order = [int(node) for node in draft.order]
         self.tokens: list[int] = draft.tree.tokens.tolist()
         self.parents: list[int] = draft.tree.parents.tolist()
         self.row_of = {node: row for row, node in enumerate(self.order)}
         self._draft, self._target = draft, target
-        self._target_laws: dict[int, Tensor] = {}
-        self._draft_laws: dict[int, Tensor] = {}
+        self._target_distributions: dict[int, Tensor] = {}
+        self._draft_distributions: dict[int, Tensor] = {}
         self._check()
         self.entries: dict[int, list[int]] = {node: [] for node in self.order}
         drawn = range(1, draft.tree.size) if draft.drawn is None else draft.drawn.tolist()
@@ -42,19 +50,33 @@ class VerifiedTree:
             if node in self.row_of:
                 self.entries[self.parents[node]].append(node)
 
-    def target_law(self, node: int) -> Tensor:
-        """The target's law after a node, temperature and top-p applied, `[vocab_size]`."""
-        if node not in self._target_laws:
-            self._target_laws[node] = self._target.law(self.row_of[node])
-        return self._target_laws[node]
+    def target_distribution(self, node: int) -> Tensor:
+        """The target's distribution after a node, temperature and top-p applied, `[vocab_size]`."""
+        if node not in self._target_distributions:
+            self._target_distributions[node] = self._target.probs(self.row_of[node])
+        return self._target_distributions[node]
 
-    def draft_law(self, node: int) -> Tensor:
-        """The law that the children of a node were drawn from, `[vocab_size]`."""
-        if node not in self._draft_laws:
-            level, row = self._draft_rows[node]
-            probs = self._draft.rows[level][1][row]
-            self._draft_laws[node] = checked_law(probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}")
-        return self._draft_laws[node]
+    def draft_distribution(self, node: int) -> Tensor:
+        """The distribution that the children of a node were drawn from, `[vocab_size]`."""
+        if node not in self._draft_distributions:
+            probs = self._drafted_without_model(node) if not self._draft.rows else self._row_of_draft(node)
+            self._draft_distributions[node] = checked_distribution(
+                probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}"
+            )
+        return self._draft_distributions[node]
+
+    def _row_of_draft(self, node: int) -> Tensor:
+        level, row = self._draft_rows[node]
+        return self._draft.rows[level][1][row]
+
+    def _drafted_without_model(self, node: int) -> Tensor:
+        """What a drafter that asked no model gave the children of a node, which then are all that it could draft."""
+        children = [child for child, parent in enumerate(self.parents) if parent == node]
+        probs = torch.zeros_like(self.target_distribution(node))
+        probs[[self.tokens[child] for child in children]] = probs.new_tensor(
+            self._draft.tree.draft_probs[children].tolist()
+        )
+        return probs
 
     def path(self, node: int) -> tuple[int, ...]:
         """Ids from below the root down to a node."""
@@ -71,26 +93,28 @@ class VerifiedTree:
 
     @cached_property
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
-        """Where the draft's law after each node stands: level and row; they are checked when first asked for."""
+        """Where the draft's distribution after each node stands: level and row; they are checked when first asked
+        for.
+        """
         for level, (_, probs) in enumerate(self._draft.rows):
-            check_laws(probs, f"draft_probs of level {level}")
+            check_distributions(probs, f"draft_probs of level {level}")
         levels = enumerate(self._draft.rows)
         return {int(node): (level, row) for level, (nodes, _) in levels for row, node in enumerate(nodes)}
 
     def _check(self) -> None:
         if not self.order or self.order[0] != 0 or len(self.row_of) != len(self.order):
-            raise ValueError("draft.order must begin with the root and name each verified node once.")
+            raise ValueError("draft.order must begin with the root and list each verified node once.")
         for row, node in enumerate(self.order[1:], start=1):
             if not 0 <= self.row_of.get(self.parents[node], row) < row:
-                raise ValueError(f"draft.order must name the parent of node {node} before it.")
+                raise ValueError(f"draft.order must list the parent of node {node} before it.")
         if len(self._target) != len(self.order):
             raise ValueError(f"target has {len(self._target)} rows for {len(self.order)} verified nodes.")
         self._target.check()
 
 
-SAMPLED_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid", "without_replacement")
-IID_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid")
-LAW_WORDS: dict[TreeLaw, str] = {
+SAMPLED_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid", "without_replacement")
+IID_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid")
+SAMPLING_TEXT: dict[DraftSampling, str] = {
     "none": "trees of only a root",
     "deterministic": "trees of the draft's likeliest tokens",
     "single_path": "sampled chains",
@@ -105,9 +129,9 @@ STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))
 
 @dataclass(frozen=True)
 class Test(VerificationStep):
-    """One test of a walk as it was made."""
+    """One test of a walk."""
 
-    residual: Tensor | None = None  # law that is left after it, not normalised; None where nothing changed
+    residual: Tensor | None = None  # distribution that is left after it, not normalised; None where nothing changed
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -132,7 +156,7 @@ class Verification:
     # `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted
     final_kind: FinalKind
     tests: tuple[Test, ...]  # its tests in order
-    # The verifier in front of this tree, for what it would do with other draws
+    # The verifier applied to this tree, for what it would do with other draws
     decision: "Decision" = field(repr=False)
 
     @cached_property
@@ -147,7 +171,7 @@ class Verification:
 
 
 class Decision:
-    """A verifier in front of one tree. What does not depend on draws is computed when first needed, and kept."""
+    """A verifier applied to one tree. What does not depend on draws is computed once, when first needed."""
 
     def __init__(self, tree: VerifiedTree):
         self.tree = tree
@@ -181,37 +205,39 @@ def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
 
 @dataclass(frozen=True)
 class Verifier(WithSettings):
-    """A way to accept tokens from a tree: stateless, frozen settings."""
+    """A verifier accepts tokens of a tree: stateless, frozen settings."""
 
     name: ClassVar[str] = ""  # key in `VERIFIERS`
-    # label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from
+    # label, summary, paper: its name on the screen, what it does in one sentence, its source
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    # what it does at one node, as the end of a sentence that begins with its label; where empty, `summary` stands there
+    how: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()  # laws of trees on which the output keeps the target's law
+    lossless_for: ClassVar[tuple[DraftSampling, ...]] = ()  # on whose trees the output keeps the target's distribution
     greedy_only: ClassVar[bool] = False  # True if it needs temperature 0
     tests_first_path: ClassVar[bool] = False  # True if it tests no node off the first path that was drawn
 
     def decide(self, tree: VerifiedTree) -> Decision:
-        """This verifier in front of a tree."""
+        """This verifier applied to a tree."""
         raise NotImplementedError
 
-    def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
+    def verify(self, draft: Draft, target: TargetDistributions, draws: Draws) -> Verification:
         """Decide about the tree; `target` has one row per entry of `draft.order`.
 
-        Raises `ValueError` where rows are no laws, or parents do not precede their children.
+        Raises `ValueError` where rows are no distributions, or parents do not precede their children.
         """
         return self.decide(VerifiedTree(draft, target)).walk(draws)
 
-    def refusal(self, law: TreeLaw, sampling: Sampling) -> str | None:
+    def refusal(self, draft_sampling: DraftSampling, sampling: Sampling) -> str | None:
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
-                f"{self.label} verification keeps only the target's most likely token, so it needs temperature 0, "
+                f"{self.label} verification accepts only the target's most likely token, so it needs temperature 0, "
                 f"not {sampling.temperature:g}."
             )
-        if law not in self.lossless_for:
-            return f"{self.label} verification would bias the output of {LAW_WORDS[law]}."
+        if draft_sampling not in self.lossless_for:
+            return f"{self.label} verification would bias the output of {SAMPLING_TEXT[draft_sampling]}."
         return None
 
 

@@ -23,7 +23,7 @@ class Stop:
 
     node: int  # the node tested; the root passes always and is the last
     passes: float  # probability that its path is kept
-    final_law: Tensor  # the law of the final token if it is, `[vocab_size]`, not normalised
+    final_distribution: Tensor  # the distribution of the final token if it is, `[vocab_size]`, not normalised
     residual: Tensor | None  # what a rejection leaves at the parent, not normalised; None where nothing changes there
 
 
@@ -37,7 +37,7 @@ class BottomUp(Decision):
     """Plays a chain of tests.
 
     Args:
-        replaced: a rejected child stays in the draft's law; else it leaves it, and repeats are dropped.
+        replaced: a rejected child stays in the draft's distribution; else it leaves it, and repeats are dropped.
     """
 
     def __init__(self, tree: VerifiedTree, chain: Iterator[Stop], replaced: bool = True):
@@ -60,8 +60,8 @@ class BottomUp(Decision):
             tests.append(Test(*where, chance, draws.last_uniform, passed, weight=chance, residual=left))
             if passed:
                 break
-        token = draws.choose(stop.final_law)
-        chance = float(stop.final_law[token] / stop.final_law.sum())
+        token = draws.choose(stop.final_distribution)
+        chance = float(stop.final_distribution[token] / stop.final_distribution.sum())
         tests.append(Test(stop.node, None, token, chance, draws.last_uniform, True, kind="choice"))
         return self.verification(self.tree.path(stop.node), token, tests)
 

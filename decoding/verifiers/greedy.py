@@ -40,7 +40,8 @@ class GreedyVerifier(Verifier):
 
     name = "greedy"
     label = "Greedy"
-    summary = "Keeps the longest path whose every token is the target's most likely one."
+    summary = "Accepts the longest path on which every token is the target's most likely one."
+    how = "takes the child that is the target's most likely token."
     paper = "DynaTree, SelectCommit"
     lossless_for = ("none", "deterministic", "single_path", "iid", "without_replacement")
     greedy_only = True

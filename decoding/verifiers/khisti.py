@@ -1,9 +1,10 @@
-"""Khisti: a tournament whose law is importance-weighted by linear programmes, then one test (Algorithms 5, 10, 15).
+"""Khisti: a tournament whose distribution is importance-weighted by linear programmes, then one test (Algorithms 5, 10,
+15).
 
-Round j matches the current winner, whose law is r, against the j-th draw from q. Between two of the `truncation` first
-tokens (sorted by target - r * draft) any outcome is allowed and a linear programme chooses the odds that maximise
-sum min(target, r'); otherwise the token that is sorted first wins. The winner follows r' exactly, so testing it against
-the target is lossless for every truncation and every optimum.
+Round j matches the current winner, whose distribution is r, against the j-th draw from q. Between two of the
+`truncation` first tokens (sorted by target - r * draft) any outcome is allowed and a linear programme chooses the odds
+that maximise sum min(target, r'); otherwise the token that is sorted first wins. The winner follows r' exactly, so
+testing it against the target is lossless for every truncation and every optimum.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 
 from decoding.common.settings import VERIFICATION, setting
-from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
+from decoding.verifiers.base import IID_TREES
+from decoding.verifiers.top_down import Solver, TestDistributions, TopDownVerifier, positive_part
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Round:
 
     rank: np.ndarray  # place of every token in the order, `[vocab_size]`; the first `len(keeps)` are free
     keeps: np.ndarray  # probability that the current winner stays, `[free, free]`, by rank of winner and challenger
-    law: np.ndarray  # law of the winner after the round, `[vocab_size]`
+    probs: np.ndarray  # distribution of the winner after the round, `[vocab_size]`
 
     def stays(self, current: int, challenger: int) -> float:
         """Probability that `current` is kept against `challenger`."""
@@ -45,24 +46,26 @@ def play_round(target: np.ndarray, winner: np.ndarray, draft: np.ndarray, trunca
     r, q, p = winner[order], draft[order], target[order]
     free = min(truncation, len(order))
     behind_q, behind_r = q.sum() - np.cumsum(q), r.sum() - np.cumsum(r)
-    law = r * (q + behind_q) + q * behind_r
-    # What the first tokens win from one another is taken out of the law and shared by the programme.
-    law[:free] = r[:free] * (q[:free] + behind_q[free - 1]) + q[:free] * behind_r[free - 1]
+    probs = r * (q + behind_q) + q * behind_r
+    # What the first tokens win from one another is taken out of the distribution and shared by the programme.
+    probs[:free] = r[:free] * (q[:free] + behind_q[free - 1]) + q[:free] * behind_r[free - 1]
     first, second = np.triu_indices(free, 1)
     at_stake = r[first] * q[second] + r[second] * q[first]
-    won = _most_overlap(p[:free], law[:free], first, second, at_stake)
+    won = _most_overlap(p[:free], probs[:free], first, second, at_stake)
     keeps = np.ones((free, free))
     share = np.divide(won, at_stake, out=np.zeros_like(won), where=at_stake > 0)
     keeps[first, second], keeps[second, first] = share, 1 - share
-    np.add.at(law, first, share * at_stake)
-    np.add.at(law, second, (1 - share) * at_stake)
-    after = np.empty_like(law)
-    after[order] = np.maximum(law, 0.0)
+    np.add.at(probs, first, share * at_stake)
+    np.add.at(probs, second, (1 - share) * at_stake)
+    after = np.empty_like(probs)
+    after[order] = np.maximum(probs, 0.0)
     return Round(rank, keeps, after / after.sum())
 
 
 def _most_overlap(target, fixed, first, second, at_stake) -> np.ndarray:
-    """What the first token of each pair wins of the pair's mass so that sum min(target, law) is largest; HiGHS."""
+    """What the first token of each pair wins of the pair's mass so that sum min(target, distribution) is largest;
+    HiGHS.
+    """
     # Imported where it is needed: it takes a third of a second, and only this verifier needs it.
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, eye_array, hstack
@@ -91,24 +94,24 @@ def winner_rounds(target: Tensor, draft: Tensor, draws: int, truncation: int) ->
     p, q = target.cpu().double().numpy(), draft.cpu().double().numpy()
     rounds = rounds_so_far(p.tobytes(), q.tobytes(), truncation)
     while len(rounds) < draws - 1:
-        rounds.append(play_round(p, rounds[-1].law if rounds else q, q, truncation))
+        rounds.append(play_round(p, rounds[-1].probs if rounds else q, q, truncation))
     return rounds[: draws - 1]
 
 
 @lru_cache(maxsize=32)
 def rounds_so_far(target: bytes, draft: bytes, truncation: int) -> list[Round]:
-    """Rounds between two laws that have been played: more draws only add to them, and programmes are dear."""
+    """Rounds between two distributions that have been played: more draws only add to them, and programmes are dear."""
     return []
 
 
 class KhistiSolver(Solver):
-    """Plays the tournament between the entries, then tests its winner against the winner's law."""
+    """Plays the tournament between the entries, then tests its winner against the winner's distribution."""
 
     def __init__(self, target, draft, tokens, truncation: int):
         super().__init__(target, draft, tokens)
         self.rounds = winner_rounds(target, draft, len(tokens), truncation)
-        self.winner_law = torch.from_numpy(self.rounds[-1].law).to(draft) if self.rounds else draft
-        self._left = positive_part(target - self.winner_law, target)
+        self.winner_distribution = torch.from_numpy(self.rounds[-1].probs).to(draft) if self.rounds else draft
+        self._left = positive_part(target - self.winner_distribution, target)
 
     def order(self, draws, matches) -> Iterator[int]:
         current = 0
@@ -122,16 +125,16 @@ class KhistiSolver(Solver):
             current = current if kept else rival
         yield current
 
-    def drafted_law(self, rejected: int) -> Tensor:
-        return self.winner_law
+    def drafted_distribution(self, rejected: int) -> Tensor:
+        return self.winner_distribution
 
     def residual(self, rejected: int) -> Tensor:
         return self._left if rejected else self.target
 
-    def test_laws(self) -> Iterator[TestLaws]:
-        """Only the winner is tested, against the law that winners have."""
-        yield TestLaws(0, tuple(range(len(self.tokens))), self.target, self.winner_law)
-        yield TestLaws(1, (), self.residual(1), None)
+    def test_distributions(self) -> Iterator[TestDistributions]:
+        """Only the winner is tested, against the distribution that winners have."""
+        yield TestDistributions(0, tuple(range(len(self.tokens))), self.target, self.winner_distribution)
+        yield TestDistributions(1, (), self.residual(1), None)
 
     def winner_chances(self) -> dict[int, float]:
         winner = {self.tokens[0]: 1.0}
@@ -162,14 +165,15 @@ class KhistiVerifier(TopDownVerifier):
 
     truncation: int = setting(
         8, 2, 64, step=1, group=VERIFICATION, label="Free tokens", symbol="s",
-        help="Tokens between which linear programmes choose the odds.",
+        help="Tokens between which a linear program sets the probabilities.",
     )  # fmt: skip
 
     name = "khisti"
     label = "Khisti"
-    summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
+    summary = "Runs a tournament between the children with probabilities from linear programs, then tests the winner."
+    how = "runs a tournament between the entries and tests its winner against the distribution that winners have."
     paper = "Khisti et al. 2025"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
     solver = KhistiSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
@@ -178,5 +182,5 @@ class KhistiVerifier(TopDownVerifier):
         A lower bound: what the residual adds by chance is left out.
         """
         rounds = winner_rounds(target, draft, draws, self.truncation)
-        law = torch.from_numpy(rounds[-1].law).to(draft) if rounds else draft
-        return float(target.minimum(law).sum())
+        probs = torch.from_numpy(rounds[-1].probs).to(draft) if rounds else draft
+        return float(target.minimum(probs).sum())

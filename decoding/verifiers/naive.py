@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from decoding.verifiers.base import SAMPLED_LAWS, VerifiedTree
+from decoding.verifiers.base import SAMPLED_TREES, VerifiedTree
 from decoding.verifiers.top_down import Solver, TopDown, TopDownVerifier, positive_part
 
 
@@ -31,8 +31,9 @@ class NaiveTreeVerifier(TopDownVerifier):
     name = "naive_tree"
     label = "Naive tree"
     summary = "Tests the first child of each node; after a rejection the residual may still pick another child."
+    how = "tests the first entry; the token drawn after a rejection may still be another child."
     paper = "Leviathan et al. 2023, Chen et al. 2023, on trees"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
     solver = NaiveSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
@@ -48,8 +49,9 @@ class NaiveVerifier(TopDownVerifier):
     name = "naive"
     label = "Naive"
     summary = "Tests the tokens of the first path one by one and stops at the first rejection."
+    how = "tests the first entry; after a rejection the final token is drawn and the path ends."
     paper = "Leviathan et al. 2023, Chen et al. 2023"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
     solver = NaiveSolver
 
     def decide(self, tree: VerifiedTree) -> TopDown:

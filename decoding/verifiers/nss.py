@@ -1,11 +1,13 @@
-"""NSS: draw from the target's law and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6, 11)."""
+"""NSS: draw from the target's distribution and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6,
+11).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from decoding.verifiers.base import SAMPLED_LAWS
+from decoding.verifiers.base import SAMPLED_TREES
 from decoding.verifiers.top_down import Solver, TopDownVerifier
 
 
@@ -25,9 +27,12 @@ class NSSVerifier(TopDownVerifier):
 
     name = "nss"
     label = "NSS"
-    summary = "Draws from the target's law at each node and goes on where a child has that token."
+    summary = (
+        "Samples from the target at each node and continues if a child has that token (naive speculative sampling)."
+    )
+    how = "draws the next token from the target's distribution; the children only say whether the path goes on."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
-    lossless_for = (*SAMPLED_LAWS, "deterministic")
+    lossless_for = (*SAMPLED_TREES, "deterministic")
     solver = NSSSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.verifiers.base import IID_LAWS
+from decoding.verifiers.base import IID_TREES
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
 # The exact probabilities of a random order need 2^k terms; above this k the list order, equally lossless, is taken.
@@ -15,13 +15,15 @@ RANDOM_ORDER_ENTRIES = 12
 
 
 class SpecInferSolver(Solver):
-    """After each rejection the target's law becomes norm((law - draft)+), whichever entry was rejected."""
+    """After each rejection the target's distribution becomes norm((distribution - draft)+), whichever entry was
+    rejected.
+    """
 
     random_order = True
 
     def __init__(self, target, draft, tokens):
         super().__init__(target, draft, tokens)
-        self._laws: list[Tensor] = [target]
+        self._distributions: list[Tensor] = [target]
         self._passes: list[list[float]] = []
 
     def order(self, draws, matches) -> Iterator[int]:
@@ -40,10 +42,10 @@ class SpecInferSolver(Solver):
         return self._passes[rejected][entry]
 
     def residual(self, rejected: int) -> Tensor:
-        while len(self._laws) <= rejected:
-            left = positive_part(self._laws[-1] - self.draft, self._laws[-1])
-            self._laws.append(left / left.sum())
-        return self._laws[rejected]
+        while len(self._distributions) <= rejected:
+            left = positive_part(self._distributions[-1] - self.draft, self._distributions[-1])
+            self._distributions.append(left / left.sum())
+        return self._distributions[rejected]
 
     def branching(self) -> dict[int, float]:
         count = len(self.tokens)
@@ -72,9 +74,10 @@ class SpecInferVerifier(TopDownVerifier):
 
     name = "specinfer"
     label = "SpecInfer"
-    summary = "Tests the children one by one in random order, each against what the ones before left of the target."
+    summary = "Tests the children one by one in random order, each against the residual left by the previous ones."
+    how = "tests the entries in random order; the figures are those of draw order."
     paper = "Miao et al. 2023"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
     solver = SpecInferSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
+from decoding.verifiers.base import IID_TREES
+from decoding.verifiers.top_down import Solver, TestDistributions, TopDownVerifier, positive_part
 
 BISECTIONS = 60
 
@@ -51,11 +51,11 @@ class SpecTrSolver(Solver):
     def residual(self, rejected: int) -> Tensor | None:
         return self._left if rejected == len(self.tokens) else None
 
-    def test_laws(self) -> Iterator[TestLaws]:
-        """All entries against the draft's law times one factor."""
+    def test_distributions(self) -> Iterator[TestDistributions]:
+        """All entries against the draft's distribution times one factor."""
         count = len(self.tokens)
-        yield TestLaws(0, tuple(range(count)), self.target, self.factor * self.draft)
-        yield TestLaws(count, (), self.residual(count), None)
+        yield TestDistributions(0, tuple(range(count)), self.target, self.factor * self.draft)
+        yield TestDistributions(count, (), self.residual(count), None)
 
     @cached_property
     def _left(self) -> Tensor:
@@ -70,9 +70,10 @@ class SpecTrVerifier(TopDownVerifier):
 
     name = "spectr"
     label = "SpecTr"
-    summary = "Tests all children with one common division factor, then draws from one residual."
+    summary = "Tests all children with one common division factor, then samples from one residual."
+    how = "tests all entries against the draft's distribution times one factor, then draws from one residual."
     paper = "Sun et al. 2023"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
     solver = SpecTrSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:

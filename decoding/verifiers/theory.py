@@ -1,6 +1,6 @@
-"""What theory says exactly: how far two laws are apart, what a solver accepts, what the tests at a node see.
+"""What theory says exactly: how far two distributions are apart, what a solver accepts, what the tests at a node see.
 
-Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
+Distributions are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp
 from decoding.verifiers.specinfer_wor import without
-from decoding.verifiers.top_down import TestLaws, TopDown
+from decoding.verifiers.top_down import TestDistributions, TopDown
 
 # Verifiers with an acceptance rate for k independent draws (Definition 5.1), and whether it is exact or a lower bound.
 SOLVERS: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti")
@@ -55,15 +55,15 @@ class NodeTests:
 
     # Probability that an entry's test passes once all before it have failed, by place; untested ones are missing
     passes: dict[int, float] = field(default_factory=dict)
-    laws: list[TestLaws] = field(default_factory=list)  # what each test sees
+    distributions: list[TestDistributions] = field(default_factory=list)  # what each test sees
     wins: dict[int, float] | None = None  # chance to win the tournament by token, None where there is none
     # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None = None
     factor: float | None = None  # SpecTr's common division factor, else None
 
-    def see(self, laws: TestLaws) -> None:
-        """Note the laws that the next test sees, the target's normalised."""
-        self.laws.append(replace(laws, target=laws.target / laws.target.sum()))
+    def see(self, distributions: TestDistributions) -> None:
+        """Note the distributions that the next test sees, the target's normalised."""
+        self.distributions.append(replace(distributions, target=distributions.target / distributions.target.sum()))
 
 
 def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
@@ -72,22 +72,22 @@ def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
     if isinstance(decision, TopDown):
         solver = decision.solver(node)
         tests = NodeTests(wins=solver.winner_chances(), factor=solver.factor)
-        for laws in solver.test_laws():
-            tests.passes |= {place: solver.acceptance(laws.rejected, place) for place in laws.tested}
-            tests.see(laws)
+        for distributions in solver.test_distributions():
+            tests.passes |= {place: solver.acceptance(distributions.rejected, place) for place in distributions.tested}
+            tests.see(distributions)
         return tests
     if isinstance(decision, BottomUp):
         return _bottom_up(decision, node)
     wanted = tree.preferred[tree.row_of[node]]  # greedy: every child is compared with the target's favourite
     tests = NodeTests({place: float(tree.tokens[child] == wanted) for place, child in enumerate(tree.entries[node])})
-    tests.see(TestLaws(0, (), tree.target_law(node), None))
+    tests.see(TestDistributions(0, (), tree.target_distribution(node), None))
     return tests
 
 
 def _bottom_up(decision: BottomUp, node: int) -> NodeTests:
     """Children are tested after everything below them."""
     tree, tests, rejected = decision.tree, NodeTests(), 0
-    target, draft = tree.target_law(node), tree.draft_law(node)
+    target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     entries, replaced = tree.entries[node], decision.replaced
     first = [place for place, child in enumerate(entries) if child not in entries[:place]]
     places = iter(range(len(entries)) if replaced else first)
@@ -95,13 +95,13 @@ def _bottom_up(decision: BottomUp, node: int) -> NodeTests:
         if stop.node and tree.parents[stop.node] == node:
             place = next(places)
             tests.passes[place] = stop.passes
-            tests.see(TestLaws(rejected, (place,), target, draft))
+            tests.see(TestDistributions(rejected, (place,), target, draft))
             rejected += 1
             target = target if stop.residual is None else stop.residual
             draft = draft if replaced else without(draft, tree.tokens[stop.node])
         elif stop.node == node:
             tests.ends = stop.passes
-            tests.see(TestLaws(rejected, (), stop.final_law, None))
-    if not tests.laws:
-        tests.see(TestLaws(0, (), target, draft))
+            tests.see(TestDistributions(rejected, (), stop.final_distribution, None))
+    if not tests.distributions:
+        tests.see(TestDistributions(0, (), target, draft))
     return tests

@@ -1,7 +1,7 @@
 """The frame of all top-down verifiers: at each node a solver picks the next token from its children or beside them.
 
-Lossless because the token picked at a node follows the target's law there, whatever the children (App. B of the
-delayed-expansion paper); a child drawn m times stands in the list m times.
+Lossless because the token picked at a node follows the target's distribution there, whatever the children (App. B of
+the delayed-expansion paper); a child drawn m times stands in the list m times.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,10 @@ Match = tuple[int, int, float, float | None, bool]
 
 
 @dataclass(frozen=True)
-class TestLaws:
-    """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held against."""
+class TestDistributions:
+    """Both distributions as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held
+    against.
+    """
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -36,13 +38,13 @@ class Solver:
     """One node: entries are tested in an order, each with a probability; then the final token is drawn.
 
     Args:
-        target: the target's law, `[vocab_size]`.
-        draft: the law the entries were drawn from, `[vocab_size]`.
+        target: the target's distribution, `[vocab_size]`.
+        draft: the distribution the entries were drawn from, `[vocab_size]`.
         tokens: the entries, in draw order with repeats.
     """
 
     random_order: ClassVar[bool] = False  # the order of tests is drawn
-    # What the draft's law is multiplied by in every test; None where there is no such factor
+    # What the draft's distribution is multiplied by in every test; None where there is no such factor
     factor: float | None = None
 
     def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
@@ -55,11 +57,11 @@ class Solver:
     def acceptance(self, rejected: int, entry: int) -> float:
         """Probability that an entry passes its test after `rejected` failed ones: min(1, target / draft) by default."""
         token = self.tokens[entry]
-        drafted = float(self.drafted_law(rejected)[token])
+        drafted = float(self.drafted_distribution(rejected)[token])
         return min(1.0, float(self.residual(rejected)[token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
-        """What is left of the target's law after `rejected` failed tests, `[vocab_size]`, not normalised."""
+        """What is left of the target's distribution after `rejected` failed tests, `[vocab_size]`, not normalised."""
         raise NotImplementedError
 
     def branching(self) -> dict[int, float]:
@@ -76,21 +78,21 @@ class Solver:
         """The order of tests where it takes no draws."""
         return range(len(self.tokens))
 
-    def drafted_law(self, rejected: int) -> Tensor:
+    def drafted_distribution(self, rejected: int) -> Tensor:
         """What entries are tested against after `rejected` failed tests, `[vocab_size]`."""
         return self.draft
 
-    def test_laws(self) -> Iterator[TestLaws]:
+    def test_distributions(self) -> Iterator[TestDistributions]:
         """What each test sees once all before it have failed; nothing is tested after a certain pass.
 
         In a random order what comes later here may come earlier, so there all are told, in draw order.
         """
         order = self.fixed_order()
         for rejected, entry in enumerate(order):
-            yield TestLaws(rejected, (entry,), self.residual(rejected), self.drafted_law(rejected))
+            yield TestDistributions(rejected, (entry,), self.residual(rejected), self.drafted_distribution(rejected))
             if not self.random_order and self.acceptance(rejected, entry) >= 1:
                 return
-        yield TestLaws(len(order), (), self.residual(len(order)), None)
+        yield TestDistributions(len(order), (), self.residual(len(order)), None)
 
     def winner_chances(self) -> dict[int, float] | None:
         """Exact chance of each token to win the tournament before the test; None where there is no tournament."""
@@ -113,13 +115,14 @@ class TopDown(Decision):
         self._solved: dict[int, Solver] = {}
 
     def walk(self, draws: Draws) -> Verification:
-        node, accepted, tests = 0, [], []
+        node, accepted = 0, []
+        tests: list[Test] = []
         while True:
             entries = self._entries(node)
             if entries:
                 picked = self._pick(node, entries, draws, tests)
-            else:  # after a leaf the final token follows the target's law
-                picked = self._draw_final(node, [], self.tree.target_law(node), draws, tests)
+            else:  # after a leaf the final token follows the target's distribution
+                picked = self._draw_final(node, [], self.tree.target_distribution(node), draws, tests)
             if picked not in entries:
                 break
             accepted.append(picked)
@@ -140,8 +143,8 @@ class TopDown(Decision):
         """The solver of a node that has children."""
         if node not in self._solved:
             tokens = [self.tree.tokens[child] for child in self._entries(node)]
-            laws = self.tree.target_law(node), self.tree.draft_law(node)
-            self._solved[node] = self._solver(*laws, tokens, **self._settings)
+            distributions = self.tree.target_distribution(node), self.tree.draft_distribution(node)
+            self._solved[node] = self._solver(*distributions, tokens, **self._settings)
         return self._solved[node]
 
     def _entries(self, node: int) -> list[int]:
@@ -150,7 +153,8 @@ class TopDown(Decision):
 
     def _pick(self, node: int, entries: list[int], draws: Draws, tests: list[Test]) -> int | None:
         """The child picked at a node, None if the final token was drawn beside the children."""
-        solver, rejected, matches = self.solver(node), 0, []
+        solver, rejected = self.solver(node), 0
+        matches: list[Match] = []
         for entry in solver.order(draws, matches):
             for first, rival, chance, drawn, kept in matches:
                 where = entries[first], solver.tokens[first]
@@ -166,10 +170,10 @@ class TopDown(Decision):
                 return child
         return self._draw_final(node, entries, solver.residual(rejected), draws, tests)
 
-    def _draw_final(self, node: int, entries: list[int], law: Tensor, draws: Draws, tests: list[Test]) -> int | None:
-        token = draws.choose(law)
+    def _draw_final(self, node: int, entries: list[int], probs: Tensor, draws: Draws, tests: list[Test]) -> int | None:
+        token = draws.choose(probs)
         child = next((child for child in entries if self.tree.tokens[child] == token), None)
-        chance = float(law[token] / law.sum())
+        chance = float(probs[token] / probs.sum())
         tests.append(Test(node, child, token, chance, draws.last_uniform, True, kind="choice"))
         return child
 
@@ -188,7 +192,7 @@ class TopDownVerifier(Verifier):
         return self.solver(target, draft, tokens, **self.settings())
 
 
-def positive_part(law: Tensor, fallback: Tensor) -> Tensor:
-    """max(law, 0), or the fallback where nothing is left: then the test before it could not fail."""
-    left = law.clamp(min=0)
+def positive_part(probs: Tensor, fallback: Tensor) -> Tensor:
+    """max(distribution, 0), or the fallback where nothing is left: then the test before it could not fail."""
+    left = probs.clamp(min=0)
     return left if float(left.sum()) > 0 else fallback

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, VerifiedTree, Verifier
+from decoding.verifiers.base import IID_TREES, SAMPLED_TREES, VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
 from decoding.verifiers.specinfer_wor import without
 
 
 class _Place:
-    """A node on the way down: its weight, both laws as they are now, and the children still to be tested."""
+    """A node on the way down: its weight, both distributions as they are now, and the children still to be tested."""
 
     def __init__(self, tree: VerifiedTree, node: int, weight: float, pending: list[int]):
         self.node, self.weight = node, weight
-        self.target = tree.target_law(node)
+        self.target = tree.target_distribution(node)
         self.pending = pending
-        self.draft: Tensor | None = tree.draft_law(node) if pending else None
+        self.draft: Tensor | None = tree.draft_distribution(node) if pending else None
 
     def reject(self, token: int, replaced: bool) -> None:
         """A child's whole subtree was rejected: what remains to be produced here is (weight * target - draft)+."""
@@ -34,8 +34,8 @@ def traversal_chain(tree: VerifiedTree, replaced: bool) -> Iterator[Stop]:
     """Tests of all nodes in depth-first post-order, children in draw order; needs no draws.
 
     Args:
-        replaced: the children were drawn with replacement: the draft's law stays and repeats count as further
-            rejections. Otherwise a rejected child leaves the draft's law and repeats are dropped.
+        replaced: the children were drawn with replacement: the draft's distribution stays and repeats count as further
+            rejections. Otherwise a rejected child leaves the draft's distribution and repeats are dropped.
     """
 
     def pending(node: int) -> list[int]:
@@ -72,9 +72,10 @@ class TraversalVerifier(Verifier):
 
     name = "traversal"
     label = "Traversal"
-    summary = "Tests the whole tree from its leaves upwards; a draw that came twice is rejected twice."
+    summary = "Tests the whole tree from its leaves upwards; a token drawn twice is tested twice."
+    how = "tests a child once all below it was rejected; a draw that came twice is rejected twice."
     paper = "Weng et al. 2025, with multiplicities"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
         return BottomUp(tree, traversal_chain(tree, replaced=True))
@@ -93,9 +94,10 @@ class TraversalWithoutReplacementVerifier(Verifier):
 
     name = "traversal_wor"
     label = "Traversal, no replacement"
-    summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's law."
+    summary = "Tests the whole tree from its leaves upwards; a rejected child is removed from the draft's distribution."
+    how = "tests a child once all below it was rejected; a rejected one leaves the draft's distribution."
     paper = "Weng et al. 2025"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
         return BottomUp(tree, traversal_chain(tree, replaced=False), replaced=False)

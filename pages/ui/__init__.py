@@ -1,13 +1,13 @@
-"""What the pages are made of. A page arranges; what it arranges is here, in `viz` and in `decoding`.
+"""The parts of the pages. A page only arranges; what it arranges is here, in `viz` and in `decoding`.
 
     setup("Step through")                 first call of every page: page config, menu, pair (app/setup.py)
     manager()                             the one pair in memory (common/models.py)
     start_job(...), job_bar(...)          model work in the worker thread, with progress and cancel (common/worker.py)
-    prompt_picker(...), method_picker(..) widgets that keep their values between pages (widgets/controls.py)
+    prompt_picker(...), method_picker(..) widgets whose values persist between pages (widgets/controls.py)
     current_run(), keep_run(...)          the run on screen (common/state.py)
-    restore(slot), keep_address(...)      the view in the address bar and back (app/address.py, app/links.py)
+    restore(slot), keep_address(...)      the view to the address bar and back (app/address.py, app/links.py)
     download_button(...)                  a file that is there when the browser asks for it (common/downloads.py)
-    chart(...), as_text(run)              charts and views also as words and tables (common/charts.py, scope/run.py)
+    chart(...), as_text(run)              charts and views, also as text and tables (common/charts.py, scope/run.py)
     guarded(), show_error(...)            one sentence instead of a stack trace (common/errors.py)
 
 Nothing here imports torch at the top: Home draws before torch is loaded.
@@ -30,4 +30,4 @@ PAGES: dict[str, str] = {
     "Sweep": "pages/sweep.py",
     "Papers": "pages/papers.py",
 }
-LAB = ("Train", "Sweep", "Papers")  # behind one button: the menu stays in one line at 1280 pixels
+LAB = ("Train", "Sweep", "Papers")  # behind one button, so that the menu fits on one line at 1280 pixels

@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
-from decoding.analysis.hindsight import Followed, _reach, hindsight, ranks_along
+from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
+from decoding.analysis.hindsight import LaterToken, _reach, hindsight, ranks_along
 from decoding.analysis.luck import rerolled
 from decoding.analysis.smallest_change import change_search
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
@@ -39,7 +39,7 @@ def decoded(pair, name, temperature=0.0, tokens=20, **settings):
 
 
 def token(rank, exact=True):
-    return Followed(0, "", rank, exact, None, None, False)
+    return LaterToken(0, "", rank, exact, None, None, False)
 
 
 def test_the_reach_is_the_best_of_all_trees_in_the_drafts_order():
@@ -158,7 +158,7 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
     run = decoded(pair, name, 1.0, verifier=verifier, **settings)
     told, iteration = budgets(run, 1, COSTS), run.iterations[1]
     verified = [node for node in iteration.nodes if node.flat_index is not None]
-    assert needs_rows(run) and told.tokens[0] == pytest.approx(1)
+    assert needs_logits(run) and told.tokens[0] == pytest.approx(1)
     assert told.tokens[-1] == pytest.approx(sum(node.acceptance_probability for node in verified))
     assert VERIFIERS[verifier].name == run.settings["verifier"]
     if name == "dyspec":  # draws are made one by one: a smaller budget is the same tree with the last draws left out
@@ -171,7 +171,7 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
 def test_nss_needs_no_rows_and_agrees_with_them(pair):
 
     run = decoded(pair, "specexec", 1.0, node_budget=8, verifier="nss")
-    told = budgets(run.without_rows(), 0, COSTS)
+    told = budgets(run.without_logits(), 0, COSTS)
     iteration = run.iterations[0]
     best = sorted(iteration.nodes[1:], key=lambda node: -node.path_probability)[:4]
     part = replace(
@@ -182,7 +182,7 @@ def test_nss_needs_no_rows_and_agrees_with_them(pair):
 
 
 def test_without_the_rows_that_a_verifier_needs_nothing_is_told(pair):
-    run = decoded(pair, "iid_paths", 1.0, tokens=6).without_rows()
+    run = decoded(pair, "iid_paths", 1.0, tokens=6).without_logits()
     assert not can_tell(run, run.iterations[0]) and budgets(run, 0, COSTS) is None
     drafted = sum(len(iteration.nodes) > 1 for iteration in run.iterations)  # the last token needs no draft
     assert run_budgets(run, COSTS).trees == 0 and run_budgets(run, COSTS).left_out == drafted > 2

@@ -1,11 +1,11 @@
-"""Luck: exact laws that sum to one, what happened among them, and re-rolled draws that agree."""
+"""Luck: exact distributions that sum to one, what happened among them, and re-rolled draws that agree."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from decoding.analysis.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
+from decoding.analysis.luck import luck_of, rerolled, run_luck, token_distribution, walked_tokens
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
@@ -26,7 +26,7 @@ def run(pair):
 def test_the_law_of_an_iteration_is_exact(run):
     for iteration in run.iterations:
         luck = luck_of(iteration)
-        assert sum(luck.law.values()) == pytest.approx(1)
+        assert sum(luck.probs.values()) == pytest.approx(1)
         verified = [node for node in iteration.nodes if node.flat_index is not None]
         assert luck.expected == pytest.approx(sum(node.acceptance_probability for node in verified))
         assert luck.as_many + luck.more + luck.fewer == pytest.approx(1) and luck.as_many > 0
@@ -38,7 +38,7 @@ def test_rerolled_draws_agree_with_the_law(run):
     index = max(range(len(run.iterations)), key=lambda place: luck_of(run.iterations[place]).deviation)
     luck, rolled = luck_of(run.iterations[index]), rerolled(run, index, 600)
     assert sum(rolled.values()) == 600
-    for tokens, probability in luck.law.items():
+    for tokens, probability in luck.probs.items():
         spread = np.sqrt(600 * probability * (1 - probability))
         assert abs(rolled.get(tokens, 0) - 600 * probability) < 5 * spread + 1
 
@@ -53,7 +53,7 @@ def test_the_run_adds_up(run):
 
 def test_token_law_by_hand():
     trace = traces.bonus()  # 0 -> 1 -> 3, 0 -> 2
-    assert token_law(trace, {0: 1.0, 1: 0.6, 2: 0.1, 3: 0.5}) == pytest.approx({1: 0.3, 2: 0.2, 3: 0.5})
+    assert token_distribution(trace, {0: 1.0, 1: 0.6, 2: 0.1, 3: 0.5}) == pytest.approx({1: 0.3, 2: 0.2, 3: 0.5})
 
 
 def test_greedy_decoding_leaves_nothing_to_luck():
@@ -76,5 +76,5 @@ def test_an_iteration_without_its_tree_has_no_luck_to_tell():
 def test_without_rows_a_reroll_is_refused(run):
     from decoding.common.errors import SettingsError
 
-    with pytest.raises(SettingsError, match="rows"):
-        rerolled(run.without_rows(), 0)
+    with pytest.raises(SettingsError, match="full logits of this iteration were not saved: re-run it"):
+        rerolled(run.without_logits(), 0)

@@ -15,11 +15,11 @@ from decoding.analysis.smallest_change import (
 from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.methods.methods import METHODS
-from decoding.replay.stored_rows import RowsMissing, model_laws, stored_laws
+from decoding.replay.recorded_logits import LogitsMissing, model_memo, recorded_memo
 from decoding.replay.stored_state import as_made
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
 from tests.helpers.families import MEASURED, family
 
@@ -104,7 +104,7 @@ def test_without_a_model_it_says_what_it_could_not_try(pair):
     assert alone.changes == () and alone.unknown == ("length",)
     (change,) = smallest_changes(change_search(run, 0, pair), path).changes or (None,)
     assert change is None or (change.setting, change.after, change.asked) == ("length", 9, "live")
-    with pytest.raises(RowsMissing, match="decode"):
+    with pytest.raises(LogitsMissing, match="has no draft logits after the root: re-run"):
         smallest_changes(change_search(run_of(pair, "linear", rows="top"), 0), path)
 
 
@@ -129,7 +129,7 @@ def test_why_a_value_could_not_be_tried_is_told_apart(pair, monkeypatch):
     path = (*node_paths(run.iterations[0])[-1], run.iterations[0].target_top(len(run.iterations[0].nodes) - 1)[0][0])
     late = smallest_changes(change_search(run, 0, pair), path, most_s=0.0)
     assert (late.untried, late.unknown, late.without) == (("length",), (), ())
-    monkeypatch.setattr("decoding.replay.stored_rows.MOST_ASKED", 6)
+    monkeypatch.setattr("decoding.replay.recorded_logits.MOST_ASKED", 6)
     full = smallest_changes(change_search(run, 0, pair), path)
     assert (full.too_large, full.unknown, full.untried) == (("length",), (), ())
 
@@ -157,7 +157,7 @@ def test_a_tree_that_the_method_did_not_draft_is_not_explained_by_its_settings(p
     assert smallest_changes(change_search(made, 0, pair), path) == smallest_changes(
         change_search(session.trace(), 0, pair), path
     )
-    edited = session.fork(edits=Edits(force_out=((session.peek()[0].tree.tokens[1].item(),),)))
+    edited = session.fork(interventions=Interventions(force_out=((session.peek()[0].tree.tokens[1].item(),),)))
     edited.step()
     with pytest.raises(SettingsError, match="an edit"):
         smallest_changes(change_search(edited.trace(), 1, pair), path)
@@ -171,7 +171,7 @@ def test_an_iteration_without_a_tree_has_no_settings_to_change(pair):
 
 def test_the_model_tells_what_the_rows_tell_and_is_asked_once(pair):
     run = run_of(pair, "dynatree")
-    stored, model = stored_laws(run, 1), model_laws(pair, run, 1)
+    stored, model = recorded_memo(run, 1), model_memo(pair, run, 1)
     paths = [
         p for p, node in zip(node_paths(run.iterations[1]), run.iterations[1].nodes, strict=True) if node.branching
     ]

@@ -30,7 +30,7 @@ def outcome(name) -> Trial:
     "name",
     [
         "gpt_neo",  # local layers, as wide as the context
-        "deepseek_v3",  # keys and values of different width
+        pytest.param("deepseek_v3", marks=pytest.mark.slow),  # keys and values of different width
         *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW],
     ],
 )

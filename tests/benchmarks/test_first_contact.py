@@ -15,7 +15,7 @@ from benchmarks.gpu import ceilings, facts, ratios, report, run_part, shapes, st
 from benchmarks.gpu import measuring as gpu_measuring
 from benchmarks.gpu.report import LINES, NO_CUDA, Report
 from decoding.common.interruption import CancelledError
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.models.pair import embedded_pair
 from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
@@ -51,10 +51,15 @@ def small(monkeypatch, tmp_path_factory):
     ("part", "measured", "says"),
     [
         ("facts", {"versions", "answers", "attention", "tests"}, "works: tests: "),
-        ("shapes", {"passes of the target", "kernels", "graphs"}, "a token of the target: static"),
+        pytest.param(
+            "shapes",
+            {"passes of the target", "kernels", "graphs"},
+            "a token of the target: static",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("ratios", {"ratios"}, "contestants ran on 1 prompts", marks=pytest.mark.slow),
         pytest.param("ceilings", {"launches", "passes", "phases"}, "a copy moves", marks=pytest.mark.slow),
-        ("stale", {"products", "pairs"}, "texts on living graphs are the same"),
+        pytest.param("stale", {"products", "pairs"}, "texts on living graphs are the same", marks=pytest.mark.slow),
     ],
 )
 def test_every_part_runs_to_its_lines(part, measured, says, tmp_path, capsys):
@@ -295,7 +300,7 @@ def figures_of(*labels, prompts=1, goals=(), **cold):
 
 
 def test_more_prompts_replace_one_unless_fewer_contestants_ran():
-    found, known = Report("ratios", asked()), ratios.Known(("a", "b", "c"))
+    found, known = Report("ratios", asked()), ratios.KnownRatio(("a", "b", "c"))
     ratios.tell(found, known, figures_of("a"), [("slow", "a is slow"), ("wrong", "a differs")])
     ratios.tell(found, known, figures_of("a", "b"), [("works", "b is fast")])
     told = ["wrong: a differs", "works: 2 of 3 contestants ran on 1 prompts", "works: b is fast"]
@@ -309,7 +314,7 @@ def test_more_prompts_replace_one_unless_fewer_contestants_ran():
 
 
 def test_what_no_step_measured_is_told_once_and_with_its_reason():
-    found, known = Report("ratios", asked()), ratios.Known(("a", "b", "c", "d"))
+    found, known = Report("ratios", asked()), ratios.KnownRatio(("a", "b", "c", "d"))
     ratios.tell(found, known, figures_of("a"), [])
     known.failures |= {"a": "failed at first", "b": "no kernel image"}
     failed = {"figures": [{"label": "c", "failures": ["c ran out of memory."], "cold_passes": 0}], "prompts": ["p"]}
@@ -324,7 +329,7 @@ def test_what_no_step_measured_is_told_once_and_with_its_reason():
 
 def test_in_16_bits_only_what_rounding_does_not_explain_is_wrong():
     margins = (5e-5, 0.1, 0.24, 0.3)
-    differences = [(0, 0, Difference(3, 1, 2, margin, False, f"{margin} apart.")) for margin in margins]
+    differences = [(0, 0, OutputDifference(3, 1, 2, margin, False, f"{margin} apart.")) for margin in margins]
     comparison = SimpleNamespace(
         differences=differences, contestants=[SimpleNamespace(label="a tree")], prompts=["a story"]
     )
@@ -352,6 +357,7 @@ def test_graphs_of_both_engines_are_told():
     assert [kind for kind, _ in ratios.of_graphs(graphs)] == ["works", "wrong", "slow"]
 
 
+@pytest.mark.slow
 def test_without_ceilings_there_are_milliseconds(monkeypatch, capsys):
     def fails(*_others):
         raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")

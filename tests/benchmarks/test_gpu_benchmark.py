@@ -14,7 +14,7 @@ from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.device.tree import device_rule
-from decoding.engines.static import bucket
+from decoding.engines.cuda_graph import bucket
 from decoding.experiments import command
 from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS
@@ -25,8 +25,9 @@ TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_dept
 
 @pytest.mark.parametrize(
     "sampling",
-    [pytest.param(Sampling(), id="greedy"), pytest.param(Sampling(temperature=1.0), id="T=1", marks=pytest.mark.slow)],
+    [pytest.param(Sampling(), id="greedy"), pytest.param(Sampling(temperature=1.0), id="T=1")],
 )
+@pytest.mark.slow
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
     contestants = gpu_measuring.contestants_for(sampling, TUNED, "lean")
@@ -244,7 +245,7 @@ def test_without_a_gpu_it_says_what_to_run(monkeypatch):
 
 
 def test_at_temperature_0_every_contestant_is_verified_greedily():
-    """A verifier that reads laws keeps a tree from being verified on the device."""
+    """A verifier that reads distributions keeps a tree from being verified on the device."""
     tuned = {"tree, tuned": "eagle2:node_budget=8"}
     greedy = gpu_measuring.contestants_for(Sampling(), tuned)
     assert {c.method.verifier.name for c in greedy if c.method} == {"greedy"}

@@ -118,6 +118,7 @@ def test_differences_are_judged_by_their_intervals():
     assert benchmark.verdict("looping", Figure(0.02, 0.03)) == benchmark.verdict("looping", Figure(1, None))
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_what_it_measured(tmp_path, monkeypatch, capsys):
     file, corpus = tmp_path / "found.json", write_corpus(tmp_path / "texts")
     monkeypatch.setattr(benchmark, "NEW_TOKENS", 64)

@@ -16,7 +16,7 @@ from decoding.models.presets import PairSettings, memory_estimate
 
 # What cannot be told from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
 TOLD = {
-    "config.json is no object": "where an object in { } should be",
+    "config.json is no object": "instead of an object in { }",
     "config.json is a pipe": "config.json of MODEL is a pipe or a device, not a file",
     "config.json: layer_types is wrong": "transformers does not know ('full_attention', 'wormhole_attention')",
     "config.json: head_dim is wrong": "has head_dim 0; it must be a whole number from 1 to 100,000.",
@@ -25,18 +25,18 @@ TOLD = {
     "config.json: max_position_embeddings is wrong": "max_position_embeddings null; it must be a whole number from 16",
     "sliding_window is wrong": "it must be a whole number from 16 to 2,147,483,648.",
     "config.json: dtype is wrong": "it must be one of float32, float16, bfloat16, float64.",
-    "config.json: architectures is wrong": "holds LlamaModel, which is not a causal language model",
+    "config.json: architectures is wrong": "MODEL is a LlamaModel, not a causal language model; choose",
     "config.json: eos_token_id is wrong": "it must be a token id, a list of them, or null.",
-    "generation_config.json is no object or no JSON": "generation_config.json of MODEL holds a list",
+    "generation_config.json is no object or no JSON": "generation_config.json of MODEL contains a list instead",
     "generation_config.json: eos_token_id is no id": "generation_config.json of MODEL has eos_token_id ",
     "model.safetensors is a Git LFS pointer": "run `git lfs pull` in its folder",
     "weights so large that logits overflow": "gives nan instead of probabilities in float32",
     "model.safetensors is cut short": "model.safetensors of MODEL is damaged: it ",
-    "a tensor has another shape": "its configuration asks for ",
-    "one weight is nan": "hold nan or infinite numbers in ",
-    "the index points nowhere": "lacks model-00002-of-00002.safetensors, which model.safetensors.index.json names",
-    "tokenizer.json is an empty object": "tokenizer.json of MODEL holds no vocabulary",
-    "added_tokens_decoder is wrong": "; it must be an object that gives the token of each id.",
+    "a tensor has another shape": " and its configuration needs ",
+    "one weight is nan": "contain nan or infinite values in ",
+    "the index points nowhere": "lacks model-00002-of-00002.safetensors, which model.safetensors.index.json lists",
+    "tokenizer.json is an empty object": "tokenizer.json of MODEL has no vocabulary",
+    "added_tokens_decoder is wrong": "; it must be an object that maps ids to tokens.",
     "the chat template is wrong": "The chat template of MODEL cannot be used (",
 }
 
@@ -73,7 +73,7 @@ def test_escapes_and_bad_sentences_are_noticed(home, monkeypatch):
     kinds = {"x": odd_folders.Kind(KINDS["model.safetensors is missing"].damage, opens=False)}
     monkeypatch.setattr(odd_folders, "KINDS", kinds)
     monkeypatch.setattr(odd_folders, "_open", lambda _settings: None)
-    assert opened("x", home, Random(1)) == odd_folders.Outcome("x", *_chosen(1), OPENED, "", "opened")
+    assert opened("x", home, Random(1)) == odd_folders.FolderResult("x", *_chosen(1), OPENED, "", "opened")
 
 
 def test_a_folder_that_hangs_is_no_refusal(home, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reasons
-from benchmarks.reasons import Found, check, check_run
+from benchmarks.reasons import FalseReason, check, check_run
 from decoding.common.errors import TraceFileError
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, HardwareAwareDrafter
 from decoding.drafters.base import Drafter
@@ -16,11 +16,11 @@ from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
 from decoding.trace import archive
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
+from decoding.trace.records import FORMAT_VERSION, InterventionTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
-from viz.explain.growth import why_not_expanded
+from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.cards import cards
 from viz.scope.scene import build_scene
@@ -33,7 +33,7 @@ def test_every_reason_of_random_runs_of_all_drafters_is_true():
 
 
 def wrong_of(name: str, runs: int = 8) -> list[str]:
-    found = Found()
+    found = FalseReason()
     for seed in range(runs):
         check_run(name, seed, found)
     return found.wrong
@@ -54,7 +54,7 @@ def no_history(self, state, outcome):
         ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
         ("salf", "decoding.drafters.candidates.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
-        ("sequoia", "decoding.drafters.sequoia.note_growth", lambda tree, *_: None),
+        ("sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None),
         ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
     ],
 )
@@ -94,9 +94,9 @@ def test_the_root_of_a_dynatree_says_that_the_first_level_does_not_branch():
     assert "branch_first_level" in run.settings and not run.settings["branch_first_level"]
     for iteration in run.iterations:
         card = cards(iteration, build_scene(iteration, scene_id="s"))["0"]
-        growth = next(value for name, value in card["facts"] if name == "growth")
-        assert growth.endswith(
-            "the first level takes the draft's first choice alone (branch_first_level is off) → 1 child"
+        stop_reason = next(value for name, value in card["facts"] if name == "expansion")
+        assert stop_reason.endswith(
+            "the first level takes only the draft's first choice (branch_first_level is off) → 1 child"
         )
 
 
@@ -112,7 +112,7 @@ def test_a_final_token_that_was_drafted_and_pruned_is_told_as_a_loss():
     assert other.endswith("this token is free.") and "pruned" in other and "loss" not in other
     fallback = [replace(LEAF[0], verdict="rejected"), Spec(0, " b", 0.1, None, "not_verified", "expanded", True)]
     said = why_final(iteration_of(fallback, final=(0, " b", 0.7), final_kind="fallback"))
-    assert said.startswith("Nothing drafted was accepted, but this very token had been drafted there (node 2)")
+    assert said.startswith("Nothing drafted was accepted, but this same token had been drafted there (node 2)")
 
 
 def older(document: dict) -> None:
@@ -132,18 +132,20 @@ def test_a_file_with_sentences_opens_with_codes_and_keeps_them():
         assert all(node.reason for node in iteration.nodes if node.verdict in ("root", "accepted", "rejected"))
     again = loaded(saved(run))
     assert [it.nodes for it in again.iterations] == [it.nodes for it in run.iterations]
-    assert document_of(saved(run))["version"] == 2
+    assert document_of(saved(run))["version"] == FORMAT_VERSION
 
 
 def test_an_older_file_keeps_what_was_forced():
     first = bonus()
     path = node_paths(first)[first.accepted[0]]
-    forced = replace(first, forced=(ForcedTrace("accept", path), ForcedTrace("force_in", node_paths(first)[2])))
+    forced = replace(
+        first, interventions=(InterventionTrace("accept", path), InterventionTrace("force_in", node_paths(first)[2]))
+    )
     read = loaded(rezipped(saved(run_of([forced])), older)).iterations[0]
     assert read.nodes[first.accepted[0]].reason == "forced_pass"
     assert read.nodes[read.nodes[2].parent_id].breadth == "forced"
-    contrary = replace(first, forced=(ForcedTrace("accept", path), ForcedTrace("reject", path)))
-    with pytest.raises(TraceFileError, match="cannot be forced to pass and to fail"):
+    contrary = replace(first, interventions=(InterventionTrace("accept", path), InterventionTrace("reject", path)))
+    with pytest.raises(TraceFileError, match="cannot be forced both to pass and to fail"):
         loaded(rezipped(saved(run_of([contrary])), older))
 
 
@@ -181,12 +183,12 @@ def test_an_older_file_with_a_damaged_table_is_refused_or_opens(spoil):
         loaded(rezipped(saved(run_mixed()), change))
 
 
-@pytest.mark.parametrize("name", ["reason", "breadth", "growth"])
+@pytest.mark.parametrize("name", ["reason", "breadth", "stop_reason"])
 def test_a_code_that_no_one_knows_is_refused(name):
     def change(document):
         document["run"]["iterations"]["nodes"][0][name][1] = "A sentence."
 
-    with pytest.raises(TraceFileError, match=rf"{name}\[1\]: .A sentence.. does not fit"):
+    with pytest.raises(TraceFileError, match=rf"{name}\[1\]: .A sentence.. is invalid"):
         loaded(rezipped(saved(run_mixed()), change))
 
 

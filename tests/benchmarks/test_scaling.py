@@ -14,10 +14,10 @@ from benchmarks.scaling import (
     Point,
     begin,
     chains,
-    growth,
     long_prompt,
     measure,
     random_pair,
+    stop_reason,
     verdicts,
 )
 from decoding.common.errors import SettingsError
@@ -40,17 +40,17 @@ def test_chains_of_unequal_depth_are_refused():
 
 def test_growth_is_the_slope_of_least_squares_with_its_error():
     sizes = np.array([8.0, 16, 32, 64, 128])
-    slope, error = growth(sizes, 3 * sizes**1.5)
+    slope, error = stop_reason(sizes, 3 * sizes**1.5)
     assert slope == pytest.approx(1.5) and error == pytest.approx(0, abs=1e-9)
     times = sizes**0.5 * np.array([1.1, 0.9, 1.2, 0.8, 1.0])
-    slope, error = growth(sizes, times)
+    slope, error = stop_reason(sizes, times)
     fit, covariance = np.polyfit(np.log(sizes), np.log(times), 1, cov=True)
     assert slope == pytest.approx(fit[0]) and error == pytest.approx(covariance[0, 0] ** 0.5)
 
 
 def test_growth_needs_three_times_above_zero():
-    assert growth([1, 2], [1, 2]) is None
-    assert growth([1, 2, 4], [0.0, 1, 2]) is None
+    assert stop_reason([1, 2], [1, 2]) is None
+    assert stop_reason([1, 2, 4], [0.0, 1, 2]) is None
 
 
 def test_a_point_measures_every_phase_and_both_kinds_of_record(embedded):

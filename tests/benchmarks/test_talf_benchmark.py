@@ -13,7 +13,7 @@ from benchmarks.talf import (
     THRESHOLDS,
     WIDTHS,
     Claims,
-    Measured,
+    HeadMeasured,
     method_of,
     search_of,
     table_2,
@@ -28,7 +28,7 @@ from benchmarks.talf_ranks import (
     accuracy,
     calibration_error,
     conditioned,
-    law_calibration_error,
+    distribution_calibration_error,
     rank_names,
     rank_shares,
 )
@@ -82,13 +82,13 @@ def test_accuracy_and_calibration_by_hand():
     assert accuracy(parts, 0, both) == 0.5 and accuracy(parts, 2, np.array([0])) == pytest.approx(4 / 7)
     gaps = [abs(0.5 - confidence[2 * b : 2 * b + 2].mean()) for b in range(BINS)]
     assert calibration_error(parts, 1, both) == pytest.approx(np.mean(gaps))
-    assert law_calibration_error(parts, 1, both) == pytest.approx(0.04)
+    assert distribution_calibration_error(parts, 1, both) == pytest.approx(0.04)
 
 
 def test_a_head_that_is_the_target_is_calibrated_to_its_law_alone():
-    law = np.full(30, 0.4)
-    same = one(np.ones(30, bool), law, law, law)
-    assert law_calibration_error([same], 0, np.array([0])) == 0.0
+    probs = np.full(30, 0.4)
+    same = one(np.ones(30, bool), probs, probs, probs)
+    assert distribution_calibration_error([same], 0, np.array([0])) == 0.0
     assert calibration_error([same], 0, np.array([0])) == pytest.approx(0.6), "right each time, and 40% sure"
 
 
@@ -100,10 +100,11 @@ def test_an_ordering_needs_the_whole_interval():
     assert [claim.verdict for claim in claims.made] == ["holds", "holds", "does not hold", "not decided here"]
 
 
+@pytest.mark.slow
 def test_tables_judge_what_the_paper_says(capsys):
     def measured(tokens, speed):
         values = np.linspace(-0.01, 0.01, 8)
-        return Measured(tokens + values, tokens - values, speed + values, np.full(8, 7.0), np.full(8, 60.0))
+        return HeadMeasured(tokens + values, tokens - values, speed + values, np.full(8, 7.0), np.full(8, 60.0))
 
     claims = Claims()
     figures = table_2({key: measured(tokens, speed) for key, (speed, tokens) in PAPER_2.items()}, claims)
@@ -121,7 +122,7 @@ def test_tables_judge_what_the_paper_says(capsys):
 
 def test_table_3_does_without_heads_that_are_not_there(capsys):
     values = np.linspace(4.0, 4.1, 8)
-    one_way = Measured(values, values, values, values, values)
+    one_way = HeadMeasured(values, values, values, values, values)
     claims = Claims()
     assert set(table_3({("optimal", head): one_way for head in ("hass", "talf")}, claims)) == {"hass", "talf"}
     assert "not there: talf_top1, talf_top2; train them with" in capsys.readouterr().out and not claims.made
@@ -180,10 +181,10 @@ def test_what_a_head_says_behind_its_own_choices(pair, head):
     out = out_of(ids, features[:root])
     child = int(pair.target.engine.project(out).topk(RANKS).indices[0, rank])
     behind = out_of([*ids, child], torch.cat([features[:root], out]))
-    law = torch.softmax(pair.target.engine.project(behind), -1)[0]
+    probs = torch.softmax(pair.target.engine.project(behind), -1)[0]
     wanted = int(pair.target.network(torch.tensor([[*tokens[: root + 1].tolist(), child]])).logits[0, -1].argmax())
-    assert found.confidence[root - 6, rank] == pytest.approx(float(law[wanted]), rel=1e-4)
-    assert found.top[root - 6, rank] == pytest.approx(float(law.max()), rel=1e-4)
-    assert found.right[root - 6, rank] == (int(law.argmax()) == wanted)
+    assert found.confidence[root - 6, rank] == pytest.approx(float(probs[wanted]), rel=1e-4)
+    assert found.top[root - 6, rank] == pytest.approx(float(probs.max()), rel=1e-4)
+    assert found.right[root - 6, rank] == (int(probs.argmax()) == wanted)
     theirs = pair.target.network(torch.tensor([[*tokens[: root + 1].tolist(), child]])).logits[0, -1].softmax(-1)
-    assert found.target_top[root - 6, rank] == pytest.approx(float(theirs[law.argmax()]), rel=1e-4)
+    assert found.target_top[root - 6, rank] == pytest.approx(float(theirs[probs.argmax()]), rel=1e-4)

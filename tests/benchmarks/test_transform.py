@@ -10,7 +10,7 @@ import torch
 import decoding.drafters
 from benchmarks import offline_trees, transform_test
 from benchmarks.enumeration import Tables
-from benchmarks.offline_trees import KeptLaws, MemoRows
+from benchmarks.offline_trees import MemoDistributions, MemoLogits
 from benchmarks.table_source import TableSource
 from benchmarks.transform_test import (
     DRAFTERS,
@@ -125,7 +125,7 @@ def test_every_drafter_is_tested_with_every_verifier_that_fits():
     for name, drafter in DRAFTERS.items():
         for sampling in SAMPLINGS.values():
             for verifier, kind in VERIFIERS.items():
-                refused = kind().refusal(drafter.law, sampling) is not None
+                refused = kind().refusal(drafter.draft_sampling, sampling) is not None
                 assert (verifier in verifiers_for(name, sampling)) == (not refused or (name, verifier) in REFUSED)
                 assert refused or (name, verifier) not in REFUSED
     assert {name for name, _ in REFUSED} <= set(QUICK) <= set(DRAFTERS)
@@ -152,7 +152,7 @@ def branching_tree(root: int) -> TokenTree:
 def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
     prompt = embedded.vocabulary.encode("Once upon a time there was")
     tree, model = branching_tree(prompt[-1]), embedded.target
-    rows = MemoRows(model, prompt)
+    rows = MemoLogits(model, prompt)
     kept = rows.of(tree, [5, 0, 4, 1])
     for row, path in zip(kept, ([500, 40], [], [500, 20], [300]), strict=True):
         text = prompt + path
@@ -169,15 +169,15 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
 def test_kept_rows_are_bounded(embedded):
     prompt = embedded.vocabulary.encode("Once upon a time there was")
     tree = branching_tree(prompt[-1])
-    rows = MemoRows(embedded.draft, prompt, most_rows=3)
+    rows = MemoLogits(embedded.draft, prompt, most_rows=3)
     before = rows.of(tree, [1, 2, 3])
     assert torch.allclose(rows.of(tree, [3]), before[2:], atol=1e-4) and rows.computed == 6
     assert rows.of(tree, [0]).shape == (1, embedded.logits_size)
 
 
 def test_laws_are_computed_once():
-    rows = KeptLaws(torch.randn(2, 9, generator=torch.Generator().manual_seed(0)), Sampling(0.6))
-    assert rows.law(1) is rows.law(1) and not torch.equal(rows.law(0), rows.law(1))
+    rows = MemoDistributions(torch.randn(2, 9, generator=torch.Generator().manual_seed(0)), Sampling(0.6))
+    assert rows.probs(1) is rows.probs(1) and not torch.equal(rows.probs(0), rows.probs(1))
 
 
 def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embedded):
@@ -185,14 +185,15 @@ def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embed
     tokens = embedded.vocabulary.encode(text)
     draft = torch.full((len(tokens), 4), 0.25)
     draft[[2, 10]] = torch.tensor([0.91, 0.03, 0.03, 0.03])  # the first one comes too early
-    laws = {id(embedded.draft): draft, id(embedded.target): torch.full((len(tokens), 4), 0.25)}
-    monkeypatch.setattr(transform_test, "_laws", lambda model, _: laws[id(model)])
+    distributions = {id(embedded.draft): draft, id(embedded.target): torch.full((len(tokens), 4), 0.25)}
+    monkeypatch.setattr(transform_test, "_distributions", lambda model, _: distributions[id(model)])
     assert telling_prefix(embedded, text) == tokens[:11]
-    laws[id(embedded.target)] = draft.clone()
-    laws[id(embedded.target)][12] = torch.tensor([0.4, 0.2, 0.2, 0.2])
+    distributions[id(embedded.target)] = draft.clone()
+    distributions[id(embedded.target)][12] = torch.tensor([0.4, 0.2, 0.2, 0.2])
     assert telling_prefix(embedded, text) == tokens[:13]
 
 
+@pytest.mark.slow
 def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator):
     name, verifier, label = key = "linear, sampled", "naive", "T 1"
     monkeypatch.setitem(DRAFTERS, name, LinearDrafter(length=1, sampled=True))

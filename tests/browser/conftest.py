@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ def browser() -> Iterator:
         if os.environ.get("DRAFTSCOPE_REQUIRE_BROWSER") == "1":
             pytest.fail(missing)
         pytest.skip(missing)
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)  # other tests run beside these
     with launched_chromium() as chromium:
         yield chromium
 
@@ -38,17 +42,21 @@ def app_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def visited(browser) -> Iterator[dict]:
-    """A browser per colour scheme that has the app's scripts in its cache, as one has after the first visit."""
-    contexts = {}
+def visited(browser) -> Iterator[dict[str, dict]]:
+    """A browser per colour scheme that has the app's scripts in its cache, as one has after the first visit.
+
+    Pages that stay from test to test have browsers of their own: without its cookies a page can upload nothing.
+    """
+    contexts = {"page": {}, "kept": {}}
     yield contexts
-    for context in contexts.values():
-        context.close()
+    for each in contexts.values():
+        for context in each.values():
+            context.close()
 
 
-@pytest.fixture
-def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
-    """Open a page of the app, e.g. `open_page("/step_through")`, and wait until its script has run.
+@contextmanager
+def opening(browser, app_server: str, visited: dict) -> Iterator[Callable]:
+    """What opens pages of the app, e.g. `open_("/step_through")`, and waits until the script of each has run.
 
     A page is a session of its own; with `fresh` it is opened by a browser that has never been here.
     """
@@ -58,6 +66,7 @@ def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
         context = None if fresh else visited.get(color_scheme)
         if context is None:
             context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=color_scheme)
+        context.set_default_timeout(60_000)
         page = context.new_page()
         opened.append(context if fresh else page)
         if not fresh:
@@ -71,3 +80,17 @@ def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
         each.close()
     for context in visited.values():
         context.clear_cookies()  # the next test is another browser: it finds no work that this one has left behind
+
+
+@pytest.fixture
+def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
+    """Opens pages that are closed after the test."""
+    with opening(browser, app_server, visited["page"]) as open_:
+        yield open_
+
+
+@pytest.fixture(scope="module")
+def open_kept(browser, app_server: str, visited: dict) -> Iterator[Callable]:
+    """Opens pages that stay until the tests of a file have ended: whoever keeps one makes it as new for each test."""
+    with opening(browser, app_server, visited["kept"]) as open_:
+        yield open_

@@ -144,7 +144,7 @@ def train(page, judge: Callable) -> None:
     page.get_by_text("More settings").click()
     settle(page)
     judge("all settings")
-    folder = made_training(training_home(), "stopped", Status("stopped", message="Stopped; resume goes on."))
+    folder = made_training(training_home(), "stopped", Status("stopped", message="Stopped; resume continues it."))
     page.goto(page.url.split("?")[0] + "?run=stopped")
     page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
     settle(page)

@@ -3,6 +3,8 @@
 import csv
 import re
 
+import pytest
+
 from benchmarks.browser_app import SETTLED
 
 WAIT_MS = 90_000
@@ -83,6 +85,7 @@ def test_compare_from_plan_to_files(open_page):
     assert "--max-new-tokens 20" in page.locator(".st-key-compare_files code, [data-testid=stCode]").first.inner_text()
 
 
+@pytest.mark.slow  # test_worker.py cancels one, too
 def test_a_comparison_can_be_cancelled(open_page):
     page = open_page("/compare", color_scheme="dark")
     set_plan(page, max_new_tokens=48, compare_repeats=20, compare_warmup=0)

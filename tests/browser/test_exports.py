@@ -43,17 +43,21 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
         page.locator(ROOT).get_by_text(re.compile(f"iteration {iteration} of 9 ")).wait_for()
     page.locator(f"{ROOT} .tree g.n[data-node='2'] .hit").click()
     expect(page.locator(ROOT)).to_have_attribute("data-selected", "2")
-    page.get_by_text("Iteration 3. The node or token selected above").wait_for()
+    page.get_by_text("Iteration 3. Why the node or token selected above").wait_for()
 
     page.click(".st-key-file_open button")
-    scope = downloaded(page, "export_scope", tmp_path / "scope.html").read_text()
-    assert '"ask":{"serial":1,"iteration":2,"node":2,' in scope
+    asked = '"ask":{"serial":1,"iteration":2,"node":2,'
+    for _ in range(20):  # the node that is selected is reported once it has rested
+        scope = downloaded(page, "export_scope", tmp_path / "scope.html").read_text()
+        if asked in scope:
+            break
+    assert asked in scope
     figures = downloaded(page, "export_figures", tmp_path / "figures.html").read_text()
     assert "Draft tree, iteration 3" in figures
     assert load_run(downloaded(page, "save_run", tmp_path / "plain.dscope")).iterations[0].target_logits is None
-    page.get_by_text("With the full laws of 9 iterations").click()
-    expect(page.get_by_role("switch", name="With the full laws").or_(
-        page.get_by_role("checkbox", name="With the full laws")).first).to_be_checked()  # fmt: skip
+    page.get_by_text("With the full logits of 9 iterations").click()
+    expect(page.get_by_role("switch", name="With the full logits").or_(
+        page.get_by_role("checkbox", name="With the full logits")).first).to_be_checked()  # fmt: skip
     page.wait_for_timeout(200)  # the switch stands before the page begins to run
     page.wait_for_selector(SETTLED)
     saved = downloaded(page, "save_run", tmp_path / "with_rows.dscope")
@@ -61,5 +65,5 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.wait_for_selector(SETTLED)
     page.set_input_files(".st-key-open_run input[type=file]", str(saved))
     page.get_by_text("iteration 1 of 9 ").wait_for()
-    page.get_by_text("With the full laws of 9 iterations").wait_for()
+    page.get_by_text("With the full logits of 9 iterations").wait_for()
     assert page.locator("[data-testid=stException]").count() == 0

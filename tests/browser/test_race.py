@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import race_runs
+from tests.helpers.families import family
 from viz.race.data import readable
 
 ROOT = ".race-root"
@@ -82,7 +83,7 @@ def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     expect(page.locator(ROOT)).to_have_attribute("data-playing", "false")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", family(("light", "dark"), "dark"))
 def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(open_page, scheme):
     page = open_page("/race", color_scheme=scheme)
     page.emulate_media(reduced_motion="reduce")

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
@@ -53,6 +54,7 @@ def test_the_tour_by_clicking_next(open_page):
     assert page.locator(STOPS).count() == 0
 
 
+@pytest.mark.slow  # tests/pages/test_learn.py ends it without a browser
 def test_ending_brings_the_own_run_back(open_page):
     page = open_page("/step_through")
     page.click(".st-key-start button")

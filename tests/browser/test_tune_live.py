@@ -51,8 +51,17 @@ def tune(open_page):
     return page
 
 
+def assert_one_screen(page) -> None:
+    for key in ("tune_settings", "tune_trees", "tune_told", "tune_chart", "tune_whole"):
+        box = page.locator(f".st-key-{key}").first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 1280, key
+        assert box["y"] + box["height"] <= 810, key
+
+
 def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     page = tune
+    assert_one_screen(page)
     assert "move a slider" in told(page)
     before, pinned = points(page), scene(page, PINNED)
     press(page, "prune_probability", "ArrowLeft", 3)
@@ -65,6 +74,7 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
+@pytest.mark.slow  # test_what_if.py sees frames, tests/pages/test_tune_live.py the comparison
 def test_nodes_of_one_tree_only_are_framed(tune):
     page = tune
     page.locator(".st-key-tune_dynatree_branch_first_level label").first.click()
@@ -74,6 +84,7 @@ def test_nodes_of_one_tree_only_are_framed(tune):
     assert f"{framed} only in this one (framed)" in told(page)
 
 
+@pytest.mark.slow  # tests/pages/test_tune_live.py: one sentence, the tree stays
 def test_a_contradiction_keeps_the_last_tree(tune):
     page = tune
     press(page, "base_depth", "ArrowRight", 2)
@@ -98,6 +109,7 @@ def test_pin_then_whole_generation(tune):
     assert page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").count()
 
 
+@pytest.mark.slow
 def test_a_whole_generation_can_be_cancelled(open_page):
     page = open_page("/tune_live?prompt=Encyclopedia+·+Grey+owl")
     settle(page)
@@ -106,14 +118,5 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     settle(page)
     page.locator(".st-key-tune_whole_run button").first.click()
     page.locator(".st-key-cancel_tune_whole button").click(timeout=WAIT_MS)
-    page.get_by_text("a cut generation leaves no point").wait_for(timeout=WAIT_MS)
+    page.get_by_text("an incomplete generation adds no point").wait_for(timeout=WAIT_MS)
     settle(page)
-
-
-def test_everything_fits_on_one_screen(tune):
-    page = tune
-    for key in ("tune_settings", "tune_trees", "tune_told", "tune_chart", "tune_whole"):
-        box = page.locator(f".st-key-{key}").first.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 1280, key
-        assert box["y"] + box["height"] <= 810, key

@@ -40,20 +40,25 @@ def changed(page, read, before, what: str) -> None:
     raise AssertionError(f"{what} did not change")
 
 
-@pytest.fixture
-def verifiers(open_page):
-    """The page with a sampled run of its own, at an iteration with a tree."""
-    page = open_page("/verifiers")
+def decode_sampled(page) -> None:
+    """A sampled run of the page's own, at an iteration with a tree."""
     page.click(".st-key-verify_sampled button")
     expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)  # of the sampled run
     rolled(page)
-    return page
 
 
-def test_all_verifiers_on_one_tree_and_one_node_of_it(verifiers):
-    page = verifiers
+def test_from_a_sampled_run_to_a_node_another_temperature_and_another_tree(open_page):
+    page = open_page("/verifiers")
+    decode_sampled(page)
+    look_at_all_verifiers_and_one_node(page)
+    turn_the_temperature(page)
+    draft_another_tree(page)
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+def look_at_all_verifiers_and_one_node(page) -> None:
     assert page.locator(".vt-row").count() == 12
-    assert "what the run did" in row(page, "own").inner_text()
+    assert "as in the run" in row(page, "own").inner_text()
     assert "needs temperature 0" in row(page, "greedy").inner_text()
     assert "selected" in row(page, "own").get_attribute("class")
 
@@ -74,11 +79,11 @@ def test_all_verifiers_on_one_tree_and_one_node_of_it(verifiers):
     inner = page.locator(f"{TREE} .n[data-node='1']")
     inner.click()
     changed(page, lambda: page.inner_text(".st-key-verify_steps"), before, "the node looked at")
-    assert page.locator("[data-testid=stException]").count() == 0
+    settle(page)
 
 
-def test_a_slider_replays_and_the_layout_stays(verifiers):
-    page = verifiers
+def turn_the_temperature(page) -> None:
+    """The same tree is replayed, and nothing moves."""
     boxes = [page.locator(place).bounding_box() for place in (".vt-root", TREE)]
     slider = page.locator(".st-key-verify_temperature input[type=range]")
     slider.focus()
@@ -90,14 +95,14 @@ def test_a_slider_replays_and_the_layout_stays(verifiers):
     assert [page.locator(place).bounding_box() for place in (".vt-root", TREE)] == boxes
 
 
-def test_another_tree_on_the_same_prefix(verifiers):
-    page = verifiers
+def draft_another_tree(page) -> None:
+    """On the same prefix, and back."""
     page.click(".st-key-verify_draft_open button")
     page.locator(".st-key-verify_method input").fill("DySpec greedy")
     page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
-    page.get_by_text("drafted here on the same prefix").wait_for(timeout=WAIT_MS)
+    page.get_by_text("drafted on this page, on the same prefix").wait_for(timeout=WAIT_MS)
     rolled(page)
     row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"
@@ -109,9 +114,7 @@ def test_another_tree_on_the_same_prefix(verifiers):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     page = open_page("/verifiers", color_scheme=scheme)
-    page.click(".st-key-verify_sampled button")
-    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)  # of the sampled run
-    rolled(page)
+    decode_sampled(page)
     for place in (".st-key-toolbar", ".vt-root", TREE, ".st-key-verify_steps"):
         box = page.locator(place).first.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 1280, place

@@ -33,7 +33,7 @@ def page(browser, address: str) -> Iterator:
 
 
 def test_a_saved_run_opens_is_compared_and_exported(browser, page, tmp_path: Path):
-    page.locator(".st-key-pair_open").get_by_text("No torch here").first.wait_for()
+    page.locator(".st-key-pair_open").get_by_text("torch is not installed").first.wait_for()
     save_run(run_mixed(), tmp_path / "mixed.dscope")
     page.click(".st-key-file_open button")
     page.set_input_files(".st-key-compare_run input[type=file]", str(tmp_path / "mixed.dscope"))
@@ -71,8 +71,9 @@ def opens_offline(browser, file: Path) -> None:
     context.close()
 
 
+@pytest.mark.slow  # tests/test_without_torch.py draws every page
 def test_a_page_that_decodes_says_what_it_needs(page, address: str):
     page.goto(f"{address}/compare")
     page.wait_for_selector(SETTLED)
-    page.get_by_text("Computing anything anew needs torch: pip install -r requirements.txt.").wait_for()
+    page.get_by_text("This computation needs torch, which is not installed: pip install").wait_for()
     assert page.locator("[data-testid=stException]").count() == 0

@@ -10,18 +10,18 @@ NOTE = ".st-key-worker_note"
 CANCEL = ".st-key-cancel_compare button"
 
 
-def compare_for_long(open_page):
-    page = open_page("/compare", fresh=True)
-    set_plan(page, max_new_tokens=400, compare_repeats=20, compare_warmup=0)
+def starts_to_compare(page) -> None:
     page.locator(".st-key-compare_start button").click()
     page.get_by_text(re.compile(r"call \d+ of")).wait_for(timeout=WAIT_MS)
-    return page
 
 
-def test_a_reloaded_page_finds_its_work_and_others_go_on_beside_it(open_page):
-    page = compare_for_long(open_page)
+def test_a_reload_finds_its_work_and_others_go_on_beside_it_until_it_is_cancelled_or_its_tab_closed(open_page):
+    page = open_page("/compare")
+    set_plan(page, max_new_tokens=400, compare_repeats=20, compare_warmup=0)
+    starts_to_compare(page)
     other = open_page("/step_through?max_new_tokens=16", fresh=True)
-    other.locator(NOTE).get_by_text("In use: Comparing").wait_for(timeout=WAIT_MS)
+    note = other.locator(NOTE).get_by_text("In use: Comparing")
+    note.wait_for(timeout=WAIT_MS)
     other.locator(".st-key-start button").click()
     other.locator(".st-key-status").get_by_text(re.compile(r"\d of at most 16")).wait_for(timeout=WAIT_MS)
     assert page.locator(CANCEL).is_visible(), "the comparison goes on"
@@ -29,26 +29,20 @@ def test_a_reloaded_page_finds_its_work_and_others_go_on_beside_it(open_page):
     page.reload()
     page.wait_for_selector(SETTLED)
     page.get_by_text(re.compile(r"call \d+ of")).wait_for(timeout=WAIT_MS)
-    page.locator(CANCEL).click()
-    page.locator(f"{CANCEL}").wait_for(state="detached", timeout=WAIT_MS)
-    assert page.locator("[data-testid=stException]").count() == 0
 
-
-def test_a_closed_tab_gives_the_models_to_others(open_page):
-    page = compare_for_long(open_page)
-    other = open_page("/step_through", fresh=True)
-    note = other.locator(NOTE).get_by_text("In use: Comparing")
-    note.wait_for(timeout=WAIT_MS)
-    page.close()
-    note.wait_for(state="detached", timeout=WAIT_MS)
-
-
-def test_a_pair_is_not_loaded_while_the_pages_own_work_goes_on_which_can_be_cancelled(open_page):
-    page = compare_for_long(open_page)
+    # A pair is not loaded while the page's own work goes on.
     page.locator(".st-key-pair_open button").first.click()
     page.locator(".st-key-pair_load button").first.click()
-    page.get_by_text("“Comparing” is still at work").wait_for(timeout=WAIT_MS)
+    page.get_by_text("“Comparing” is still running").wait_for(timeout=WAIT_MS)
     page.keyboard.press("Escape")
     page.locator(CANCEL).click()
     page.get_by_text(re.compile("cancelled early|Cancelled before anything")).first.wait_for(timeout=WAIT_MS)
-    assert page.locator("[data-testid=stException]").count() == 0
+    page.locator(CANCEL).wait_for(state="detached", timeout=WAIT_MS)
+    note.wait_for(state="detached", timeout=WAIT_MS)
+
+    starts_to_compare(page)
+    note.wait_for(timeout=WAIT_MS)
+    for each in (page, other):
+        assert each.locator("[data-testid=stException]").count() == 0
+    page.close()
+    note.wait_for(state="detached", timeout=WAIT_MS)

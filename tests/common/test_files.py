@@ -50,10 +50,10 @@ def test_a_file_system_that_takes_no_file_is_told_as_such(tmp_path, monkeypatch)
 
 def test_a_calibration_leaves_nothing_on_a_full_disk(tmp_path, full_disk, monkeypatch):
     monkeypatch.setattr(measuring, "pair_identity", lambda _pair: {})
-    monkeypatch.setattr(measuring, "kept_file", lambda *_: tmp_path / "calibration" / "pair.json")
+    monkeypatch.setattr(measuring, "calibration_file", lambda *_: tmp_path / "calibration" / "pair.json")
     monkeypatch.setattr(measuring, "_known", {})
-    with pytest.warns(UserWarning, match="The calibration cannot be kept: The disk of .* is full"):
-        assert measuring.Kept("", float, float).of(None, "entry", lambda: 0.5) == 0.5
+    with pytest.warns(UserWarning, match="The calibration cannot be saved: The disk of .* is full"):
+        assert measuring.CalibrationCache("", float, float).of(None, "entry", lambda: 0.5) == 0.5
     assert left_in(tmp_path) == ["calibration"]
 
 

@@ -50,8 +50,8 @@ def test_a_folder_of_ones_own(tmp_path: Path):
     [
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"caf\xe9", "not UTF-8"),
-        (b" \n", "holds no text"),
-        (b"a\0b", "holds no text"),
+        (b" \n", "is empty"),
+        (b"a\0b", "is empty"),
         (b"x" * (MAX_FILE_BYTES + 1), "larger than 1 MB"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_file_that_is_no_prompt(content: bytes, says: str, tmp_path: Path):
 
 
 def test_folders_without_prompts(tmp_path: Path):
-    with pytest.raises(PromptError, match=r"holds no .txt file: put"):
+    with pytest.raises(PromptError, match=r"has no .txt file: put"):
         load_prompts(tmp_path)
     with pytest.raises(PromptError, match=r"no folder .*: choose"):
         load_prompts(tmp_path / "nowhere")

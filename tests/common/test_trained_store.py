@@ -52,7 +52,7 @@ def test_packing_what_was_packed_changes_nothing_more():
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf, 1e9])
 def test_weights_that_are_no_numbers_are_refused(wrong):
-    with pytest.raises(TrainingError, match="The weights w hold no usable numbers"):
+    with pytest.raises(TrainingError, match="The weights w are nan or too large"):
         pack({"w": torch.tensor([[1.0, wrong]])})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.compare.comparison import Comparison, Contestant, Result, score, without_prefill
 from decoding.compare.contestants import parse_contestant
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.trace.metrics import Timeline, measure_run, measure_timeline
 from tests.helpers.traces import bonus, run_autoregressive, run_of
 
@@ -69,7 +69,7 @@ def test_what_was_not_reached_or_failed_has_no_figures():
 
 
 def test_identity_is_told_against_the_reference():
-    difference = Difference(2, 5, 7, 0.3, True, "Token 3 differs.")
+    difference = OutputDifference(2, 5, 7, 0.3, True, "Token 3 differs.")
     calls = [our_call(0, 0, run_autoregressive(8)), hf_call(0, 0.1), our_call(2, 0, run_of([bonus()]))]
     plain, outside, tree = score(comparison(*calls, differences=((2, 0, difference),)))
     assert plain.same_output is None

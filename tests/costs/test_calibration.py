@@ -46,13 +46,13 @@ def test_rates_are_those_of_the_verifier(target, draft):
         assert calibration.accepted_by_rank(target[None], draft[None], 4, draws) == pytest.approx(expected, abs=1e-12)
         total += expected
     table = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    laws = table / table.sum(-1, keepdim=True)
+    distributions = table / table.sum(-1, keepdim=True)
     one_by_one = [
         calibration.accepted_by_rank(target[None], row[None], 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),)))
-        for row in laws
+        for row in distributions
     ]
     together = calibration.accepted_by_rank(
-        target.expand(3, 4), laws, 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),) * 3)
+        target.expand(3, 4), distributions, 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),) * 3)
     )
     assert together == pytest.approx(sum(one_by_one))
 

@@ -14,8 +14,8 @@ from benchmarks.fakes import make_checkpoint, make_pair
 from decoding.common.errors import OutOfMemoryError
 from decoding.device import iteration as device_iteration
 from decoding.device.iteration import (
-    Asked,
     DeviceIteration,
+    DraftReadout,
     NextToken,
     accept,
     choose_iteration,
@@ -29,9 +29,9 @@ from decoding.device.iteration import (
 )
 from decoding.device.tree import BeamTree, LevelTree, device_rule
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
+from decoding.engines.cuda_graph import CudaGraphEngine, PassInputs, PassShape, host_pass
 from decoding.engines.kv_cache import KVBlocks
-from decoding.engines.lean import LlamaForward, NeoXForward
-from decoding.engines.static import PassInputs, PassShape, StaticEngine, host_pass
+from decoding.engines.packed import LlamaForward, NeoXForward
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
@@ -112,7 +112,7 @@ def watch(monkeypatch):
     return kinds
 
 
-QUICK = ("autoregressive", "linear", "fixed tree, out of budget", "dynatree", "dynatree, wide", "eagle2, small")
+QUICK = ("autoregressive", "linear", "dynatree, wide", "eagle2, small")
 
 
 @pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))
@@ -129,7 +129,7 @@ def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
 
 
 @pytest.mark.parametrize("architecture", family(("gpt_neox", "llama", "gpt2"), "llama"))
-@pytest.mark.parametrize("name", ["autoregressive", "linear", "dynatree, wide", "eagle2, small"])
+@pytest.mark.parametrize("name", family(QUICK, "dynatree, wide"))
 def test_other_architectures(tmp_path, on_host, architecture, name):
     target, draft = make_pair(tmp_path, architecture, noise=0.02)
     how = {"device": "cpu", "dtype": "float32", "context_length": 512, "engine": "static"}
@@ -204,7 +204,7 @@ def test_end_of_the_context(tmp_path, on_host):
         assert differences(session.iterations, reference.iterations) == []
 
 
-@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, "linear", "dynatree", "eagle2, small"))
+@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, "dynatree", "eagle2, small"))
 def test_the_host_waits_once_and_once_per_level_where_it_must(static, name):
     session = DecodeSession(
         static, METHODS_ON_DEVICE[name], prompt(static), limits=Limits(max_new_tokens=40, record="summary")
@@ -266,12 +266,12 @@ def test_what_is_captured_asks_nothing_of_the_host(tmp_path, monkeypatch, archit
     pair = load_pair(settings)
     device = torch.device("meta")
     network = pair.target.network.to(device)
-    engine = StaticEngine(forward(network, 256), pair.target.num_layers, device, torch.float32)
+    engine = CudaGraphEngine(forward(network, 256), pair.target.num_layers, device, torch.float32)
     run, blocks = engine.forward_pass, KVBlocks(pair.target.num_layers, 512, zeroed=True)
     tree = BeamTree(64, 3, 100, device) if beam else LevelTree(64, 3, device)
     shape = PassShape(queries=4, among=64, rows=256, kept=2)
     inputs, mask = PassInputs.on(shape, device), tree.mask_for(8, 256, torch.float32)
-    asked = Asked(pair.logits_size, 0.6, rows=True)
+    asked = DraftReadout(pair.logits_size, 0.6, rows=True)
     static = torch.zeros(3, dtype=torch.int64, device=device)
     host_pass(run, blocks, inputs, shape)  # makes the blocks
     for name in ("tensor", "as_tensor", "from_numpy"):  # numbers of the host; no dispatch shows them
@@ -407,7 +407,9 @@ def test_drafters_with_a_rule_and_the_limits_of_their_settings():
     assert device_rule(drafter, drafter.start([]), 500).forwards == 33
 
 
-@pytest.mark.parametrize("name", METHODS_ON_DEVICE)
+@pytest.mark.parametrize(
+    "name", family(METHODS_ON_DEVICE, *QUICK, "dynatree, plain", "linear 64", "fixed tree, out of budget")
+)
 def test_sizes_of_certain_rules_are_those_of_the_drafter(static, on_host, name):
     drafter = METHODS_ON_DEVICE[name].drafter
     rule = device_rule(drafter, drafter.start([]), 30)

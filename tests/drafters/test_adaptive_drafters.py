@@ -7,17 +7,17 @@ import pytest
 
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.replay.forks import Change, fork
+from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
-from viz.explain.growth import why_not_expanded
+from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 
 
@@ -42,12 +42,12 @@ class ReachingDrafter(Drafter):
         return Reach(self.length)
 
     def draft(self, state, source, root_token, draws):
-        growing, node = Growing(source, root_token), np.zeros(1, dtype=np.int64)
+        builder, node = TreeBuilder(source, root_token), np.zeros(1, dtype=np.int64)
         for _ in range(min(state.length, source.depth_limit)):
-            tokens, probs = growing.expand(node, top=1)
-            node = growing.add_best(node, np.ones(1, dtype=np.int64), tokens, probs, room=1)
-        growing.tree.set_growth(node, "max_depth" if state.length <= source.depth_limit else "length_limit")
-        return growing.finish(self.law, state, self.in_force(state))
+            tokens, probs = builder.expand(node, top=1)
+            node = builder.add_best(node, np.ones(1, dtype=np.int64), tokens, probs, room=1)
+        builder.tree.set_stop_reason(node, "max_depth" if state.length <= source.depth_limit else "length_limit")
+        return builder.finish(self.draft_sampling, state, self.in_force(state))
 
     def observe(self, state, outcome):
         grown = state.length + 1 if outcome.accepted == outcome.drafted else state.length
@@ -85,7 +85,7 @@ def test_its_state_goes_on_from_the_record_alone(pair, drafter, monkeypatch, tmp
     assert states == [session.standing(each.index).state for each in run.iterations]
     assert len({state.length for state in states}) > 2, "a state that never moves tests nothing"
     for recorded in run.iterations:
-        again = fork(run, None, recorded.index, Change(), live=False).trace.iterations[recorded.index]
+        again = fork(run, None, recorded.index, ForkChange(), live=False).trace.iterations[recorded.index]
         assert [n.token_id for n in again.nodes] == [n.token_id for n in recorded.nodes]
         assert again.committed_ids == recorded.committed_ids and again.settings == recorded.settings
 
@@ -105,7 +105,7 @@ def test_the_search_for_a_change_starts_from_what_was_in_force(pair, monkeypatch
 def test_it_learns_from_what_was_really_verified(pair, monkeypatch, tmp_path):
     session, run = decoded(pair, ReachingDrafter(), monkeypatch, tmp_path)
     whole = next(each for each in run.iterations if each.accepted)
-    out = Change(edits=Edits(force_out=(node_paths(whole)[1],)))
+    out = ForkChange(interventions=Interventions(force_out=(node_paths(whole)[1],)))
     live, replayed = (
         fork(run, source, whole.index, out, live=way).trace for source, way in ((session, True), (None, False))
     )

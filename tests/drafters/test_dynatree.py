@@ -9,8 +9,8 @@ from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.drafters import DynaTreeDrafter
-from decoding.drafters.base import Outcome
-from decoding.trace.records import GROWTHS
+from decoding.drafters.base import IterationFeedback
+from decoding.trace.records import STOP_REASONS
 from tests.helpers.traces import bonus
 
 SURE = [0.95, 0.03, 0.01, 0.01]
@@ -23,8 +23,8 @@ def draft(drafter, table=None, default=SURE, depth_limit=100):
     return drafter.draft(drafter.start([1]), source, 7, None), source
 
 
-def growth(draft_, node):
-    return GROWTHS[draft_.tree.growth[node]]
+def stop_reason(draft_, node):
+    return STOP_REASONS[draft_.tree.stop_reason[node]]
 
 
 def test_first_level_is_the_top_token_alone_as_in_the_paper():
@@ -32,10 +32,10 @@ def test_first_level_is_the_top_token_alone_as_in_the_paper():
     assert [path_tokens(drafted.tree, n) for n in range(drafted.tree.size) if drafted.tree.depths[n] == 1] == [(0,)]
 
 
-@pytest.mark.parametrize(("law", "children"), [(SURE, 1), (MIDDLE, 2), (UNSURE, 3)])
-def test_breadth_follows_confidence(law, children):
+@pytest.mark.parametrize(("probs", "children"), [(SURE, 1), (MIDDLE, 2), (UNSURE, 3)])
+def test_breadth_follows_confidence(probs, children):
     drafter = DynaTreeDrafter(branch_first_level=True, max_depth=2, base_depth=1, prune_probability=0.0)
-    drafted, _ = draft(drafter, {(): law}, SURE)
+    drafted, _ = draft(drafter, {(): probs}, SURE)
     assert (drafted.tree.depths == 1).sum() == children
     assert drafted.tree.branching[0] == children
 
@@ -51,7 +51,7 @@ def test_depth_gate_lets_only_likely_paths_beyond_the_base_depth():
     likely, _ = draft(drafter, default=SURE)
     assert likely.tree.depths.max() == 7  # the paper's D_max counts from 0
     unlikely, _ = draft(drafter, default=MIDDLE)
-    gated = [n for n in range(unlikely.tree.size) if growth(unlikely, n) == "depth_gate"]
+    gated = [n for n in range(unlikely.tree.size) if stop_reason(unlikely, n) == "depth_gate"]
     assert gated and all(unlikely.tree.depths[n] - 1 >= 2 for n in gated)
     assert all(unlikely.tree.path_probs[n] < 0.5 for n in gated)
 
@@ -59,7 +59,7 @@ def test_depth_gate_lets_only_likely_paths_beyond_the_base_depth():
 def test_early_stop_and_pruning():
     drafter = DynaTreeDrafter(branch_first_level=True, stop_probability=0.25, prune_probability=0.2)
     drafted, _ = draft(drafter, {(): UNSURE}, [0.25] * 4)
-    stopped = [n for n in range(drafted.tree.size) if growth(drafted, n) == "early_stop"]
+    stopped = [n for n in range(drafted.tree.size) if stop_reason(drafted, n) == "early_stop"]
     assert stopped and all(drafted.tree.path_probs[n] < 0.25 for n in stopped)
     kept = drafted.tree.path_probs[drafted.order]
     assert (kept >= 0.2).all() and drafted.tree.size > len(drafted.order)
@@ -69,7 +69,7 @@ def test_node_budget_is_never_exceeded_and_is_said():
     drafter = DynaTreeDrafter(branch_first_level=True, node_budget=7, prune_probability=0.0, stop_probability=0.0)
     drafted, _ = draft(drafter, default=UNSURE)
     assert drafted.tree.size - 1 == 7
-    assert any(growth(drafted, n) == "budget" for n in range(drafted.tree.size))
+    assert any(stop_reason(drafted, n) == "budget" for n in range(drafted.tree.size))
 
 
 def test_one_forward_per_level():
@@ -83,14 +83,14 @@ def test_length_limit_ends_the_tree():
     drafted, source = draft(DynaTreeDrafter(), default=SURE, depth_limit=2)
     assert drafted.tree.depths.max() == 2
     drafted, source = draft(DynaTreeDrafter(), default=SURE, depth_limit=0)
-    assert drafted.tree.size == 1 and source.forwards == 0 and growth(drafted, 0) == "length_limit"
+    assert drafted.tree.size == 1 and source.forwards == 0 and stop_reason(drafted, 0) == "length_limit"
 
 
 def test_ablation_switches():
     base = {"base_depth": 2, "max_depth": 6, "stop_probability": 0.05, "prune_probability": 0.0}
     no_depth, _ = draft(DynaTreeDrafter(dynamic_depth=False, **base), default=MIDDLE)
     assert no_depth.tree.depths.max() == 3
-    assert not {"early_stop", "depth_gate"} & {growth(no_depth, n) for n in range(no_depth.tree.size)}
+    assert not {"early_stop", "depth_gate"} & {stop_reason(no_depth, n) for n in range(no_depth.tree.size)}
     no_breadth, _ = draft(DynaTreeDrafter(adaptive_breadth=False, **base), default=UNSURE)
     widths = no_breadth.tree.branching[no_breadth.tree.branching > 0]
     assert set(widths[1:].tolist()) == {2}
@@ -99,7 +99,7 @@ def test_ablation_switches():
 def observe(drafter, state, accepted, times):
     history = None
     for _ in range(times):
-        state, history = drafter.observe(state, Outcome(accepted, accepted + 1, 10, 10, 5))
+        state, history = drafter.observe(state, IterationFeedback(accepted, accepted + 1, 10, 10, 5))
     return state, history
 
 
@@ -167,7 +167,7 @@ def test_history_holds_inside_the_dead_band_and_can_be_switched_off():
     drafter = DynaTreeDrafter(history_target=0.6)
     state, history = observe(drafter, drafter.start([1]), accepted=3, times=8)
     assert history.decision == "hold" and state.values() == drafter.start([1]).values()
-    state, history = DynaTreeDrafter(history=False).observe(state, Outcome(5, 6, 10, 10, 5))
+    state, history = DynaTreeDrafter(history=False).observe(state, IterationFeedback(5, 6, 10, 10, 5))
     assert history is None
 
 
@@ -221,7 +221,7 @@ def test_an_order_is_asked_for_only_where_it_has_an_effect():
     free = {"adaptive_breadth": False, "branch_mid": 5, "confidence_high": 0.3}
     assert DynaTreeDrafter(**free).branch_mid == 5
     assert DynaTreeDrafter(dynamic_depth=False, stop_probability=0.6).stop_probability == 0.6
-    with pytest.raises(SettingsError, match="must not fall"):
+    with pytest.raises(SettingsError, match="must not decrease"):
         DynaTreeDrafter(**free).with_settings(adaptive_breadth=True)
 
 
@@ -232,6 +232,8 @@ def test_history_raises_the_base_depth_up_to_the_largest_without_dynamic_depth_t
         drafter = DynaTreeDrafter(dynamic_depth=False, max_depth=most)
         state = drafter.start([])
         for _ in range(20):
-            state, _ = drafter.observe(state, Outcome(accepted=5, committed=6, drafted=5, verified=5, depth=5))
+            state, _ = drafter.observe(
+                state, IterationFeedback(accepted=5, committed=6, drafted=5, verified=5, depth=5)
+            )
         depths.append(state.base_depth)
     assert depths == [5, 8]

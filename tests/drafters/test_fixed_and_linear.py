@@ -7,7 +7,7 @@ from benchmarks.table_source import TableSource, paths
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DRAFTERS, FixedTreeDrafter, LinearDrafter, NoDrafter
 from decoding.sampling.draws import GeneratorDraws
-from decoding.trace.records import GROWTHS
+from decoding.trace.records import STOP_REASONS
 
 HALVES = [0.6, 0.4]
 
@@ -21,7 +21,7 @@ def test_chain_has_k_nodes_and_takes_k_forwards():
 
 def test_chain_ends_at_the_length_limit():
     drafted = LinearDrafter(length=4).draft(None, TableSource({}, HALVES, depth_limit=2), 9, None)
-    assert drafted.tree.size == 3 and GROWTHS[drafted.tree.growth[2]] == "length_limit"
+    assert drafted.tree.size == 3 and STOP_REASONS[drafted.tree.stop_reason[2]] == "length_limit"
 
 
 def test_full_fixed_tree_counts_depth_as_the_paper():
@@ -71,5 +71,5 @@ def test_out_of_range_is_refused(kind, changes):
 @pytest.mark.parametrize("drafter", [LinearDrafter(), LinearDrafter(sampled=True), FixedTreeDrafter()])
 def test_a_draft_that_overflows_is_told_in_a_sentence(drafter):
     source = TableSource({}, [float("nan")] * 4)
-    with pytest.raises(PairError, match="The draft gives no finite logits"):
+    with pytest.raises(PairError, match="The draft gives nan or infinite logits"):
         drafter.draft(drafter.start([1]), source, 0, GeneratorDraws(0))

@@ -13,16 +13,16 @@ from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration
 from decoding.drafters import HardwareAwareDrafter
-from decoding.drafters.base import Outcome
+from decoding.drafters.base import IterationFeedback
 from decoding.drafters.hardware_aware import MOST_CHILDREN, RETRY, RateSearch, tree_costs
 from decoding.methods.methods import METHODS
-from decoding.replay.forks import Change, fork, go_on
+from decoding.replay.forks import ForkChange, fork, go_on
 from decoding.replay.stored_state import state_before
 from decoding.sampling.draws import enumerate_draws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.edits import Edits
-from decoding.trace.records import GROWTHS, node_paths
+from decoding.trace.interventions import Interventions
+from decoding.trace.records import STOP_REASONS, node_paths
 from decoding.verifiers import NSSVerifier
 
 CONVEX = "1:1 2:1.1 4:1.4 8:2.2 16:4.5"
@@ -125,10 +125,10 @@ def reference(kind: HardwareAwareDrafter, table: TableSource) -> tuple[list[list
         spent += level_s[len(frontier)]
         children = []
         for path in frontier:
-            law = table._table[path]
+            probs = table._table[path]
             weight += values[path]
-            for rank, token in enumerate(np.argsort(-np.array(law), kind="stable").tolist()):
-                accepted = chance(law[token], kind.factors[min(rank, 1)])
+            for rank, token in enumerate(np.argsort(-np.array(probs), kind="stable").tolist()):
+                accepted = chance(probs[token], kind.factors[min(rank, 1)])
                 promise[rank] += values[path] * accepted
                 values[*path, token] = values[path] * accepted
                 children.append((*path, token))
@@ -172,7 +172,7 @@ def test_free_levels_go_down_to_the_depth_limit_and_dear_ones_stop_at_the_first(
     deep = draft(drafter(FLAT, "0", max_depth=7), TableSource({}, SURE))
     assert deep.tree.depths[deep.order].max() == 7 and len(deep.rows) == 7
     dear = draft(drafter(FLAT, "1000"), TableSource({}, SURE))
-    assert len(dear.rows) == 1 and {GROWTHS[code] for code in dear.tree.growth[1:]} == {"unprofitable"}
+    assert len(dear.rows) == 1 and {STOP_REASONS[code] for code in dear.tree.stop_reason[1:]} == {"unprofitable"}
 
 
 def test_dear_nodes_are_not_verified_and_free_ones_all():
@@ -195,19 +195,25 @@ def test_budget_depth_and_length_are_kept():
     assert len(drafted.order) - 1 == 3
     limited = draft(drafter(FLAT, "0", max_depth=5), TableSource({}, SURE, depth_limit=2))
     deepest = np.flatnonzero(limited.tree.depths == 2)
-    assert limited.tree.depths.max() == 2 and {GROWTHS[limited.tree.growth[n]] for n in deepest} == {"length_limit"}
+    assert limited.tree.depths.max() == 2 and {STOP_REASONS[limited.tree.stop_reason[n]] for n in deepest} == {
+        "length_limit"
+    }
     at_max = draft(drafter(FLAT, "0", max_depth=2), TableSource({}, SURE))
-    assert {GROWTHS[at_max.tree.growth[n]] for n in np.flatnonzero(at_max.tree.depths == 2)} == {"max_depth"}
+    assert {STOP_REASONS[at_max.tree.stop_reason[n]] for n in np.flatnonzero(at_max.tree.depths == 2)} == {"max_depth"}
     source = TableSource({}, SURE, depth_limit=0)
     ended = draft(drafter(), source)
-    assert ended.order.tolist() == [0] and source.forwards == 0 and GROWTHS[ended.tree.growth[0]] == "length_limit"
+    assert (
+        ended.order.tolist() == [0]
+        and source.forwards == 0
+        and STOP_REASONS[ended.tree.stop_reason[0]] == "length_limit"
+    )
 
 
 def test_children_are_the_likeliest_and_at_most_so_many():
-    law = np.linspace(12, 1, 12) / np.linspace(12, 1, 12).sum()
-    drafted = draft(drafter(FLAT, "0", max_depth=1), TableSource({}, law.tolist()))
+    probs = np.linspace(12, 1, 12) / np.linspace(12, 1, 12).sum()
+    drafted = draft(drafter(FLAT, "0", max_depth=1), TableSource({}, probs.tolist()))
     assert drafted.tree.tokens[1:].tolist() == list(range(MOST_CHILDREN))
-    assert drafted.tree.branching[0] == MOST_CHILDREN and drafted.law == "deterministic"
+    assert drafted.tree.branching[0] == MOST_CHILDREN and drafted.draft_sampling == "deterministic"
 
 
 def test_tokens_without_probability_are_never_drafted():
@@ -223,7 +229,7 @@ def test_settings_in_force_hold_the_learned_odds():
     assert history is None and draft(kind, TableSource({}, SURE), state).settings["odds"] != "2 0.5"
 
 
-def outcome(drafted, accepted: int) -> Outcome:
+def outcome(drafted, accepted: int) -> IterationFeedback:
     """The likeliest path accepted down to a depth."""
     path, node = [], 0
     for _ in range(accepted):
@@ -233,7 +239,9 @@ def outcome(drafted, accepted: int) -> Outcome:
         path.append(node)
     verified = len(drafted.order) - 1
     size = drafted.tree.size - 1
-    return Outcome(len(path), len(path) + 1, size, verified, 3, tuple(path), drafted.tree, drafted.order)
+    return IterationFeedback(
+        len(path), len(path) + 1, size, verified, 3, tuple(path), tree=drafted.tree, order=drafted.order
+    )
 
 
 def run(kind, accepted: int, iterations: int, source=None):
@@ -291,7 +299,7 @@ def test_where_drafting_does_not_pay_it_is_left_but_for_a_look_now_and_then():
         state, _ = kind.observe(drafted.state, outcome(drafted, 1))
     assert forwards == [1, *[0] * (RETRY - 1), 1, *[0] * (RETRY - 1), 1, 0]
     idle = draft(kind, source, state)
-    assert idle.order.tolist() == [0] and GROWTHS[idle.tree.growth[0]] == "unprofitable"
+    assert idle.order.tolist() == [0] and STOP_REASONS[idle.tree.stop_reason[0]] == "unprofitable"
 
 
 def test_what_the_best_tree_gives_and_costs():
@@ -329,11 +337,13 @@ def test_without_costs_there_is_no_tree():
 
 
 def test_two_iterations_with_learning_between_emit_the_targets_law():
-    """The second tree depends on what the first one's outcome taught, and the joint law is still the target's."""
+    """The second tree depends on what the first one's outcome taught, and the joint distribution is still the
+    target's.
+    """
     random = np.random.default_rng(5)
     places = [path for length in range(7) for path in itertools.product(range(3), repeat=length)]
-    laws = [{path: random.dirichlet(np.full(3, 0.8)).tolist() for path in places} for _ in range(2)]
-    tables = Tables("random", laws[0], laws[1], [1 / 3] * 3, [1 / 3] * 3)
+    distributions = [{path: random.dirichlet(np.full(3, 0.8)).tolist() for path in places} for _ in range(2)]
+    tables = Tables("random", distributions[0], distributions[1], [1 / 3] * 3, [1 / 3] * 3)
     kind = drafter("1:1 5:1.3", "0.3", node_budget=4, max_depth=2)
     emitted: dict[tuple, float] = defaultdict(float)
     shapes = set()
@@ -348,21 +358,21 @@ def test_two_iterations_with_learning_between_emit_the_targets_law():
 def blocks(kind, state, tables: Tables, before: tuple):
     """Every block that one iteration can emit behind some tokens: its chance and the state after it."""
     drafted = kind.draft(state, Behind(tables, before), 0, None)
-    rows = [tables.target_law(before + path_tokens(drafted.tree, int(node))) for node in drafted.order]
-    target = TargetRows(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
+    rows = [tables.target_distribution(before + path_tokens(drafted.tree, int(node))) for node in drafted.order]
+    target = TargetDistributions(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
     for verification, share in enumerate_draws(lambda draws: NSSVerifier().verify(drafted, target, draws)):
         path = tuple(verification.accepted)
         tokens = (*drafted.tree.tokens[list(path)].tolist(), verification.final_token)
         sizes = (drafted.tree.size - 1, len(drafted.order) - 1, 2)
-        seen = Outcome(len(path), len(tokens), *sizes, path, drafted.tree, drafted.order)
+        seen = IterationFeedback(len(path), len(tokens), *sizes, path, tree=drafted.tree, order=drafted.order)
         yield tokens, share, kind.observe(drafted.state, seen)[0]
 
 
 class Behind(TableSource):
-    """A table of laws, read behind some tokens."""
+    """A table of distributions, read behind some tokens."""
 
     def __init__(self, tables: Tables, before: tuple):
-        here = {path[len(before) :]: law for path, law in tables.draft.items() if path[: len(before)] == before}
+        here = {path[len(before) :]: probs for path, probs in tables.draft.items() if path[: len(before)] == before}
         super().__init__(here, tables.draft_default)
 
 
@@ -409,8 +419,8 @@ def test_what_a_person_put_in_is_not_taken_for_the_drafters_own(pair):
     leaf = next(n for n in full.nodes if n.draft_level is None and n.flat_index is not None)
     below, known = node_paths(full)[leaf.node_id], {n.token_id for n in full.nodes}
     new = [token for token in range(100, 200) if token not in known][:3]
-    edits = Edits(force_in=((new[0],), (new[1],), (*below, new[2])))
-    made = go_on(fork(session.trace(), session, full.index, Change(edits=edits), live=True), 1)
+    interventions = Interventions(force_in=((new[0],), (new[1],), (*below, new[2])))
+    made = go_on(fork(session.trace(), session, full.index, ForkChange(interventions=interventions), live=True), 1)
     assert made.trace.iterations[full.index].verified == budget + len(new)
     live = made.session.standing(full.index + 1).state
     recorded = state_before(made.trace, full.index + 1, method)

@@ -18,9 +18,9 @@ from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
-from decoding.trace.records import GROWTHS, DrawTrace
+from decoding.trace.records import STOP_REASONS, DrawTrace
 
-LAW = [0.6, 0.3, 0.1]
+PROBS = [0.6, 0.3, 0.1]
 TABLE = {(): [0.5, 0.3, 0.2], (0,): [0.1, 0.6, 0.3], (1,): [0.7, 0.3, 0.0], (2,): [0.2, 0.2, 0.6]}
 SURE = [1.0, 0.0]
 SMALL = [
@@ -45,14 +45,14 @@ LARGE = [
 
 
 def name(drafter) -> str:
-    return f"{type(drafter).__name__}-{drafter.law}"
+    return f"{type(drafter).__name__}-{drafter.draft_sampling}"
 
 
 def replay(drafter, outcomes, source):
     """The tree of a drafter whose draws come out as given; all of them must be asked for."""
     draws = ReplayDraws(tuple(DrawTrace("choose", 1.0, outcome, 0.0) for outcome in outcomes))
     draft = drafter.draft(None, source, 9, draws)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         draws.choose(torch.ones(1))
     return draft
 
@@ -66,83 +66,88 @@ def drawn_ids(draft) -> list[int]:
 
 
 def growths(draft) -> list[str]:
-    return [GROWTHS[code] for code in draft.tree.growth]
+    return [STOP_REASONS[code] for code in draft.tree.stop_reason]
 
 
 @pytest.mark.parametrize("drafter", SMALL, ids=name)
 def test_every_token_follows_the_law_of_its_draw_whatever_was_drawn_before(drafter):
-    """After any draws at a node, the next one there has the draft's law: whole, or without what was drawn."""
-    laws, total = defaultdict(Counter), 0.0
-    run = lambda draws: drafter.draft(None, TableSource(TABLE, LAW), 9, draws)  # noqa: E731
+    """After any draws at a node, the next one there has the draft's distribution: whole, or without what was drawn."""
+    distributions, total = defaultdict(Counter), 0.0
+    run = lambda draws: drafter.draft(None, TableSource(TABLE, PROBS), 9, draws)  # noqa: E731
     for draft, probability in enumerate_draws(run):
         total += probability
         before = defaultdict(tuple)
         for node in drawn_ids(draft):
             path = path_tokens(draft.tree, node)
-            laws[path[:-1], before[path[:-1]]][path[-1]] += probability
+            distributions[path[:-1], before[path[:-1]]][path[-1]] += probability
             before[path[:-1]] += (path[-1],)
     assert total == pytest.approx(1.0)
-    assert max(len(siblings) for _, siblings in laws) >= (0 if drafter.law == "single_path" else 1)
-    for (path, siblings), counts in laws.items():
-        law = np.array(TABLE.get(path, LAW))
-        if drafter.law == "without_replacement":
-            law[list(siblings)] = 0.0
-        expected = {token: p for token, p in enumerate(law / law.sum()) if p > 0}
+    assert max(len(siblings) for _, siblings in distributions) >= (0 if drafter.draft_sampling == "single_path" else 1)
+    for (path, siblings), counts in distributions.items():
+        probs = np.array(TABLE.get(path, PROBS))
+        if drafter.draft_sampling == "without_replacement":
+            probs[list(siblings)] = 0.0
+        expected = {token: p for token, p in enumerate(probs / probs.sum()) if p > 0}
         found = {token: count / counts.total() for token, count in counts.items()}
         assert found == pytest.approx(expected), (path, siblings)
 
 
 @pytest.mark.parametrize("drafter", LARGE, ids=name)
 def test_what_every_sampled_tree_keeps(drafter):
-    source = TableSource(TABLE, LAW)
+    source = TableSource(TABLE, PROBS)
     draft = sampled(drafter, source)
     tree = draft.tree
-    rows = {int(node): row for nodes, laws in draft.rows for node, row in zip(nodes, laws, strict=True)}
-    assert tree.size > 5 and draft.law == drafter.law and draft.settings == drafter.settings()
+    rows = {
+        int(node): row for nodes, distributions in draft.rows for node, row in zip(nodes, distributions, strict=True)
+    }
+    assert tree.size > 5 and draft.draft_sampling == drafter.draft_sampling and draft.settings == drafter.settings()
     assert draft.order.tolist() == tree.breadth_first().tolist()
     assert source.forwards == len(draft.rows) and set(rows) == set(np.flatnonzero(tree.level >= 0).tolist())
     entries = Counter(int(tree.parents[node]) for node in drawn_ids(draft))
     assert Counter(drawn_ids(draft)) == {node: tree.multiplicity[node] for node in range(1, tree.size)}
     for node in range(tree.size):
-        law = TABLE.get(path_tokens(tree, node), LAW)
+        probs = TABLE.get(path_tokens(tree, node), PROBS)
         assert (growths(draft)[node] == "expanded") == (node in rows) == (node in entries)
         assert tree.branching[node] == entries.get(node, -1)
         if node in rows:
-            assert rows[node].tolist() == law and tree.confidence[node] == max(law)
+            assert rows[node].tolist() == probs and tree.confidence[node] == max(probs)
         if node:
-            law_above = TABLE.get(path_tokens(tree, node)[:-1], LAW)
-            assert tree.draft_probs[node] == law_above[tree.tokens[node]]
+            probs_above = TABLE.get(path_tokens(tree, node)[:-1], PROBS)
+            assert tree.draft_probs[node] == probs_above[tree.tokens[node]]
 
 
 @pytest.mark.parametrize("drafter", LARGE, ids=name)
 @pytest.mark.parametrize("limit", [0, 2])
 def test_no_node_lies_below_the_length_limit(drafter, limit):
-    source = TableSource(TABLE, LAW, depth_limit=limit)
+    source = TableSource(TABLE, PROBS, depth_limit=limit)
     draft = sampled(drafter, source)
     deepest = draft.tree.depths == limit
     assert draft.tree.depths.max() == limit and (source.forwards > 0) == (limit > 0)
-    assert {growth for growth, last in zip(growths(draft), deepest, strict=True) if last} == {"length_limit"}
+    assert {stop_reason for stop_reason, last in zip(growths(draft), deepest, strict=True) if last} == {"length_limit"}
 
 
 @pytest.mark.parametrize("drafter", LARGE, ids=name)
 def test_the_record_of_the_draws_replays_the_tree(drafter):
     draws = GeneratorDraws(3)
-    first = drafter.draft(None, TableSource(TABLE, LAW), 9, draws)
-    again = replay(drafter, [draw.outcome for draw in draws.record], TableSource(TABLE, LAW))
+    first = drafter.draft(None, TableSource(TABLE, PROBS), 9, draws)
+    again = replay(drafter, [draw.outcome for draw in draws.record], TableSource(TABLE, PROBS))
     assert again.tree.tokens.tolist() == first.tree.tokens.tolist() and drawn_ids(again) == drawn_ids(first)
-    assert len(draws.record) == (0 if drafter.law == "deterministic" else len(drawn_ids(first)))
+    assert len(draws.record) == (0 if drafter.draft_sampling == "deterministic" else len(drawn_ids(first)))
 
 
 def test_sampled_chain():
-    source = TableSource(TABLE, LAW)
+    source = TableSource(TABLE, PROBS)
     draft = replay(LinearDrafter(length=3, sampled=True), [1, 0, 2], source)
     assert path_tokens(draft.tree, 3) == (1, 0, 2) and source.forwards == 3 and growths(draft)[3] == "max_depth"
     assert draft.tree.path_probs[3] == pytest.approx(0.3 * 0.7 * 0.1)
-    assert LinearDrafter(sampled=True).law == "single_path" and LinearDrafter().law == "deterministic"
+    assert (
+        LinearDrafter(sampled=True).draft_sampling == "single_path"
+        and LinearDrafter().draft_sampling == "deterministic"
+    )
 
 
 def test_paths_are_drawn_level_by_level_and_path_by_path():
-    source = TableSource(TABLE, LAW)
+    source = TableSource(TABLE, PROBS)
     draft = replay(IIDPathsDrafter(paths=3, length=2), [2, 0, 2, 1, 0, 1], source)
     assert [path_tokens(draft.tree, node) for node in drawn_ids(draft)] == [(2,), (0,), (2,), (2, 1), (0, 0), (2, 1)]
     assert source.forwards == 2 and draft.tree.size == 5
@@ -165,7 +170,7 @@ def test_no_length_is_no_draft():
 
 
 def test_delayed_paths_begin_below_the_trunk():
-    source = TableSource(TABLE, LAW)
+    source = TableSource(TABLE, PROBS)
     draft = replay(DelayedDrafter(paths=2, trunk=2, branch=2), [0, 1, 2, 0, 1, 1], source)
     assert [path_tokens(draft.tree, node)[2:] for node in drawn_ids(draft)[2:]] == [(2,), (0,), (2, 1), (0, 1)]
     assert draft.tree.branching[:3].tolist() == [1, 1, 2] and source.forwards == 4
@@ -174,12 +179,12 @@ def test_delayed_paths_begin_below_the_trunk():
 
 
 def test_delayed_without_trunk_or_branch():
-    same = sampled(IIDPathsDrafter(paths=3, length=4), TableSource(TABLE, LAW), seed=5)
-    paths = sampled(DelayedDrafter(paths=3, trunk=0, branch=4), TableSource(TABLE, LAW), seed=5)
+    same = sampled(IIDPathsDrafter(paths=3, length=4), TableSource(TABLE, PROBS), seed=5)
+    paths = sampled(DelayedDrafter(paths=3, trunk=0, branch=4), TableSource(TABLE, PROBS), seed=5)
     assert paths.tree.tokens.tolist() == same.tree.tokens.tolist() and drawn_ids(paths) == drawn_ids(same)
-    trunk = sampled(DelayedDrafter(paths=3, trunk=3, branch=0), TableSource(TABLE, LAW))
-    assert trunk.tree.depths.tolist() == [0, 1, 2, 3] and trunk.law == "single_path"
-    assert DelayedDrafter(paths=1).law == IIDPathsDrafter(paths=1).law == "single_path"
+    trunk = sampled(DelayedDrafter(paths=3, trunk=3, branch=0), TableSource(TABLE, PROBS))
+    assert trunk.tree.depths.tolist() == [0, 1, 2, 3] and trunk.draft_sampling == "single_path"
+    assert DelayedDrafter(paths=1).draft_sampling == IIDPathsDrafter(paths=1).draft_sampling == "single_path"
 
 
 def test_every_draw_of_a_node_has_its_own_draws_below():
@@ -190,16 +195,16 @@ def test_every_draw_of_a_node_has_its_own_draws_below():
 
 
 def test_widths_without_sampling_take_the_likeliest():
-    source = TableSource(TABLE, LAW)
+    source = TableSource(TABLE, PROBS)
     draft = SpecInferWidthsDrafter(widths="2, 1", sampled=False).draft(None, source, 9, None)
     assert [path_tokens(draft.tree, node) for node in range(1, 5)] == [(0,), (1,), (0, 1), (1, 0)]
-    assert draft.law == "deterministic" and draft.drawn is None and source.forwards == 2
+    assert draft.draft_sampling == "deterministic" and draft.drawn is None and source.forwards == 2
     assert draft.tree.multiplicity.tolist() == [1] * 5 and growths(draft)[3:] == ["max_depth"] * 2
 
 
 def test_heap_draws_where_the_next_draw_is_worth_most():
     """Worth: 1 at the root; .4 there and .6 at node 1; .54 there and .06 at node 2; .18 there and .36 at node 3."""
-    source = TableSource({}, LAW)
+    source = TableSource({}, PROBS)
     draft = replay(DySpecDrafter(node_budget=5), [0, 2, 0, 1, 0], source)
     assert draft.tree.parents.tolist() == [-1, 0, 1, 1, 0, 3] and source.forwards == 3
     assert growths(draft) == ["expanded", "expanded", "outdrawn", "expanded", "outdrawn", "outdrawn"]
@@ -218,11 +223,11 @@ def worth_of_draws(draft) -> tuple[list[float], list[float]]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_other_draw_was_worth_more(seed):
-    law = torch.softmax(2 * torch.randn(30, generator=torch.Generator().manual_seed(seed)).double(), -1).tolist()
-    worth, open_draws = worth_of_draws(sampled(DySpecDrafter(node_budget=60), TableSource({}, law), seed))
+    probs = torch.softmax(2 * torch.randn(30, generator=torch.Generator().manual_seed(seed)).double(), -1).tolist()
+    worth, open_draws = worth_of_draws(sampled(DySpecDrafter(node_budget=60), TableSource({}, probs), seed))
     assert all(later <= before + 1e-12 for before, later in pairwise(worth))
     assert max(open_draws) <= min(worth) + 1e-12
-    worth, open_draws = worth_of_draws(sampled(DySpecThresholdDrafter(threshold=0.03), TableSource({}, law), seed))
+    worth, open_draws = worth_of_draws(sampled(DySpecThresholdDrafter(threshold=0.03), TableSource({}, probs), seed))
     assert max(open_draws) < 0.03 + 1e-12 and min(worth) > 0.03 - 1e-12
 
 
@@ -245,15 +250,15 @@ def test_heap_survives_masses_below_rounding():
 
 def test_threshold_draws_in_rounds_while_the_next_draw_is_worth_it():
     """Worth: .6 and .3 for nodes 1 and 2, .1 left at the root; .36 and .18 for 3 and 4, .24 and .12 left above; ..."""
-    source = TableSource({}, LAW)
+    source = TableSource({}, PROBS)
     draft = replay(DySpecThresholdDrafter(threshold=0.2), [0, 1, 0, 0, 1, 0, 0], source)
     assert draft.tree.parents.tolist() == [-1, 0, 0, 1, 2, 1, 3, 6] and source.forwards == 4
-    low = [node for node, growth in enumerate(growths(draft)) if growth == "below_threshold"]
+    low = [node for node, stop_reason in enumerate(growths(draft)) if stop_reason == "below_threshold"]
     assert low == [4, 5, 7]
 
 
 def test_threshold_budget_ends_a_round_and_asks_for_no_law_in_vain():
-    source = TableSource({}, LAW)
+    source = TableSource({}, PROBS)
     draft = replay(DySpecThresholdDrafter(threshold=0.2, node_budget=3), [0, 1, 0], source)
     assert draft.tree.parents.tolist() == [-1, 0, 0, 1] and source.forwards == 2
     assert growths(draft) == ["expanded", "expanded", "budget", "budget"]
@@ -266,12 +271,15 @@ def test_as_many_nodes_as_the_budget(budget):
 
 
 def test_many_draws_at_once_are_the_same_as_few(monkeypatch):
-    laws, rows = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)), np.array([3, 3, 0, 1, 4, 2, 2, 2])
-    at_once = drawing.draw_rows(GeneratorDraws(1), laws, rows)
+    distributions, rows = (
+        torch.rand(5, 7, generator=torch.Generator().manual_seed(0)),
+        np.array([3, 3, 0, 1, 4, 2, 2, 2]),
+    )
+    at_once = drawing.draw_rows(GeneratorDraws(1), distributions, rows)
     monkeypatch.setattr(drawing, "ROWS_AT_ONCE", 3)
-    in_parts = drawing.draw_rows(GeneratorDraws(1), laws, rows)
-    assert at_once[0].tolist() == in_parts[0].tolist() == GeneratorDraws(1).choose_each(laws[rows])
-    assert at_once[1].tolist() == in_parts[1].tolist() == laws[rows, at_once[0]].tolist()
+    in_parts = drawing.draw_rows(GeneratorDraws(1), distributions, rows)
+    assert at_once[0].tolist() == in_parts[0].tolist() == GeneratorDraws(1).choose_each(distributions[rows])
+    assert at_once[1].tolist() == in_parts[1].tolist() == distributions[rows, at_once[0]].tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import torch
 
 from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
-from decoding.drafters.base import Growing
+from decoding.drafters.base import TreeBuilder
 from decoding.drafters.candidates import best_children
 from decoding.drafters.eagle2 import Eagle2Drafter
 from decoding.drafters.opt_tree import OptTreeDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
-from decoding.trace.records import GROWTHS
+from decoding.trace.records import STOP_REASONS
 from tests.helpers.families import family
 
 SEEDS = range(40)
@@ -36,7 +36,7 @@ class Problem:
     batch: int
 
     def source(self) -> TableSource:
-        return TableSource(self.table, [])  # a path below `depth` has no law: asking for one fails
+        return TableSource(self.table, [])  # a path below `depth` has no distribution: asking for one fails
 
     def draft(self, drafter):
         return drafter.draft(None, self.source(), 9, None)
@@ -88,8 +88,8 @@ def batch_sums(drafted) -> list[float]:
     return np.bincount(drafted.tree.level[expanded], drafted.tree.path_probs[expanded]).tolist()
 
 
-def growth(drafted, nodes) -> set[str]:
-    return {GROWTHS[drafted.tree.growth[node]] for node in nodes}
+def stop_reason(drafted, nodes) -> set[str]:
+    return {STOP_REASONS[drafted.tree.stop_reason[node]] for node in nodes}
 
 
 def unexpanded(drafted) -> np.ndarray:
@@ -209,7 +209,9 @@ def test_an_early_stop_leaves_places_free_that_topping_up_fills():
     case = problem(4)
     plain, topped = (case.draft(salf(case, 0.9, top_up=top_up, batch=2)) for top_up in (False, True))
     assert len(plain.order) - 1 < len(topped.order) - 1 == case.node_budget
-    assert "low_promise" in growth(plain, unexpanded(plain)) and "low_promise" in growth(topped, unexpanded(topped))
+    assert "low_promise" in stop_reason(plain, unexpanded(plain)) and "low_promise" in stop_reason(
+        topped, unexpanded(topped)
+    )
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=lambda drafter: type(drafter).__name__)
@@ -217,7 +219,7 @@ def test_trees_are_connected_within_budget_and_hold_nothing_of_no_use(case, draf
     drafter = drafter.with_settings(node_budget=case.node_budget, max_depth=case.depth)
     drafted = case.draft(drafter)
     tree, order = drafted.tree, drafted.order.tolist()
-    assert drafted.law == "deterministic" and order[0] == 0 and 0 < len(order) - 1 <= case.node_budget
+    assert drafted.draft_sampling == "deterministic" and order[0] == 0 and 0 < len(order) - 1 <= case.node_budget
     assert all(tree.parents[node] in order for node in order[1:])
     assert set(order) | set(np.flatnonzero(tree.level >= 0)) == set(range(tree.size))
     assert tree.depths.max() <= case.depth
@@ -227,18 +229,18 @@ def test_trees_are_connected_within_budget_and_hold_nothing_of_no_use(case, draf
         assert tree.branching[node] == (len(children) if tree.level[node] >= 0 else -1)
         assert tree.path_probs[children].tolist() == sorted(tree.path_probs[children], reverse=True)
     deep = tree.depths == case.depth
-    assert growth(drafted, np.flatnonzero(tree.level >= 0)) == {"expanded"}
-    assert growth(drafted, np.flatnonzero(deep)) <= {"max_depth"} and not (deep & (tree.level >= 0)).any()
+    assert stop_reason(drafted, np.flatnonzero(tree.level >= 0)) == {"expanded"}
+    assert stop_reason(drafted, np.flatnonzero(deep)) <= {"max_depth"} and not (deep & (tree.level >= 0)).any()
 
 
 def test_a_drafter_may_leave_out_nodes_beside_the_improbable_ones():
-    growing = Growing(TableSource({}, EIGHTHS), 9)
-    tokens, probs = growing.expand(np.zeros(1, dtype=np.int64), top=4)
-    growing.add_best(np.zeros(1, dtype=np.int64), np.array([4]), tokens, probs, room=4)
+    builder = TreeBuilder(TableSource({}, EIGHTHS), 9)
+    tokens, probs = builder.expand(np.zeros(1, dtype=np.int64), top=4)
+    builder.add_best(np.zeros(1, dtype=np.int64), np.array([4]), tokens, probs, room=4)
     keep = np.array([True, False, True, True, True])
-    drafted = growing.finish("deterministic", None, {}, prune_probability=0.2, keep=keep)
+    drafted = builder.finish("deterministic", None, {}, prune_probability=0.2, keep=keep)
     assert drafted.order.tolist() == [0, 2]
-    assert growing.finish("deterministic", None, {}, keep=keep).order.tolist() == [0, 2, 3, 4]
+    assert builder.finish("deterministic", None, {}, keep=keep).order.tolist() == [0, 2, 3, 4]
 
 
 def test_nodes_that_lose_their_place_are_drafted_and_not_verified():
@@ -253,10 +255,10 @@ def test_nodes_that_lose_their_place_are_drafted_and_not_verified():
 def test_the_length_limit_ends_the_tree(drafter):
     drafted = drafter.draft(None, TableSource({}, EIGHTHS, depth_limit=2), 9, None)
     deepest = np.flatnonzero(drafted.tree.depths == 2)
-    assert drafted.tree.depths.max() == 2 and growth(drafted, deepest) == {"length_limit"}
+    assert drafted.tree.depths.max() == 2 and stop_reason(drafted, deepest) == {"length_limit"}
     source = TableSource({}, EIGHTHS, depth_limit=0)
     drafted = drafter.draft(None, source, 9, None)
-    assert drafted.tree.size == 1 and source.forwards == 0 and growth(drafted, [0]) == {"length_limit"}
+    assert drafted.tree.size == 1 and source.forwards == 0 and stop_reason(drafted, [0]) == {"length_limit"}
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=lambda drafter: type(drafter).__name__)
@@ -286,7 +288,7 @@ def test_opt_tree_stops_after_a_level_that_adds_no_more_than_the_threshold(thres
     # The four best sum to 1 after one level, to 1.1875 after two; the third changes nothing.
     source = TableSource({}, [0.5, 0.25, 0.1875, 0.0625])
     drafted = OptTreeDrafter(node_budget=4, gain_threshold=threshold).draft(None, source, 9, None)
-    assert source.forwards == forwards and growth(drafted, unexpanded(drafted)) == why
+    assert source.forwards == forwards and stop_reason(drafted, unexpanded(drafted)) == why
     assert paths(drafted.tree, drafted.order[1:]) == {(0,), (1,), (2,), (0, 0)}
 
 
@@ -303,7 +305,7 @@ def test_one_forward_per_level_or_batch():
 def test_children_cap_the_children_of_a_node(case):
     def allowed(path):
         parents = [case.table[path[:depth]] for depth in range(len(path))]
-        return all((np.array(law) > law[token]).sum() < 2 for law, token in zip(parents, path, strict=True))
+        return all((np.array(probs) > probs[token]).sum() < 2 for probs, token in zip(parents, path, strict=True))
 
     assert case.kept(optimal(case, children=2)) == case.best_paths(allowed=allowed)
     assert case.kept(optimal(case, children=100)) == case.best_paths()
@@ -323,16 +325,16 @@ def test_decay_and_children_change_the_tree_somewhere():
 
 
 def test_the_best_children_of_many_rows_are_found_among_all_of_them():
-    laws = torch.softmax(3 * torch.randn(40, 500, generator=torch.Generator().manual_seed(1)), -1)
-    laws[:, 7] = 0.0
+    distributions = torch.softmax(3 * torch.randn(40, 500, generator=torch.Generator().manual_seed(1)), -1)
+    distributions[:, 7] = 0.0
     values = np.random.default_rng(1).dirichlet(np.ones(40))
-    products = laws.double().numpy() * values[:, None]
+    products = distributions.double().numpy() * values[:, None]
     ranked = np.sort(products.ravel())[::-1]
     for least, count, expected in ((0.0, 30, 30), (float(ranked[19]) * (1 - 1e-6), 30, 20), (0.0, 40 * 500, 40 * 499)):
-        rows, tokens, probs = best_children(laws, values, least, count)
+        rows, tokens, probs = best_children(distributions, values, least, count)
         assert len(rows) == expected and 7 not in tokens
         assert np.sort(products[rows, tokens])[::-1] == pytest.approx(ranked[:expected], rel=1e-6)
-        assert probs.dtype == np.float64 and (probs == laws.double().numpy()[rows, tokens]).all()
+        assert probs.dtype == np.float64 and (probs == distributions.double().numpy()[rows, tokens]).all()
         assert (np.diff(rows * 500 + tokens) > 0).all()
 
 

@@ -12,7 +12,7 @@ from decoding.common.errors import SettingsError
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
-from decoding.trace.records import GROWTHS, DrawTrace
+from decoding.trace.records import STOP_REASONS, DrawTrace
 
 FALLING, RISING, WITH_GAP = (0.6, 0.2, 0.1), (0.1, 0.2, 0.5), (0.4, 0.0, 0.3)
 ONCE = Sampling(temperature=1.0)
@@ -83,7 +83,7 @@ def test_a_level_is_drawn_child_by_child():
     source = TableSource({}, [0.5, 0.3, 0.2])
     draft = replay(SequoiaDrafter(node_budget=4, max_depth=3, acceptance=" 0.6, 0.25"), [2, 0, 1, 1], source)
     assert [path_tokens(draft.tree, node) for node in range(1, 5)] == [(2,), (0,), (2, 1), (2, 1, 1)]
-    assert [GROWTHS[code] for code in draft.tree.growth[[2, 4]]] == ["shape", "max_depth"]
+    assert [STOP_REASONS[code] for code in draft.tree.stop_reason[[2, 4]]] == ["shape", "max_depth"]
     assert draft.tree.branching.tolist() == [2, 1, -1, 1, -1] and source.forwards == 3
 
 
@@ -102,9 +102,9 @@ def test_where_tokens_run_out_their_places_stay_empty():
 
 def test_the_length_limit_asks_for_the_best_shape_of_that_depth():
     drafter = SequoiaDrafter(node_budget=6, max_depth=6, acceptance="0.9,0.05")
-    law = [0.5, 0.3, 0.2]
-    assert drafter.draft(None, TableSource({}, law), 9, GeneratorDraws(0)).tree.depths.max() == 6
-    limited = drafter.draft(None, TableSource({}, law, depth_limit=2), 9, GeneratorDraws(0))
+    probs = [0.5, 0.3, 0.2]
+    assert drafter.draft(None, TableSource({}, probs), 9, GeneratorDraws(0)).tree.depths.max() == 6
+    limited = drafter.draft(None, TableSource({}, probs, depth_limit=2), 9, GeneratorDraws(0))
     assert limited.tree.size == 7 and limited.tree.depths.max() == 2
 
 

@@ -7,7 +7,7 @@ import transformers
 
 from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError
-from decoding.engines.base import EagerEngine, LibraryForward, OutputHead, Visibility, watched
+from decoding.engines.base import EagerEngine, OutputHead, TransformersForward, Visibility, watched
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from tests.helpers.tape import TapeGraphs
 
@@ -91,7 +91,7 @@ def test_a_graph_of_a_pass_with_features_is_not_that_of_one_without(pair, monkey
 @pytest.mark.parametrize("kind", BEHIND)
 def test_what_a_model_does_behind_the_product_is_done(kind):
     network = small_network(kind, **BEHIND[kind])
-    engine = EagerEngine("library", LibraryForward(network, kind), 1, torch.device("cpu"), torch.float32)
+    engine = EagerEngine("library", TransformersForward(network, kind), 1, torch.device("cpu"), torch.float32)
     ids = np.arange(1, 10)
     for (logits, features), plain in zip(passes(engine, ids, True), passes(engine, ids, False), strict=True):
         assert torch.equal(logits, plain)
@@ -116,7 +116,7 @@ def test_a_target_without_features_is_one_sentence(how, monkeypatch):
         monkeypatch.setattr(type(network), "forward", scaled)
     else:
         monkeypatch.setattr(type(network), "get_output_embeddings", lambda self: torch.nn.Linear(32, 60, bias=False))
-    with pytest.raises(PairError, match="tiny is a target without hidden states that its output head multiplies"):
+    with pytest.raises(PairError, match="tiny gives no hidden states before its output head, which a draft head needs"):
         OutputHead(network, "tiny")
 
 

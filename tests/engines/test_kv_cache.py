@@ -39,7 +39,7 @@ def test_compaction_keeps_rows_in_order(kept):
     moved = cache.compact(2, kept)
     assert held(cache) == held(cache, 1) == [0, 1, *kept]
     in_place = [row for position, row in enumerate(kept) if kept[: position + 1] == list(range(2, 3 + position))]
-    assert moved == (len(kept) - len(in_place)) * cache.bytes_per_row
+    assert moved == (len(kept) - len(in_place)) * cache.bytes_per_slot
 
 
 def test_grows_without_losing_rows():
@@ -68,8 +68,8 @@ def test_keys_and_values_of_different_width():
         keys, values = cache.update(rows.expand(1, 1, 4, 16), -rows.expand(1, 1, 4, 4), layer)
         assert keys.shape == (1, 1, 4, 16) and values.shape == (1, 1, 4, 4)
     cache.advance(4)
-    assert cache.bytes_per_row == 2 * 4 * (16 + 4)
-    assert cache.compact(1, [1, 3]) == cache.bytes_per_row
+    assert cache.bytes_per_slot == 2 * 4 * (16 + 4)
+    assert cache.compact(1, [1, 3]) == cache.bytes_per_slot
     for held in (cache, cache.clone()):
         for layer, (keys, values) in enumerate(held.rows()):
             expected = torch.tensor([0.0, 1.0, 3.0])[None, None, :, None] + 10 * layer
@@ -86,7 +86,7 @@ def test_layers_of_different_shape():
     cache.advance(3)
     cache.compact(0, [2])
     assert [tuple(k.shape) for k, _ in cache.rows()] == [(1, 2, 1, 4), (1, 1, 1, 6)]
-    assert cache.bytes_per_row == 2 * 4 * (8 + 6)
+    assert cache.bytes_per_slot == 2 * 4 * (8 + 6)
     assert cache.clone().rows()[1][0].unique().tolist() == [2.0]
 
 

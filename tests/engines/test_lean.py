@@ -8,7 +8,7 @@ from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose
 from decoding.engines.base import Visibility
-from decoding.engines.lean import NeoXForward
+from decoding.engines.packed import NeoXForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
@@ -56,7 +56,7 @@ def test_embedded_pair_in_bfloat16():
 def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
     pair = load(tmp_path, "gpt2")
     assert pair.info.target.engine == "library"
-    with pytest.raises(PairError, match="no lean forward; choose engine auto or library"):
+    with pytest.raises(PairError, match="the lean engine does not support; choose engine auto or library"):
         pair.with_engine("lean")
 
 
@@ -69,7 +69,7 @@ def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded
 
 def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
-    for free, name, why in ((10**12, "lean", "the fastest on a CPU; log-"), (10**7, "library", "free memory is short")):
+    for free, name, why in ((10**12, "lean", "the fastest on a CPU; log-"), (10**7, "library", "free memory")):
         made = choose.make_engine("auto", embedded_network, "it", 64, free, mask_layer_types=None, **how)
         assert made.engine.name == name and why in made.reason("auto")
 
@@ -79,8 +79,8 @@ def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how["mask_layer_types"] = None
     monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
-    assert made.engine.name == "library" and "The lean forward gives it log-probabilities" in made.reason("auto")
-    with pytest.raises(PairError, match=r"differ by .* choose engine library"):
+    assert made.engine.name == "library" and "With the lean engine, log-probabilities of" in made.reason("auto")
+    with pytest.raises(PairError, match=r"are off by .* choose engine library"):
         choose.make_engine("lean", embedded_network, "it", 64, **how)
 
 
@@ -108,8 +108,8 @@ def test_why_an_engine_runs_a_model_stands_in_its_record(pair):
     words = pair.info.target.engine_reason
     assert words.startswith("the fastest on a CPU; log-probabilities of likely tokens are within")
     asked = pair.with_engine("lean").info.target
-    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "asked for")
-    assert pair.with_engine("library").info.draft.engine_reason == "asked for"
+    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "requested")
+    assert pair.with_engine("library").info.draft.engine_reason == "requested"
 
 
 def scaled(forward):

@@ -11,14 +11,14 @@ import torch
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError
 from decoding.engines import choose
-from decoding.engines.base import LibraryForward, Visibility
-from decoding.engines.static import (
+from decoding.engines.base import TransformersForward, Visibility
+from decoding.engines.cuda_graph import (
     BUCKETS,
     IDLE_BLOCKS,
     LARGEST,
     LONGEST_CHAIN,
+    CudaGraphEngine,
     PassShape,
-    StaticEngine,
     bucket,
     row_bucket,
     visible_rows,
@@ -115,7 +115,7 @@ def test_who_sees_whom_among_padded_queries():
 def test_library_forward_in_static_shapes(embedded):
     """What runs on CUDA where there is no lean forward."""
     model = embedded.target
-    engine = StaticEngine(LibraryForward(model.network), model.num_layers, model.device, model.dtype)
+    engine = CudaGraphEngine(TransformersForward(model.network), model.num_layers, model.device, model.dtype)
     cache, ids = engine.new_cache(16), np.arange(12) * 31
     seen = Visibility.causal(0, 12)
     logits = engine.run(cache, ids, np.arange(12), seen, 5)
@@ -211,7 +211,7 @@ def test_rollback_and_compaction(static):
     cache = model.engine.new_cache(64)
     with torch.inference_mode():
         tree_forward(model, cache, ids, np.arange(20), Visibility.causal(0, 20))
-        assert cache.compact(4, [6, 7, 11]) == 3 * cache.bytes_per_row
+        assert cache.compact(4, [6, 7, 11]) == 3 * cache.bytes_per_slot
         held = [keys.clone() for keys, _ in cache.rows()]
         fresh = model.engine.new_cache(64)
         tree_forward(model, fresh, ids, np.arange(20), Visibility.causal(0, 20))
@@ -287,7 +287,7 @@ def test_auto_means_static_on_cuda_for_models_with_one_mask(embedded_network):
     embedded_network.hf_device_map = {"a": 0, "b": "cpu"}
     try:
         assert fastest() == "library"
-        with pytest.raises(PairError, match="spread over devices, which the static engine is not"):
+        with pytest.raises(PairError, match="it is spread over devices: the static engine needs one"):
             choose.make_engine("static", embedded_network, "it", 64, **cpu())
     finally:
         del embedded_network.hf_device_map
@@ -302,27 +302,27 @@ def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monk
     def cannot_run(*_args):
         raise RuntimeError("no kernel for these shapes\nmore")
 
-    run = StaticEngine.run
+    run = CudaGraphEngine.run
 
     def cannot_be_captured(engine, *args):
         engine.graphs.failure = "operation not permitted when stream is capturing"  # it ran, uncaptured
         return run(engine, *args)
 
     for broken, words in (
-        (cannot_run, "it cannot run in static shapes (no kernel for these shapes); choose engine library."),
+        (cannot_run, "it cannot run with static shapes (no kernel for these shapes); choose engine library."),
         (cannot_be_captured, "it cannot run as CUDA graphs (operation not permitted when stream is capturing); choose"),
     ):
         with monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            patch.setattr(StaticEngine, "run", broken)
+            patch.setattr(CudaGraphEngine, "run", broken)
             with pytest.raises(PairError) as told:
                 choose.make_engine("static", embedded_network, "it", 64, **cpu())
             assert words in str(told.value)
             patch.setattr(choose, "_fastest", lambda *args, **how: ("static", "the fastest"))
             made = choose.make_engine("auto", embedded_network, "it", 64, **cpu())
             assert made.engine.name == "library" and words in made.reason("auto")
-    monkeypatch.setattr(StaticEngine, "run", lambda *args: 1.01 * run(*args))
-    with pytest.raises(PairError, match="The static engine gives it log-probabilities of likely tokens that differ by"):
+    monkeypatch.setattr(CudaGraphEngine, "run", lambda *args: 1.01 * run(*args))
+    with pytest.raises(PairError, match="With the static engine, log-probabilities of likely tokens of it are off by"):
         choose.make_engine("static", embedded_network, "it", 64, **cpu())
 
 
@@ -343,4 +343,4 @@ def test_nan_in_the_second_pass_alone_is_a_difference(static, monkeypatch):
     monkeypatch.setattr(engine, "run", spoilt)
     library = target.with_engine("library").engine
     difference, refusal = choose._checked(engine, library, target.network, "it", target.dtype)
-    assert difference is None and "differ by inf" in refusal and len(calls) == 4
+    assert difference is None and "are off by inf" in refusal and len(calls) == 4

@@ -12,7 +12,7 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import MarginJudge
 from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
-from decoding.engines.lean import StreamingEngine
+from decoding.engines.packed import StreamingEngine
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings
 from decoding.sampling.sampling import Sampling
@@ -160,14 +160,15 @@ def test_names_of_streaming_engines():
 
 
 def test_models_that_cannot_be_turned_back_are_refused():
-    with pytest.raises(PairError, match="there is no lean forward"):
+    with pytest.raises(PairError, match="the lean engine does not support"):
         make_engine("streaming", neox(), "tiny", 64, **{**HOW, "mask_kind": "additive"})
     network = llama()
     network.model.rotary_emb.attention_scaling = 1.2
-    with pytest.raises(PairError, match="tiny scales what it rotates"):
+    with pytest.raises(PairError, match="tiny scales its rotary embeddings and cannot rotate them back"):
         make_engine("streaming", network, "tiny", 64, **HOW)
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_streaming_token_by_token(embedded):
     lines = ("autoregressive", "linear", "linear@streaming-64", "autoregressive@streaming-64", "linear@streaming")
     prompt = embedded.vocabulary.encode("The old man at the sea said that he had never seen so large a fish, and")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.crews import OwnCrew
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import (
     Experiment,
-    FollowedExperiment,
+    ExperimentWatcher,
     begin_again,
     kept_output,
     prompt_of,
@@ -27,10 +27,10 @@ CONTENT = {
 
 
 @pytest.fixture(scope="module")
-def experiment(pair, tmp_path_factory) -> FollowedExperiment:
+def experiment(pair, tmp_path_factory) -> ExperimentWatcher:
     folder: Path = tmp_path_factory.mktemp("again")
-    assert run_grid(grid_from(CONTENT, "again"), OwnCrew(pair, "again"), folder).state == "finished"
-    return FollowedExperiment(Experiment(folder))
+    assert run_grid(grid_from(CONTENT, "again"), LocalExecutor(pair, "again"), folder).state == "finished"
+    return ExperimentWatcher(Experiment(folder))
 
 
 def test_every_run_is_the_same_again(pair, experiment):
@@ -51,15 +51,15 @@ def test_what_cannot_be_made_again_says_why(pair, experiment, tmp_path):
     rows, limits = experiment.rows().set_index("line", drop=False), Limits(12, True)
     row = rows.iloc[1].to_dict()
     for changed, said in (
-        ({"pair": "Pythia"}, "was decoded by Pythia, and Embedded pair is in memory: load that pair first"),
+        ({"pair": "Pythia"}, "was decoded with Pythia, and Embedded pair is loaded: load that pair first"),
         ({"prompt": "gone"}, "The prompt .*/gone is no longer in samples"),
-        ({"prompt_tokens": 11}, "has 10 tokens here and had 11 in the sweep"),
+        ({"prompt_tokens": 11}, "has 10 tokens now and had 11 in the sweep"),
         ({"prompt_set": str(tmp_path / "gone")}, "There is no set of prompts"),
-        ({"prompt_set": "gsm8k", "prompt": "00000"}, "is not kept on this machine and cannot be fetched"),
+        ({"prompt_set": "gsm8k", "prompt": "00000"}, "is not on this machine and cannot be downloaded"),
     ):
         with pytest.raises(ExperimentError, match=said):
             begin_again(pair, {**row, **changed}, limits)
-    with pytest.raises(ExperimentError, match="is an outside loop without trees"):
+    with pytest.raises(ExperimentError, match="is an external baseline without trees"):
         begin_again(pair, rows.loc["hf_generate"], limits)
 
 
@@ -74,6 +74,6 @@ def test_a_prompt_of_a_folder_is_found_by_kind_and_name(tmp_path):
 def test_the_comparison_is_told_honestly(experiment):
     assert same_text((1, 2, 3), (1, 2, 3)) == "the same 3 tokens as in the sweep"
     assert same_text((1, 2, 3), (1, 2)) == "the same 2 tokens as in the sweep so far"
-    assert same_text((1, 2, 3), (1, 9, 3)) == "another text than in the sweep from token 2 on"
-    assert same_text((), (1,)) == "the tokens of the first time are not kept"
+    assert same_text((1, 2, 3), (1, 9, 3)) == "differs from the sweep from token 2 on"
+    assert same_text((), (1,)) == "the tokens of the sweep were not saved"
     assert kept_output(experiment.folder, "no such run") == ()

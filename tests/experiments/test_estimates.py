@@ -50,7 +50,9 @@ def test_the_best_is_told_with_how_sure_that_is():
     assert [each.label for each in found] == ["D 4 B 3", "D 4 B 2", "D 3 B 3", "D 3 B 2"]
     assert found[0].chance == 1.0 and found[0].figure.prompts == 4 and found[0].way.startswith("fixed_tree:max_depth=4")
     said = best_words(found, "speed-up")
-    assert said.startswith("D 4 B 3: speed-up 1.72 (1.70 to 1.73), the best in 100% of 2,000 draws of the 4 prompts")
+    assert said.startswith(
+        "D 4 B 3: speed-up 1.72 (1.70 to 1.73), best in 100% of 2,000 bootstrap resamples of the 4 prompts"
+    )
     assert best_words(found, "%", 100, 1).startswith("D 4 B 3: % 171.5")
 
 
@@ -64,23 +66,23 @@ def test_what_is_close_is_told_as_such():
         if row["label"] == "D 4 B 2" and row["prompt"] in ("frog_and_boat", "other"):
             row["loop_free_throughput"] += 22
     close = ranked(runs(rows), "throughput")
-    assert 0.05 < close[0].chance < 0.95 and "is it in" in best_words(close, "tokens/s")
+    assert 0.05 < close[0].chance < 0.95 and "is best in" in best_words(close, "tokens/s")
     assert sum(each.chance for each in close) == pytest.approx(1.0)
 
 
 def test_ways_that_are_alike_share():
     found = ranked(runs(), "tokens_per_iteration")
     assert [each.chance for each in found] == pytest.approx([0.25] * 4)
-    assert "the best in 25%" in best_words(found, "passes") and "and 2 more reach the same" in best_words(found, "x")
-    assert "reaches the same" in best_words(found[:2], "x")
+    assert "best in 25%" in best_words(found, "passes") and "and 2 more." in best_words(found, "x")
+    assert "tied with" in best_words(found[:2], "x")
 
 
 def test_few_rows_are_told_honestly():
     one = ranked(runs(made_rows(prompts=1)), "speedup")
-    assert "on one prompt, which says nothing about others" in best_words(one, "speed-up")
+    assert "on one prompt, too few for an interval" in best_words(one, "speed-up")
     alone = ranked(runs(made_rows(depths=(3,), widths=(2,))), "speedup")
-    assert "there is no other way to compare it with" in best_words(alone, "speed-up")
-    assert ranked(runs()[:0], "speedup") == [] and "Nothing has been measured" in best_words([], "speed-up")
+    assert "there is nothing to compare it with" in best_words(alone, "speed-up")
+    assert ranked(runs()[:0], "speedup") == [] and "No prompt has been measured" in best_words([], "speed-up")
 
 
 def test_all_are_judged_on_the_same_prompts_and_lengths():
@@ -112,7 +114,7 @@ def test_a_verifier_that_fits_a_temperature_is_no_way_of_its_own():
 
 
 def test_few_prompts_have_neither_an_interval_nor_a_chance():
-    for count, said in ((1, "on one prompt, which says nothing"), (2, "on 2 prompts, which say nothing")):
+    for count, said in ((1, "on one prompt, too few"), (2, "on 2 prompts, too few")):
         for depths in ((3,), (3, 4)):
             found = ranked(runs(made_rows(depths, (2,), prompts=count)), "speedup")
             assert said in best_words(found, "speed-up") and "draws" not in best_words(found, "speed-up")

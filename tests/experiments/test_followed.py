@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoding.experiments import experiment as following
-from decoding.experiments.experiment import Experiment, FollowedExperiment, experiments
+from decoding.experiments.experiment import Experiment, ExperimentWatcher, experiments
 from decoding.experiments.rows import SCHEMA, RowStore
 from tests.helpers.experiments import made_experiment, made_rows
 
@@ -20,8 +20,8 @@ def home(monkeypatch, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def look_at(experiment: Experiment) -> FollowedExperiment:
-    followed = FollowedExperiment(experiment)
+def look_at(experiment: Experiment) -> ExperimentWatcher:
+    followed = ExperimentWatcher(experiment)
     followed.look()
     return followed
 
@@ -63,8 +63,8 @@ def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_there(home):
     pq.write_table(pa.table({"a": [1]}), followed.folder / "rows" / "part-000009-1.parquet")
     assert len(followed.rows()) == 20
     said = " ".join(followed.troubles)
-    assert len(followed.troubles) == 3 and "holds rows of version 0, and this is version" in said
-    assert "is damaged" in said and "holds rows of another program" in said
+    assert len(followed.troubles) == 3 and "has results of version 0, and this is version" in said
+    assert "is damaged" in said and "has results of another program" in said
     for number in (7, 8, 9):
         (followed.folder / "rows" / f"part-00000{number}-1.parquet").unlink()
     assert len(followed.rows()) == 20 and followed.troubles == ()

@@ -9,9 +9,18 @@ import pytest
 from decoding.common.errors import DiskError, ExperimentError, PromptError
 from decoding.compare.contestants import format_contestant
 from decoding.experiments import plan as prompt_sets
-from decoding.experiments.crews import OwnCrew
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import GRID, GRIDS
-from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, grid_from, kept_grid, read_grid, write_grid
+from decoding.experiments.grid import (
+    Grid,
+    MethodAxis,
+    PromptSet,
+    contestants,
+    grid_from,
+    kept_grid,
+    read_grid,
+    write_grid,
+)
 from decoding.experiments.plan import DATA_SETS, grid_size, prompts_of, read_texts
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -50,7 +59,7 @@ def lines(grid, sampling=Sampling()):  # noqa: B008 - frozen
 def test_every_combination_is_there_behind_the_reference():
     grid = grid_of(SWEEP)
     assert (grid.name, grid.new_tokens, grid.repeats) == ("fixed trees", (16, 32), 2)
-    assert grid.prompts == PromptChoice("samples", 3, ("stories", "fiction"), (0, 24))
+    assert grid.prompts == PromptSet("samples", 3, ("stories", "fiction"), (0, 24))
     assert grid.samplings == (Sampling(seed=1), Sampling(seed=2), Sampling(0.8, 0.9))
     found = lines(grid)
     assert found[0] == "autoregressive" and found[-1] == "hf_generate" and len(found) == 6
@@ -89,30 +98,33 @@ def test_contradictions_are_refused_or_left_out():
         ("", "names no methods"),
         ('[[methods]]\nmethod = "dinatree"', "There is no method 'dinatree': did you mean 'dynatree'"),
         ('[[methods]]\nmethod = "dynatree"\nvary = { depth = [1] }', "DynaTree has no setting 'depth'"),
-        ('[[methods]]\nmethod = "fixed_tree"\nvary = { max_depth = ["x"] }', "max_depth is a whole number, not 'x'"),
+        (
+            '[[methods]]\nmethod = "fixed_tree"\nvary = { max_depth = ["x"] }',
+            "max_depth must be a whole number, not 'x'",
+        ),
         (
             '[[methods]]\nmethod = "fixed_tree"\nvary = { max_depth = [] }',
-            "max_depth of fixed_tree varies over no value",
+            "max_depth of fixed_tree has no values",
         ),
         ('[[methods]]\nmethod = "hf_generate"\nvary = { max_depth = [1] }', "hf_generate has no settings"),
         ('[[methods]]\nname = "dynatree"', "has no 'name': choose method, vary"),
-        ("[[methods]]\nmethod = 3", "needs method"),
-        ('methods = "dynatree"', "methods is a list of tables"),
+        ("[[methods]]\nmethod = 3", "needs a method"),
+        ('methods = "dynatree"', "methods must be a list of tables"),
         ("colour = 1\n" + ONE, "the grid has no 'colour'"),
-        ('new_tokens = ["many"]\n' + ONE, "new_tokens is a list of whole numbers from 1"),
-        ("new_tokens = [0]\n" + ONE, "new_tokens is a list of whole numbers from 1"),
-        ("repeats = 0\n" + ONE, "repeats is at least 1"),
+        ('new_tokens = ["many"]\n' + ONE, "new_tokens must be a list of whole numbers, 1 or more"),
+        ("new_tokens = [0]\n" + ONE, "new_tokens must be a list of whole numbers, 1 or more"),
+        ("repeats = 0\n" + ONE, "repeats must be at least 1"),
         ("repeats = 2000000\n" + ONE, "at most 1,000,000"),
-        ("reference = 5\n" + ONE, "reference is the name of a method"),
-        ("ignore_end_of_text = 1\n" + ONE, "ignore_end_of_text is true or false"),
-        ("prompts = 4\n" + ONE, "prompts is a table"),
-        ("prompts.count = 0\n" + ONE, "count of prompts is at least 1"),
-        ('prompts.kinds = "stories"\n' + ONE, "kinds is a list of texts"),
+        ("reference = 5\n" + ONE, "reference must be the name of a method"),
+        ("ignore_end_of_text = 1\n" + ONE, "ignore_end_of_text must be true or false"),
+        ("prompts = 4\n" + ONE, "prompts must be a table"),
+        ("prompts.count = 0\n" + ONE, "count of prompts must be at least 1"),
+        ('prompts.kinds = "stories"\n' + ONE, "kinds must be a list of strings"),
         ("sampling = [{ temperature = -1 }]\n" + ONE, "temperature must be 0, which decodes greedily"),
-        ('sampling = [{ temperature = "hot" }]\n' + ONE, "temperature of .* is a number, not 'hot'"),
+        ('sampling = [{ temperature = "hot" }]\n' + ONE, "temperature of .* must be a number, not 'hot'"),
         ("sampling = [{ seed = 1 }]\n" + ONE, "has no 'seed'"),
         ('[pair]\nteacher = "x"\n' + ONE, "has no 'teacher'"),
-        ('[pair]\nmax_memory_gib = "a"\n' + ONE, "value of another kind than is wanted: max_memory_gib = 'a'"),
+        ('[pair]\nmax_memory_gib = "a"\n' + ONE, "value of the wrong type: max_memory_gib = 'a'"),
         ("sampling = [{ seeds = [99999999999999999999] }]\n" + ONE, "seeds has a number above 9,223,372"),
     ],
 )
@@ -127,26 +139,26 @@ def test_a_file_that_is_no_grid(tmp_path):
     file = tmp_path / "sweep.toml"
     for content in (b"methods = [", b"\xff\xfe"):
         file.write_bytes(content)
-        with pytest.raises(ExperimentError, match="is no TOML file"):
+        with pytest.raises(ExperimentError, match="is not a TOML file"):
             read_grid(file)
     file.write_text(ONE)
     assert read_grid(file).name == "sweep"
 
 
 def test_prompts_come_kind_by_kind(tmp_path):
-    found = prompts_of(PromptChoice(count=3, kinds=("fiction", "stories")))
+    found = prompts_of(PromptSet(count=3, kinds=("fiction", "stories")))
     assert [prompt.kind for prompt in found] == ["stories", "fiction", "stories"]
     (tmp_path / "own.txt").write_text("Some words.")
-    assert [prompt.text for prompt in prompts_of(PromptChoice(set=str(tmp_path)))] == ["Some words."]
+    assert [prompt.text for prompt in prompts_of(PromptSet(set=str(tmp_path)))] == ["Some words."]
     with pytest.raises(ExperimentError, match="There is no set of prompts 'mine': choose samples, a folder"):
-        prompts_of(PromptChoice(set="mine"))
+        prompts_of(PromptSet(set="mine"))
     with pytest.raises(ExperimentError, match="No prompt of samples is of kind law: choose stories"):
-        prompts_of(PromptChoice(kinds=("law",)))
+        prompts_of(PromptSet(kinds=("law",)))
 
 
 def test_a_data_set_that_is_not_here_says_that_it_needs_a_network():
-    with pytest.raises(ExperimentError, match=r"gsm8k \(openai/gsm8k\) is not kept on this machine .* connect"):
-        prompts_of(PromptChoice(set="gsm8k", count=2))
+    with pytest.raises(ExperimentError, match=r"gsm8k \(openai/gsm8k\) is not on this machine .* connect"):
+        prompts_of(PromptSet(set="gsm8k", count=2))
 
 
 def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
@@ -163,11 +175,11 @@ def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
         with pytest.raises(PromptError, match=said):
             read_texts(file, "gsm8k", None)
     pq.write_table(pa.table({"text": ["", "short"]}), file)
-    with pytest.raises(PromptError, match="holds no text"):
+    with pytest.raises(PromptError, match="has no text"):
         read_texts(file, "wikitext-2", None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names, **more: str(file))
     pq.write_table(pa.table({"question": ["How many?"] * 3}), file)
-    assert [p.name for p in prompts_of(PromptChoice(set="gsm8k", count=2))] == ["00000", "00001"]
+    assert [p.name for p in prompts_of(PromptSet(set="gsm8k", count=2))] == ["00000", "00001"]
     assert set(DATA_SETS) == {"wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail"}
     assert prompt_sets.SAMPLES not in DATA_SETS
 
@@ -187,11 +199,11 @@ def test_the_sweep_of_the_paper_has_450_settings():
 ODD = Grid(
     name='quotes " and \\ and \x7f, naïve 🌳\ttab',
     methods=(
-        Axis("dynatree@lean:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
-        Axis("specinfer", {"widths": ("1,1,3", "2,2")}),
-        Axis("hf_generate"),
+        MethodAxis("dynatree@lean:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
+        MethodAxis("specinfer", {"widths": ("1,1,3", "2,2")}),
+        MethodAxis("hf_generate"),
     ),
-    prompts=PromptChoice("/some where/prompts", None, (), (0, 128)),
+    prompts=PromptSet("/some where/prompts", None, (), (0, 128)),
     samplings=(Sampling(), Sampling(0.6, 0.9, 0.5, 7), Sampling(0.6, 0.9, 0.5, 8)),
     new_tokens=(16, 32),
     reference="",
@@ -215,15 +227,15 @@ def test_odd_names_and_values_survive(tmp_path):
 
 
 def test_the_grid_of_an_experiment_is_known_again(tmp_path):
-    with pytest.raises(ExperimentError, match="holds no grid: start a sweep"):
+    with pytest.raises(ExperimentError, match="has no grid: start your own sweep"):
         kept_grid(tmp_path)
     (tmp_path / GRID).write_text(json.dumps(asdict(ODD)))
     assert kept_grid(tmp_path) == ODD
     for damaged in ("{", "{}", "[]"):
         (tmp_path / GRID).write_text(damaged)
-        with pytest.raises(ExperimentError, match="start the sweep anew, no row is lost"):
+        with pytest.raises(ExperimentError, match="start the sweep again; no result is lost"):
             kept_grid(tmp_path)
-    (tmp_path / GRID).write_text(json.dumps(asdict(replace(ODD, methods=(Axis("fixed_forest"),)))))
+    (tmp_path / GRID).write_text(json.dumps(asdict(replace(ODD, methods=(MethodAxis("fixed_forest"),)))))
     with pytest.raises(ExperimentError, match="There is no method 'fixed_forest'"):
         kept_grid(tmp_path)
 
@@ -244,7 +256,7 @@ def test_the_size_is_that_of_the_plan(monkeypatch):
         "methods": [{"method": "dynatree", "vary": {"base_depth": [3, 6], "max_depth": [4, 6, 8]}}],
     }  # fmt: skip
     grid = grid_from(content, "size")
-    size, plan = grid_size(grid), OwnCrew(embedded_pair(), "size").plan(grid, prompts_of(grid.prompts))
+    size, plan = grid_size(grid), LocalExecutor(embedded_pair(), "size").plan(grid, prompts_of(grid.prompts))
     runs = [run for block in plan for run in block.runs]
     assert size.runs == len(runs) and size.prompts == 2 and size.settings == 2 * 4
     assert size.tokens == sum(len(block.runs) * block.conditions.new_tokens for block in plan)
@@ -269,7 +281,7 @@ def test_what_is_unknown_is_never_left_out_as_a_contradiction():
     for entry, said in (
         ({"method": "fixed_forest"}, "There is no method 'fixed_forest'"),
         ({"method": "fixed_tree", "vary": {"depth": [2]}}, "has no setting 'depth'"),
-        ({"method": "fixed_tree", "vary": {"max_depth": ["deep"]}}, "max_depth is a whole number, not 'deep'"),
+        ({"method": "fixed_tree", "vary": {"max_depth": ["deep"]}}, "max_depth must be a whole number, not 'deep'"),
         ({"method": "fixed_tree", "vary": {"verifier": ["none"]}}, "unknown verifier 'none'"),
         ({"method": "fixed_tree", "vary": {"max_depth": [99]}}, "must be a whole number from 1 to 32"),
     ):

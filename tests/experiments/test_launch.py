@@ -35,7 +35,7 @@ def test_a_grid_is_run_by_its_name_in_a_folder_of_its_name(python, home):
     assert command[:2] == ("-m", "decoding.experiments.sweep")
     assert command[2].endswith("decoding/experiments/grids/dynatree_main.toml")
     assert command[3:] == ("--out", str(experiment.path), "--count", "2")
-    with pytest.raises(JobError, match="dynatree_main is at work: stop it before it is started again"):
+    with pytest.raises(JobError, match="dynatree_main is running: stop it before it is restarted"):
         launch("dynatree_main")
 
 
@@ -45,18 +45,18 @@ def test_going_on_runs_the_grid_that_was_run_last(python, home):
     experiment.resume()
     command = ("-m", "decoding.experiments.sweep", "--out", str(experiment.path), "--resume")
     assert experiment.launched().command == command
-    with pytest.raises(JobError, match="holds no sweep: start one"):
+    with pytest.raises(JobError, match="has no sweep: start one"):
         Experiment(home / "nothing").resume()
 
 
 def test_only_what_is_ones_own_and_at_rest_is_deleted(python, home, tmp_path, monkeypatch):
     python("sleep 60")
-    with pytest.raises(JobError, match="is at work: stop it before it is deleted"):
+    with pytest.raises(JobError, match="dynatree_main is running: stop it before it is deleted"):
         launch("dynatree_main").delete()
     monkeypatch.setattr(experiments_module, "SHIPPED", tmp_path / "shipped")
-    with pytest.raises(ExperimentError, match="came with the program"):
+    with pytest.raises(ExperimentError, match="one is included with Draftscope and cannot be deleted"):
         Experiment(made_experiment(tmp_path / "shipped", "one")).delete()
-    with pytest.raises(JobError, match="holds no sweep, so nothing is deleted"):
+    with pytest.raises(JobError, match="has no sweep, so nothing was deleted"):
         Experiment(home).delete()
     Experiment(made_experiment(home, "one")).delete()
     assert not (home / "one").exists()
@@ -78,7 +78,7 @@ def test_the_cost_of_a_token_is_that_of_kept_runs():
 def test_where_experiments_stand_is_known_without_torch(home, tmp_path):
     made_experiment(home, "done")
     code = "import sys; from decoding.experiments.experiment import *; "
-    code += "found = [FollowedExperiment(each) for each in experiments()]; found[0].look(); "
+    code += "found = [ExperimentWatcher(each) for each in experiments()]; found[0].look(); "
     code += "print(found[0].stand.state, len(found[0].rows()), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == ["finished", "20", "False"]
 

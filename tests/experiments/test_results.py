@@ -1,4 +1,4 @@
-"""Stored results say where they come from, and the README's performance section is written from them alone."""
+"""Stored results say where they come from, and the figures of the docs are written from them alone."""
 
 import argparse
 import json
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from benchmarks import readme_table
-from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
-from decoding.experiments import command, crews
+from benchmarks.readme_table import BEGIN, END, LONG, README, load_results, rewritten, section, summary
+from decoding.experiments import command, executors
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
 from decoding.experiments.experiment import RESULTS
 
@@ -30,7 +30,7 @@ RECORD = {
     "goals": ["goal reached: 1.50x"],
     "figures": [
         {
-            "label": "DynaTree", "looping_tokens": 3, "tokens": 1200, "throughput": SPREAD,
+            "label": "DynaTree, tuned", "looping_tokens": 3, "tokens": 1200, "throughput": SPREAD,
             "ratio_to_hf_generate": {**SPREAD, "median": 1.5}, "ratio_to_hf_assisted": None,
             "ratio_to_autoregressive": {**SPREAD, "median": 1.25}, "tokens_per_iteration": 2.345,
         },
@@ -76,7 +76,7 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
         who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    monkeypatch.setattr(crews, "ROOT", tmp_path)
+    monkeypatch.setattr(executors, "ROOT", tmp_path)
     monkeypatch.setenv("DRAFTSCOPE_COMMIT", "told")
     assert code_version() == "told", "no checkout"
     git("init")
@@ -91,11 +91,16 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
     assert code_version() == clean, "results are no code"
     (tmp_path / "code.py").write_text("2")
     assert code_version() == f"{clean}-dirty"
+    installed = tmp_path / ".venv" / "site-packages"
+    installed.mkdir(parents=True)
+    monkeypatch.setattr(executors, "ROOT", installed)
+    assert code_version() == "told", "the checkout of something else"
 
 
-def test_the_readme_is_what_the_results_say():
-    present = README.read_text(encoding="utf-8")
-    assert present == rewritten(present, load_results(RESULTS)), "run python -m benchmarks.readme_table"
+@pytest.mark.parametrize(("page", "make"), [(README, summary), (LONG, section)])
+def test_the_docs_are_what_the_results_say(page, make):
+    present = page.read_text(encoding="utf-8")
+    assert present == rewritten(present, make(load_results(RESULTS))), "run python -m benchmarks.readme_table"
 
 
 def test_no_speed_stands_outside_the_written_section():
@@ -115,12 +120,14 @@ def test_every_stored_result_is_a_whole_run_of_known_code():
 
 
 def test_check_notices_a_figure_typed_by_hand(monkeypatch, tmp_path, capsys):
-    results, readme = tmp_path / "results", tmp_path / "README.md"
+    results, readme, long = tmp_path / "results", tmp_path / "README.md", tmp_path / "results.md"
     results.mkdir()
     (results / "methods-cpu.json").write_text(json.dumps(RECORD))
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    for page in (readme, long):
+        page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     monkeypatch.setattr(readme_table, "RESULTS", results)
     monkeypatch.setattr(readme_table, "README", readme)
+    monkeypatch.setattr(readme_table, "LONG", long)
 
     def run(*words) -> int:
         monkeypatch.setattr(sys, "argv", ["readme_table", *words])
@@ -130,14 +137,16 @@ def test_check_notices_a_figure_typed_by_hand(monkeypatch, tmp_path, capsys):
     assert run() == 0 and run("--check") == 0
     written = readme.read_text()
     assert written.startswith("before\n") and written.endswith("\nafter\n") and "old" not in written
-    readme.write_text(written.replace("61.2", "91.2"))
-    assert run("--check") == 1
-    assert run() == 0 and readme.read_text() == written
+    for page, figure in ((readme, "2.35"), (long, "61.2")):
+        right = page.read_text()
+        page.write_text(right.replace(figure, "91.2"))
+        assert run("--check") == 1
+        assert run() == 0 and page.read_text() == right
 
 
 def test_a_table_holds_the_figures_and_their_source():
     text = section({"methods": [RECORD]})
-    assert "| DynaTree | 61.2 | 50.4 to 71.0 | 1.50 |  | 1.25 | 2.35 |" in text
+    assert "| DynaTree, tuned | 61.2 | 50.4 to 71.0 | 1.50 |  | 1.25 | 2.35 |" in text
     assert "| HF assisted | not measured |" in text
     assert "3 of 1,200 tokens were in loops" in text and "* goal reached: 1.50x" in text
     assert "Some CPU, 4 cores, torch threads 2; Python 3.11.1, torch 2.13.0, transformers 5.23.0; " in text
@@ -150,7 +159,7 @@ def test_parts_widened_weights_and_the_gpu_are_told():
     gpu = {key: RECORD[key] for key in ("created", "command", "commit")}
     gpu |= {"benchmark": "gpu", "hardware": {**RECORD["hardware"], "gpu": "Some GPU"}, "pair": "widened-a + widened-b"}
     text = section({"gpu": [{**gpu, "greedy": part, "T=1": part, "passes": [], "ceilings": {}}]})
-    assert text.count("| DynaTree |") == 2 and "**greedy**" in text and "**T=1**" in text
+    assert text.count("| DynaTree, tuned |") == 2 and "**greedy**" in text and "**T=1**" in text
     assert readme_table.WIDENED in text and "Some GPU, Some CPU" in text
 
 
@@ -165,4 +174,4 @@ def test_what_is_missing_says_what_to_run():
 def test_a_readme_without_markers_is_refused():
     for text in ("", f"{END}\n{BEGIN}", f"{BEGIN}\n{BEGIN}\n{END}"):
         with pytest.raises(ValueError, match="once each and in this order"):
-            rewritten(text, {})
+            rewritten(text, "new")

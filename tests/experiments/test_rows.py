@@ -102,10 +102,13 @@ def test_files_of_other_versions_and_damaged_ones_are_told(tmp_path):
     whole = part.read_bytes()
     for content in (whole[:-20], b"", b"hello", whole[:100] + b"\0" * 50 + whole[150:-8] + b"\xff" * 8):
         part.write_bytes(content)
-        with pytest.raises(ExperimentError, match=r"part-000000-\d+.parquet is damaged \(.*\): take it out"):
+        with pytest.raises(ExperimentError, match=r"part-000000-\d+.parquet is damaged \(.*\): move it out"):
             RowStore(tmp_path).keys()
     table = pa.table({"key": ["a"]})
-    for version, said in ((b"1", "holds rows of version 1, and this is version 4"), (None, "rows of another program")):
+    for version, said in (
+        (b"1", "results of version 1, and this is version 4"),
+        (None, "of another program"),
+    ):
         pq.write_table(table.replace_schema_metadata({b"draftscope_rows": version} if version else {}), part)
         with pytest.raises(ExperimentError, match=said):
             store.frame()

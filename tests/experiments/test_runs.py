@@ -15,7 +15,7 @@ import pytest
 from decoding.common.errors import ExperimentError, PromptError, run_main
 from decoding.compare.comparison import Contestant
 from decoding.experiments import sweep
-from decoding.experiments.crews import DeviceCrew, OwnCrew, RayCrew, devices_here
+from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from
 from decoding.experiments.rows import MEASURED, SERIES
@@ -38,8 +38,8 @@ TIMES -= {"accepted_lengths", "drafted_nodes", "committed_tokens"}
 
 
 @pytest.fixture
-def crew(pair):
-    return OwnCrew(pair, "try")
+def executor(pair):
+    return LocalExecutor(pair, "try")
 
 
 def grid(**changes):
@@ -57,9 +57,9 @@ def without_times(frame):
     return json.loads(plain.to_json(orient="records"))
 
 
-def test_methods_take_turns_on_every_prompt(crew, tmp_path):
+def test_methods_take_turns_on_every_prompt(executor, tmp_path):
     heard = []
-    ended = run_grid(grid(), crew, tmp_path, heard.append)
+    ended = run_grid(grid(), executor, tmp_path, heard.append)
     assert (ended.state, ended.done, ended.total, ended.failed) == ("finished", 8, 8, 0)
     frame = kept(tmp_path)
     assert frame["method"].tolist() == ["autoregressive", "fixed_tree", "fixed_tree", "hf_generate"] * 2
@@ -79,46 +79,46 @@ def test_methods_take_turns_on_every_prompt(crew, tmp_path):
 
 
 @pytest.mark.parametrize(("keep", "left_out"), [("tokens", SERIES), ("figures", (*SERIES, "output_ids"))])
-def test_a_grid_says_what_is_kept_of_a_run(crew, tmp_path, keep, left_out):
-    run_grid(grid(keep=keep), crew, tmp_path)
+def test_a_grid_says_what_is_kept_of_a_run(executor, tmp_path, keep, left_out):
+    run_grid(grid(keep=keep), executor, tmp_path)
     frame = kept(tmp_path)
     assert frame[list(left_out)].isna().all(axis=None) and (frame["throughput"] > 0).all()
     assert frame["output_ids"].notna().all() == (keep == "tokens")
-    with pytest.raises(ExperimentError, match="keep is one of figures, tokens, all, not 'nothing'"):
+    with pytest.raises(ExperimentError, match="keep must be one of figures, tokens, all, not 'nothing'"):
         grid(keep="nothing")
 
 
-def test_what_is_kept_is_not_run_again(crew, tmp_path, monkeypatch):
+def test_what_is_kept_is_not_run_again(executor, tmp_path, monkeypatch):
     counted = []
-    first = run_grid(grid(), crew, tmp_path, stopped=lambda: len(counted) > 20 or counted.append(1))
+    first = run_grid(grid(), executor, tmp_path, stopped=lambda: len(counted) > 20 or counted.append(1))
     assert first.state == "stopped" and 0 < first.done < 8
     before = kept(tmp_path)
     assert len(before) == first.done
     monkeypatch.setattr(sweep, "FLUSH_S", 0.0)
-    assert run_grid(grid(), crew, tmp_path).done == 8
+    assert run_grid(grid(), executor, tmp_path).done == 8
     after = kept(tmp_path)
     assert after["key"].is_unique and after.head(len(before))["started"].tolist() == before["started"].tolist()
     again = []
-    assert run_grid(grid(), crew, tmp_path, again.append).done == 8 and not again
+    assert run_grid(grid(), executor, tmp_path, again.append).done == 8 and not again
     more = grid(methods=[*CONTENT["methods"], {"method": "linear"}])
-    assert run_grid(more, crew, tmp_path, again.append).total == 10 and len(again) == 2
+    assert run_grid(more, executor, tmp_path, again.append).total == 10 and len(again) == 2
     assert kept(tmp_path)["method"].tolist().count("autoregressive") == 2
 
 
-def test_a_long_block_has_a_reference_in_every_part(crew, tmp_path, monkeypatch):
+def test_a_long_block_has_a_reference_in_every_part(executor, tmp_path, monkeypatch):
     monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 2)
-    run_grid(grid(), crew, tmp_path)
+    run_grid(grid(), executor, tmp_path)
     frame = kept(tmp_path)
     assert frame.groupby("block")["reference"].sum().tolist() == [1] * 4 and frame["key"].is_unique
 
 
-def test_a_prompt_that_does_not_fit_is_named(crew, tmp_path):
+def test_a_prompt_that_does_not_fit_is_named(executor, tmp_path):
     with pytest.raises(PromptError, match=r"stories/\w+: .* exceed the context of 2048"):
-        run_grid(grid(new_tokens=[2047]), crew, tmp_path)
+        run_grid(grid(new_tokens=[2047]), executor, tmp_path)
     assert not (tmp_path / "status.json").exists()
 
 
-def test_what_cannot_be_run_is_a_row_that_says_why(pair, crew, tmp_path, monkeypatch):
+def test_what_cannot_be_run_is_a_row_that_says_why(pair, executor, tmp_path, monkeypatch):
     from decoding.compare import comparison
 
     def call(pair, contestant, *rest):
@@ -128,62 +128,62 @@ def test_what_cannot_be_run_is_a_row_that_says_why(pair, crew, tmp_path, monkeyp
 
     real = comparison._call
     monkeypatch.setattr(comparison, "_call", call)
-    ended = run_grid(grid(), crew, tmp_path)
+    ended = run_grid(grid(), executor, tmp_path)
     assert (ended.state, ended.failed) == ("finished", 2)
     failures = kept(tmp_path).set_index("method")["failure"]["hf_generate"]
     assert failures.str.contains("ran out of memory").all()
 
 
-def test_what_could_not_be_run_is_told_again(crew, tmp_path):
-    run_grid(grid(), crew, tmp_path)
+def test_what_could_not_be_run_is_told_again(executor, tmp_path):
+    run_grid(grid(), executor, tmp_path)
     store = Experiment(tmp_path).store
     rows = store.table().to_pylist()
     rows[1]["failure"] = "no room"
     for part in store._files():
         part.unlink()
     store.append(rows)
-    assert run_grid(grid(), crew, tmp_path).failed == 1
+    assert run_grid(grid(), executor, tmp_path).failed == 1
 
 
-def test_rows_that_cannot_be_kept_end_it_as_failed(crew, tmp_path, monkeypatch):
+def test_rows_that_cannot_be_kept_end_it_as_failed(executor, tmp_path, monkeypatch):
     def refuse(self, rows):
         if rows:
             raise OverflowError("Value too large")
 
     monkeypatch.setattr("decoding.experiments.rows.RowStore.append", refuse)
     with pytest.raises(OverflowError):
-        run_grid(grid(), crew, tmp_path)
+        run_grid(grid(), executor, tmp_path)
     assert Experiment(tmp_path).status().state == "failed"
 
 
-def test_one_process_at_a_time(crew, tmp_path):
+def test_one_process_at_a_time(executor, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     experiment = Experiment(tmp_path)
     try:
         experiment.path.mkdir(exist_ok=True)
         status = {**vars(Status("running")), "pid": other.pid, "written": time.time()}
         (tmp_path / STATUS).write_text(json.dumps(status))
-        with pytest.raises(ExperimentError, match=f"Process {other.pid} runs the experiment in"):
-            run_grid(grid(), crew, tmp_path)
+        with pytest.raises(ExperimentError, match=f"Process {other.pid} is running "):
+            run_grid(grid(), executor, tmp_path)
     finally:
         other.kill()
         other.wait()
     assert (experiment.status().state, experiment.status().message) == ("failed", SILENT)
 
 
-def test_somebody_may_ask_it_to_stop(crew, tmp_path):
+def test_somebody_may_ask_it_to_stop(executor, tmp_path):
     experiment = Experiment(tmp_path)
-    ended = run_grid(grid(), crew, tmp_path, lambda status: status.done == 3 and experiment.ask_to_stop())
+    ended = run_grid(grid(), executor, tmp_path, lambda status: status.done == 3 and experiment.ask_to_stop())
     assert (ended.state, ended.done) == ("stopped", 3) and len(kept(tmp_path)) == 3
-    assert run_grid(grid(), crew, tmp_path).state == "finished", "the wish was for the earlier one"
+    assert run_grid(grid(), executor, tmp_path).state == "finished", "the wish was for the earlier one"
 
 
-def test_mistakes_are_not_hidden(crew, tmp_path):
+def test_mistakes_are_not_hidden(executor, tmp_path):
     def report(status):
         raise ZeroDivisionError("oh")
 
     with pytest.raises(ZeroDivisionError):
-        run_grid(grid(), crew, tmp_path, report)
+        run_grid(grid(), executor, tmp_path, report)
     assert Experiment(tmp_path).status().message == "ZeroDivisionError: oh" and len(kept(tmp_path)) == 1
 
 
@@ -264,17 +264,17 @@ def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys)
     assert ended.value.code == 2 and capsys.readouterr().err.startswith("error: fixed_tree with depth=2")
     file.write_text(TOML)
     monkeypatch.setattr(sys, "argv", ["sweep", str(file), "--dry-run", "--count", "1"])
-    assert sweep.main() == 0 and "25 ways x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
+    assert sweep.main() == 0 and "25 configurations x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
     for words in (["--resume"], [], [str(file), "--resume", "--out", str(tmp_path)]):
         monkeypatch.setattr(sys, "argv", ["sweep", *words])
-        with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder that is to go on"):
+        with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder to resume"):
             sweep.main()
 
 
 @pytest.mark.slow
-def test_two_devices_give_the_same_rows(crew, tmp_path):
-    run_grid(grid(), crew, tmp_path / "one")
-    both = DeviceCrew(PairSettings(device="cpu"), ("cpu", "cpu"), "try")
+def test_two_devices_give_the_same_rows(executor, tmp_path):
+    run_grid(grid(), executor, tmp_path / "one")
+    both = DeviceExecutor(PairSettings(device="cpu"), ("cpu", "cpu"), "try")
     try:
         assert run_grid(grid(), both, tmp_path / "two").state == "finished"
         with pytest.raises(ExperimentError, match="There is no method"):
@@ -287,11 +287,11 @@ def test_two_devices_give_the_same_rows(crew, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_workers_on_ray_give_the_same_rows(crew, tmp_path):
+def test_two_workers_on_ray_give_the_same_rows(executor, tmp_path):
     if not os.environ.get("DRAFTSCOPE_REQUIRE_RAY"):
         pytest.importorskip("ray")
-    run_grid(grid(), crew, tmp_path / "one")
-    workers = RayCrew(PairSettings(device="cpu"), "try", workers=2)
+    run_grid(grid(), executor, tmp_path / "one")
+    workers = RayExecutor(PairSettings(device="cpu"), "try", workers=2)
     try:
         assert run_grid(grid(), workers, tmp_path / "two").state == "finished"
     finally:
@@ -302,16 +302,18 @@ def test_two_workers_on_ray_give_the_same_rows(crew, tmp_path):
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExperimentError, match="needs the package ray: pip install ray"):
-        RayCrew(PairSettings(), "try")
+        RayExecutor(PairSettings(), "try")
 
 
 def test_a_named_gpu_gets_a_process_that_sees_it_alone(monkeypatch, tmp_path):
     chosen = []
-    monkeypatch.setattr(sweep, "DeviceCrew", lambda settings, devices, name: chosen.append(devices) or closing_crew())
+    monkeypatch.setattr(
+        sweep, "DeviceExecutor", lambda settings, devices, name: chosen.append(devices) or closing_crew()
+    )
     monkeypatch.setattr(sweep, "load_pair", lambda settings: chosen.append(settings.device))
-    monkeypatch.setattr(sweep, "OwnCrew", lambda pair, name: closing_crew())
+    monkeypatch.setattr(sweep, "LocalExecutor", lambda pair, name: closing_crew())
     for devices in ("cuda:1", "cpu"):
-        with sweep.crew_for(sweep.parser().parse_args([str(tmp_path / "x.toml"), "--devices", devices]), grid()):
+        with sweep.executor_for(sweep.parser().parse_args([str(tmp_path / "x.toml"), "--devices", devices]), grid()):
             pass
     assert chosen == [("cuda:1",), "cpu"]
 

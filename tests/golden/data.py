@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from decoding.common.settings import settings_of
-from decoding.costs.measuring import kept_file
+from decoding.costs.measuring import calibration_file
 from decoding.experiments.experiment import GRIDS, SHIPPED
 from decoding.experiments.grid import read_grid
 from decoding.experiments.plan import SAMPLES, blocks, prompts_of
@@ -15,7 +15,7 @@ from decoding.experiments.rows import FOLDER as ROWS
 from decoding.experiments.rows import all_rows
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import embedded_pair, pair_identity
-from decoding.papers import EXHIBITS
+from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import claim_words, judge
 from decoding.recorded import FOLDER
 from pages.ui.app.links import View, decode, encode
@@ -49,7 +49,8 @@ def verdicts() -> dict[str, Any]:
     rows = all_rows(sorted(file.parent for file in SHIPPED.glob(f"*/{ROWS}")))
     rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
     return {
-        exhibit.key: [[claim_words(each), each.verdict] for each in judge(exhibit, rows).judged] for exhibit in EXHIBITS
+        paper_result.key: [[claim_words(each), each.verdict] for each in judge(paper_result, rows).judged]
+        for paper_result in PAPER_RESULTS
     }
 
 
@@ -76,7 +77,7 @@ def names() -> dict[str, Any]:
     """Names of files in the cache, labels of methods, engines and configurations, as files of before hold them."""
     pair = embedded_pair()
     return {
-        "cache": [kept_file(pair, kind).name for kind in CACHE_KINDS],
+        "cache": [calibration_file(pair, kind).name for kind in CACHE_KINDS],
         "methods": {name: [method.label, sorted(method.settings())] for name, method in METHODS.items()},
         "engines": [pair.info.target.engine, pair.with_engine("library").info.target.engine],
         "configurations": sorted(PRESETS),

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from decoding.trace.archive import save_run
+from decoding.trace.older import rename_fields
+from decoding.trace.records import FORMAT_VERSION
 from tests.golden import data, halves, traces
 from tests.helpers.traces import run_mixed
 
@@ -28,7 +30,7 @@ def write() -> None:
     PLAIN.write_bytes(_written({name: getattr(data, name)() for name in PARTS}, indent=1))
     stream = io.BytesIO()
     save_run(run_mixed(), stream)
-    (FOLDER / "version-2.dscope").write_bytes(stream.getvalue())
+    (FOLDER / f"version-{FORMAT_VERSION}.dscope").write_bytes(stream.getvalue())
     with tempfile.TemporaryDirectory() as home:
         halves.half_training(Path(home))
         halves.half_sweep(Path(home))
@@ -36,8 +38,11 @@ def write() -> None:
 
 
 def records() -> dict[str, Any]:
-    """The records as they were."""
-    return json.loads(lzma.decompress(RECORDS.read_bytes()))
+    """The records as they were, their fields under the names of today."""
+    kept = json.loads(lzma.decompress(RECORDS.read_bytes()))
+    for run in kept.values():
+        rename_fields({"run": run})
+    return kept
 
 
 def plain() -> dict[str, Any]:

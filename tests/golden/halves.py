@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import TrainingError
-from decoding.experiments.crews import OwnCrew
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.grid import grid_from
 from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
@@ -45,8 +45,8 @@ def half_training(home: Path) -> None:
 def half_sweep(home: Path) -> None:
     """Run half of a small grid."""
     kept = []
-    crew = OwnCrew(embedded_pair(), "half")
-    run_grid(grid_from(GRID, "half"), crew, home / SWEEP, kept.append, stopped=lambda: len(kept) > 3)
+    executor = LocalExecutor(embedded_pair(), "half")
+    run_grid(grid_from(GRID, "half"), executor, home / SWEEP, kept.append, stopped=lambda: len(kept) > 3)
 
 
 def packed(home: Path) -> bytes:

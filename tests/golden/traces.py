@@ -57,7 +57,7 @@ def _ways() -> Iterator[tuple[str, Method, Sampling]]:
         small = {key: value for key, value in SMALL.items() if key in own} | MEASURED.get(name, {})
         method = method.with_settings(**small)
         for kind, sampling in SAMPLINGS.items():
-            for verifier in fitting(method.drafter.law, sampling):
+            for verifier in fitting(method.drafter.draft_sampling, sampling):
                 yield f"{name}, {verifier}, {kind}", method.with_settings(verifier=verifier), sampling
 
 

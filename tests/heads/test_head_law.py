@@ -1,4 +1,4 @@
-"""A head only proposes: what an iteration commits has the target's law to the last digit, over every draw."""
+"""A head only proposes: what an iteration commits has the target's distribution to the last digit, over every draw."""
 
 from itertools import product
 
@@ -13,11 +13,11 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Loaded, Model, Pair
 from decoding.models.presets import PairSettings
 from decoding.sampling.draws import enumerate_draws
-from decoding.sampling.sampling import Sampling, target_law
+from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.session.cached_models import CachedModels
-from decoding.session.iteration import Iteration, Standing
-from decoding.session.recorder import Step
-from decoding.trace.edits import Edits
+from decoding.session.iteration import Iteration, SessionState
+from decoding.session.recorder import IterationState
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import ModelInfo, PairInfo
 from tests.helpers.heads import NAME, random_network, with_network
 
@@ -52,8 +52,10 @@ def pair() -> Pair:
 def committed(pair: Pair, method, start: CachedModels, draws, room: int) -> tuple[int, ...]:
     """Tokens that one iteration commits behind the text."""
     models = start.clone(pair, True)
-    iteration = Iteration(models, Standing(method, SAMPLING, None, draws), list(TEXT), room, (), Edits(), False)
-    step = Step(0, len(TEXT), False, 0.0)
+    iteration = Iteration(
+        models, SessionState(method, SAMPLING, None, draws), list(TEXT), room, (), Interventions(), False
+    )
+    step = IterationState(0, len(TEXT), False, 0.0)
     iteration.run(step, PhaseClock(torch.device("cpu")))
     return step.committed
 
@@ -67,15 +69,15 @@ def test_an_iteration_keeps_the_targets_law(pair, case):
     start = CachedModels(pair, 16, True)
     with torch.inference_mode():
         start.prefill(TEXT)
-    law: dict[tuple[int, ...], float] = {}
+    probs: dict[tuple[int, ...], float] = {}
     for block, chance in enumerate_draws(lambda draws: committed(pair, method, start, draws, room)):
-        law[block] = law.get(block, 0.0) + chance
-    assert sum(law.values()) == pytest.approx(1) and max(map(len, law)) > 2, "no draft was ever accepted whole"
+        probs[block] = probs.get(block, 0.0) + chance
+    assert sum(probs.values()) == pytest.approx(1) and max(map(len, probs)) > 2, "no draft was ever accepted whole"
     paths = [path for length in range(room) for path in product(range(VOCABULARY), repeat=length)]
     with torch.no_grad():
         rows = [pair.target.network(input_ids=torch.tensor([[*TEXT, *path]])).logits[0, -1] for path in paths]
-    laws = target_law(torch.stack(rows).double(), SAMPLING).tolist()
-    tables = Tables("tiny", {}, dict(zip(paths, laws, strict=True)), [], [0.0] * VOCABULARY)
-    assert bias(law, tables) < 1e-6, "beyond what float32 forwards of other sizes differ by"
-    first = np.array([sum(chance for block, chance in law.items() if block[0] == t) for t in range(VOCABULARY)])
-    assert np.abs(first - np.array(laws[0])).max() < 1e-6
+    distributions = target_distribution(torch.stack(rows).double(), SAMPLING).tolist()
+    tables = Tables("tiny", {}, dict(zip(paths, distributions, strict=True)), [], [0.0] * VOCABULARY)
+    assert bias(probs, tables) < 1e-6, "beyond what float32 forwards of other sizes differ by"
+    first = np.array([sum(chance for block, chance in probs.items() if block[0] == t) for t in range(VOCABULARY)])
+    assert np.abs(first - np.array(distributions[0])).max() < 1e-6

@@ -15,13 +15,13 @@ from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
 from decoding.record import main
-from decoding.replay.forks import Change, fork, fork_again
-from decoding.replay.stored_rows import RowsMissing, StoredRows, model_laws
-from decoding.replay.stored_state import method_at, method_of, standing_before
+from decoding.replay.forks import ForkChange, fork, fork_again
+from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, model_memo
+from decoding.replay.stored_state import method_at, method_of, session_state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
 from tests.analysis.test_smallest_change import absent_paths
 from tests.helpers.heads import fitted_network, random_network
@@ -67,10 +67,10 @@ def run(pair):
 @pytest.mark.parametrize(
     "change",
     [
-        Change(),
-        Change(TREE.with_settings(node_budget=5)),
-        Change(TREE.with_settings(cache_policy="rebuild")),
-        Change(TREE.with_settings(verifier="nss"), Sampling(0.8, seed=3)),
+        ForkChange(),
+        ForkChange(TREE.with_settings(node_budget=5)),
+        ForkChange(TREE.with_settings(cache_policy="rebuild")),
+        ForkChange(TREE.with_settings(verifier="nss"), Sampling(0.8, seed=3)),
     ],
 )
 def test_a_replayed_fork_is_what_the_head_would_have_done(run, change):
@@ -82,28 +82,29 @@ def test_a_changed_verdict_is_replayed_and_a_node_forced_in_below_the_tree_goes_
     index = busy(run)
     iteration = run.iterations[index]
     first = (iteration.nodes[iteration.accepted[0]].token_id,)
-    check_both_ways(run, index, Change(edits=Edits(reject=(first,))))
+    check_both_ways(run, index, ForkChange(interventions=Interventions(reject=(first,))))
     leaf, path = next(
         (n, p) for n, p in zip(iteration.nodes, node_paths(iteration), strict=True) if p and n.draft_level is None
     )
-    made = fork(run.trace(), run, index, Change(edits=Edits(force_in=((*path, 7),))))
+    made = fork(run.trace(), run, index, ForkChange(interventions=Interventions(force_in=((*path, 7),))))
     assert made.kind == "live" and leaf.flat_index is not None
     assert made.trace.iterations[index].draft_forwards == iteration.draft_forwards + 1
 
 
 @pytest.mark.parametrize("name", ["", "other"])
 def test_another_draft_goes_live(pair, run, name):
-    change, index = Change(TREE.with_settings(draft_head=name)), busy(run)
-    with pytest.raises(RowsMissing, match="Another draft was asked in iteration"):
+    change, index = ForkChange(TREE.with_settings(draft_head=name)), busy(run)
+    used = f"Iteration {index + 1} used another draft, and the logits of this one were not saved: re-run with its pair"
+    with pytest.raises(LogitsMissing, match=used):
         fork(run.trace(), None, index, change)
     made = fork(run.trace(), run, index, change)
     assert made.kind == "live" and made.trace.iterations[index].draft_head == name
     assert made.trace.own_from == index and made.trace.pair.draft != run.trace().pair.draft
     names = {"": "embedded-draft", "other": "TALF head, 2026-11-22 11:00"}
     assert made.words == f"draft TALF head, 2026-11-22 10:00 → {names[name]}"
-    back = fork_again(made, index + 1, Change(TREE))
+    back = fork_again(made, index + 1, ForkChange(TREE))
     assert back.kind == "live" and back.trace.iterations[-1].settings["draft_head"] == "mine"
-    again = fork_again(made, index, Change())
+    again = fork_again(made, index, ForkChange())
     assert told(again.trace.iterations[index]) == told(made.trace.iterations[index])
 
 
@@ -112,9 +113,9 @@ def test_rows_of_a_later_iteration_are_not_taken_for_the_heads_own(run):
     trace, index = run.trace(), busy(run)
     here, later = trace.iterations[index : index + 2]
     path = here.committed_ids
-    with pytest.raises(RowsMissing, match="The draft was never asked what follows"):
-        StoredRows(trace, index).find("draft", [path])
-    target = StoredRows(trace, index).find("target", [path])[0]
+    with pytest.raises(LogitsMissing, match="has no draft logits after"):
+        RecordedLogits(trace, index).find("draft", [path])
+    target = RecordedLogits(trace, index).find("target", [path])[0]
     assert np.array_equal(target, later.target_logits[0]), "the target says the same wherever it is asked"
 
 
@@ -124,8 +125,8 @@ def test_the_record_tells_its_draft_and_is_forked_without_it(run, tmp_path):
     opened = load_run(file)
     assert opened.pair.draft.architecture == "DraftHead" and opened.pair.draft.name == "TALF head, 2026-11-22 10:00"
     assert opened.settings["draft_head"] == "mine" and method_of(opened) == run.method
-    assert method_at(opened, 1) == run.method and standing_before(opened, 2).method.draft_head == "mine"
-    made = fork(opened, None, 1, Change(method_of(opened).with_settings(node_budget=5)))
+    assert method_at(opened, 1) == run.method and session_state_before(opened, 2).method.draft_head == "mine"
+    made = fork(opened, None, 1, ForkChange(method_of(opened).with_settings(node_budget=5)))
     assert made.kind == "replayed" and made.trace.iterations[1].verified == 5
 
 
@@ -137,7 +138,7 @@ def test_the_command_records_with_a_head(pair, tmp_path, capsys):
     assert opened.settings["draft_head"] == "mine" and opened.pair.draft.name.startswith("TALF head")
     assert main([*arguments, "--force", "--method", "salf:draft_head=nobody"]) == 2
     said = capsys.readouterr().err
-    assert "there is no such draft head: choose one of" in said and "other, mine" in said
+    assert "There is no draft head 'nobody' for draft_head: choose one of" in said and "other, mine" in said
     assert main([*arguments, "--force", "--method", "autoregressive:draft_head=mine"]) == 2
     assert "has no setting 'draft_head'" in capsys.readouterr().err
 
@@ -145,8 +146,8 @@ def test_the_command_records_with_a_head(pair, tmp_path, capsys):
 def test_the_smallest_change_asks_the_head(pair, run):
     trace, index = run.trace(), busy(run)
     iteration = trace.iterations[index]
-    laws, paths = model_laws(pair, trace, index), node_paths(iteration)
-    asked = torch.cat([laws.find(paths[:1]), laws.find(paths[1:3])])
+    distributions, paths = model_memo(pair, trace, index), node_paths(iteration)
+    asked = torch.cat([distributions.find(paths[:1]), distributions.find(paths[1:3])])
     stored = torch.softmax(torch.from_numpy(iteration.draft_logits[:3]), -1)
     assert torch.allclose(asked, stored, atol=2e-3)
     search = change_search(trace, index, pair)
@@ -201,10 +202,10 @@ def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):
     method = METHODS["hardware_aware"].with_settings(verify_ms="1:2 64:4", level_ms="1:0.2", draft_head="mine")
     session = decoded(pair, method, tokens=16)
     assert session.method.drafter.odds == "1.5 1" and session.trace().settings["draft_head"] == "mine"
-    parted = fork(session.trace(), session, 1, Change(method.with_settings(draft_head=""))).session
+    parted = fork(session.trace(), session, 1, ForkChange(method.with_settings(draft_head=""))).session
     assert parted.method.drafter.odds == "2 1"
     measured = session.method.with_settings(draft_head="", verify_ms="1:3")  # as an editor of settings holds them
-    again = fork(session.trace(), session, 1, Change(measured)).session.method.drafter
+    again = fork(session.trace(), session, 1, ForkChange(measured)).session.method.drafter
     assert (again.odds, again.verify_ms) == ("2 1", "1:3"), "what was given is kept, what was measured is not"
     fresh = session.rewind(1).fork(session.method.with_settings(draft_head=""))
     assert fresh._state.tokens == 0 < session._state.tokens, "what one draft taught says nothing of another"

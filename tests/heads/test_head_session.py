@@ -66,7 +66,7 @@ def decoded(pair, method, sampling=None, **limits):
     return session, list(session)
 
 
-@pytest.mark.parametrize("policy", CACHE_POLICIES)
+@pytest.mark.parametrize("policy", family(CACHE_POLICIES, "compaction"))
 @pytest.mark.parametrize("name", family(DRAFTING, *QUICK))
 def test_greedy_text_is_that_of_generate(good, name, policy):
     pair, text = good
@@ -75,7 +75,7 @@ def test_greedy_text_is_that_of_generate(good, name, policy):
     difference = explain_difference(pair, ids, tuple(session.tokens[len(ids) :]), text, MarginJudge(pair.target))
     assert difference is None or difference.margin <= TIE_MARGIN, difference
     accepted = sum(len(i.accepted) for i in iterations) / len(iterations)
-    least = 0.4 if METHODS[name].drafter.law == "deterministic" else 0.1
+    least = 0.4 if METHODS[name].drafter.draft_sampling == "deterministic" else 0.1
     assert least <= accepted <= 7, "a head that always or never agrees tests nothing"
     check_run(session.trace())
 
@@ -131,7 +131,7 @@ def test_committed_tokens_take_true_features_and_drafted_ones_the_heads_own(good
         before = session._models.features.first(9_999)
         iteration = session.step()
         ids, positions, features, _ = asked[0]
-        start = iteration.kv_draft.rows_before
+        start = iteration.kv_draft.slots_before
         assert ids == session.tokens[start + 1 : iteration.prefix_length] and positions[0] == start + 1
         assert torch.equal(features, before.between(start, iteration.prefix_length - 1))
         for (*_, parent), (*_, own, _) in pairwise(asked):
@@ -162,7 +162,7 @@ def test_in_a_tree_every_node_reads_its_own_path(good):
     assert walked > 2 and len({node.parent_id for node in iteration.nodes if node.depth == 2}) > 1
 
 
-@pytest.mark.parametrize("name", ["dynatree", "salf", "dyspec"])
+@pytest.mark.parametrize("name", family(("dynatree", "salf", "dyspec"), "dyspec"))
 @pytest.mark.parametrize("engine", ["auto", pytest.param("static", marks=pytest.mark.slow)])
 def test_a_rewound_session_and_a_fork_decode_on_to_the_bit(good, name, engine):
     pair, _ = good
@@ -203,11 +203,11 @@ def test_a_fork_may_take_another_draft_and_come_back(good, tmp_path, monkeypatch
     plain = session.rewind(2).fork(method_of("salf", head=""))
     assert plain.pair.head is None and plain._models.features is None
     first = plain.step()
-    assert "draft_head" not in first.settings and first.kv_draft.row_nodes.count(-1) == first.prefix_length - 1
+    assert "draft_head" not in first.settings and first.kv_draft.slot_nodes.count(-1) == first.prefix_length - 1
     assert plain.trace().pair.draft == pair.draft.info
     back = plain.fork(session.method)
     iteration = back.step()
-    assert iteration.settings["draft_head"] == "mine" and iteration.kv_draft.rows_before == iteration.prefix_length - 2
+    assert iteration.settings["draft_head"] == "mine" and iteration.kv_draft.slots_before == iteration.prefix_length - 2
     assert iteration.started_s == first.ended_s, "reading the text again is no part of the call"
     fresh = true_features(pair, back.tokens[:-1])
     assert torch.allclose(back._models.features.between(0, len(fresh)), fresh, atol=2e-3)
@@ -218,7 +218,7 @@ def test_a_fork_may_take_another_draft_and_come_back(good, tmp_path, monkeypatch
     assert told(before.step()) == told(back.iterations[3])
     bare = DecodeSession(pair, METHODS["autoregressive"], prompt(pair), limits=Limits(TOKENS))
     assert bare.pair.head is None and bare.step().drafted == 0
-    assert bare.fork(session.method).step().kv_draft.rows_before == len(prompt(pair)) - 1
+    assert bare.fork(session.method).step().kv_draft.slots_before == len(prompt(pair)) - 1
 
 
 def test_a_text_of_one_token_is_decoded(good):
@@ -247,7 +247,7 @@ def test_the_draft_model_does_not_run_and_memory_and_times_are_the_heads(good, m
     for iteration in iterations:
         assert len(iteration.times.draft_levels_s) == iteration.draft_forwards and iteration.times.verify_s > 0
         kv = iteration.kv_draft
-        assert kv.rows_freed == sum(node > 0 for node in kv.row_nodes) and kv.bytes_moved == 0
+        assert kv.slots_freed == sum(node > 0 for node in kv.slot_nodes) and kv.bytes_moved == 0
 
 
 @pytest.mark.parametrize("name", ["dynatree", "eagle2", "linear"])
@@ -256,11 +256,11 @@ def test_with_a_head_the_device_path_is_left(good, name):
     pair, text = good
     session, iterations = decoded(pair.with_engine("static"), method_of(name))
     assert session.trace().pair.target.engine == "static" and session.trace().output_ids == text
-    assert any(iteration.drafted and iteration.kv_draft.row_nodes[-1] > 0 for iteration in iterations)
+    assert any(iteration.drafted and iteration.kv_draft.slot_nodes[-1] > 0 for iteration in iterations)
 
 
 def test_a_method_that_drafts_nothing_takes_no_head():
-    with pytest.raises(SettingsError, match="method autoregressive drafts nothing, so draft_head must be empty"):
+    with pytest.raises(SettingsError, match="method autoregressive asks no draft, so draft_head must be empty"):
         METHODS["autoregressive"].with_settings(draft_head="talf")
 
 

@@ -69,7 +69,7 @@ def test_gradients_reach_every_weight_and_nothing_else(network):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"num_heads": 3}, "num_heads of a head is 3: 16 must split into heads of an even size"),
+        ({"num_heads": 3}, "num_heads of a head is 3: it must split 16 into heads of an even size"),
         ({"num_heads": 16}, "num_heads of a head is 16"),
         ({"mlp_size": 0}, "mlp_size of a head is 0: give a whole number >= 1"),
         ({"hidden_size": 16.5}, "hidden_size of a head is 16.5"),
@@ -86,7 +86,7 @@ def test_a_shape_that_cannot_be_is_refused(wrong, words):
 def test_a_shape_for_a_target(hidden, heads):
     config = HeadConfig.of(hidden, 100)
     assert (config.num_heads, config.mlp_size) == (heads, 2 * hidden) and config.head_dim % 2 == 0
-    with pytest.raises(SettingsError, match="an even number is needed"):
+    with pytest.raises(SettingsError, match="give an even number"):
         HeadConfig.of(7, 100)
 
 

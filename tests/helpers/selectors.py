@@ -9,7 +9,7 @@ from decoding.common.cost_model import CostModel, read_curve
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import SCALARS, Action, LatencyModel
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.store import Static, save_selector
+from decoding.selector.store import StaticShape, save_selector
 
 COSTS = CostModel(read_curve("1:5 64:20", "target"), read_curve("1:1 8:2", "draft"), 0.002, 0.0005, 10, 256, "", "here")
 LATENCY = LatencyModel(COSTS, (16, 1024), (0.001, 0.0015), (0.005, 0.008), 0.0003)
@@ -44,8 +44,8 @@ def content(identity: dict, verifier: str = "specinfer") -> dict[str, Any]:
         "mean": [0.0] * len(SCALARS),
         "spread": [1.0] * len(SCALARS),
         "statics": (
-            Static(1.0, 1.0, 1.0, Action(2, 1, 3), Action(4, 4, 8), Action(2, 0, 4), Action(4, 0, 8)),
-            Static(0.0, 1.0, 1.0, *[Action(1, 4, 0)] * 2, *[Action(1, 0, 4)] * 2),
+            StaticShape(1.0, 1.0, 1.0, Action(2, 1, 3), Action(4, 4, 8), Action(2, 0, 4), Action(4, 0, 8)),
+            StaticShape(0.0, 1.0, 1.0, *[Action(1, 4, 0)] * 2, *[Action(1, 0, 4)] * 2),
         ),
         "latency": LATENCY.as_json(),
         "way": "rows",

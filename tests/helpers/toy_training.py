@@ -83,9 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
             name = "TALF head, toy pair, 2026-11-22"
             training.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))
         preparing(training, "loading torch")
-        from decoding.training.loop import Plan, train
+        from decoding.training.loop import PhasePlan, train
 
-        plan = Plan(steps=args.steps, log_every_s=0.05, evaluate_every_s=0.2, tree_every_s=0.3, checkpoint_every_s=0.1)
+        plan = PhasePlan(
+            steps=args.steps, log_every_s=0.05, evaluate_every_s=0.2, tree_every_s=0.3, checkpoint_every_s=0.1
+        )
         return lambda: train(
             learner(args), training, plan, phase="training the toy", belongs_to={"loss": args.loss}, resume=args.resume
         )

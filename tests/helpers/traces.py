@@ -56,7 +56,7 @@ class Spec:
     draft: float
     target: float | None
     verdict: str
-    growth: str = "expanded"
+    stop_reason: str = "expanded"
     pruned: bool = False
     reason: str | None = None
     multiplicity: int = 1
@@ -77,8 +77,8 @@ def _node(number: int, spec: Spec, parent: NodeTrace, branching: int, flat: int 
         draft_probability=spec.draft,
         path_probability=parent.path_probability * spec.draft,
         confidence=_confidence(spec),
-        branching=branching if spec.growth == "expanded" else None,
-        growth=spec.growth,
+        branching=branching if spec.stop_reason == "expanded" else None,
+        stop_reason=spec.stop_reason,
         pruned=spec.pruned,
         target_probability=spec.target,
         target_argmax=preferred[0] if preferred else None,
@@ -87,14 +87,14 @@ def _node(number: int, spec: Spec, parent: NodeTrace, branching: int, flat: int 
         acceptance_probability=None if spec.target is None else float(spec.verdict == "accepted"),
         verdict=spec.verdict,
         flat_index=flat,
-        draft_level=None if spec.growth == "max_depth" else parent.depth + 1,
-        breadth=_breadth(_confidence(spec)) if spec.growth == "expanded" else None,
+        draft_level=None if spec.stop_reason == "max_depth" else parent.depth + 1,
+        breadth=_breadth(_confidence(spec)) if spec.stop_reason == "expanded" else None,
         reason=spec.reason or ("improbable" if spec.pruned else None),
     )
 
 
 def _confidence(spec: Spec) -> float | None:
-    return None if spec.growth == "max_depth" else min(0.97, 0.3 + spec.draft * 0.6)
+    return None if spec.stop_reason == "max_depth" else min(0.97, 0.3 + spec.draft * 0.6)
 
 
 def _breadth(confidence: float) -> str:
@@ -104,8 +104,10 @@ def _breadth(confidence: float) -> str:
     return "unsure" if confidence < SETTINGS["confidence_low"] else "between"
 
 
-def _laws(specs: Sequence[Spec], final: tuple[int, str, float] | None):
-    """Top tokens of both laws after each node: its children, the final token, and fillers that share the rest."""
+def _distributions(specs: Sequence[Spec], final: tuple[int, str, float] | None):
+    """Top tokens of both distributions after each node: its children, the final token, and fillers that share the
+    rest.
+    """
     texts: dict[int, str] = {}
     shape = (len(specs) + 1, TOP_TOKENS)
     tables = [np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32)] * 2
@@ -117,7 +119,7 @@ def _laws(specs: Sequence[Spec], final: tuple[int, str, float] | None):
         known = list(children[node])
         if final and final[0] == node:
             known.append((final[1], 0.05, final[2]))
-        for law, column in ((0, 1), (2, 2)):
+        for probs, column in ((0, 1), (2, 2)):
             weights = {text: entry for text, *_ in known for entry in [dict((k[0], k[column]) for k in known)[text]]}
             pairs = [(text, value) for text, value in weights.items() if value is not None]
             rest = max(0.0, 1.0 - sum(value for _, value in pairs))
@@ -125,23 +127,23 @@ def _laws(specs: Sequence[Spec], final: tuple[int, str, float] | None):
             pairs += [(text, rest * 0.5 ** (place + 1)) for place, text in enumerate(fillers)]
             pairs = sorted(pairs, key=lambda pair: -pair[1])[:TOP_TOKENS]
             for place, (text, value) in enumerate(pairs):
-                tables[law][node, place] = _token_id(text)
-                tables[law + 1][node, place] = value
+                tables[probs][node, place] = _token_id(text)
+                tables[probs + 1][node, place] = value
                 texts[_token_id(text)] = text
     return tables, texts
 
 
-def _kv(rows_before: int, row_nodes: tuple[int, ...], kept: tuple[int, ...], rebuilt: bool) -> KVTrace:
-    kept_from = tuple(rows_before + row_nodes.index(node) for node in kept)
-    moved = 0 if rebuilt else sum(row != rows_before + i for i, row in enumerate(kept_from))
+def _kv(slots_before: int, slot_nodes: tuple[int, ...], kept: tuple[int, ...], rebuilt: bool) -> KVTrace:
+    moved_from = tuple(slots_before + slot_nodes.index(node) for node in kept)
+    moved = 0 if rebuilt else sum(row != slots_before + i for i, row in enumerate(moved_from))
     return KVTrace(
-        rows_before=rows_before,
-        rows_written=len(row_nodes),
-        row_nodes=row_nodes,
-        kept_from=kept_from,
-        rows_freed=len(row_nodes) - len(kept),
+        slots_before=slots_before,
+        slots_written=len(slot_nodes),
+        slot_nodes=slot_nodes,
+        moved_from=moved_from,
+        slots_freed=len(slot_nodes) - len(kept),
         rebuilt=rebuilt,
-        bytes_per_row=24576,
+        bytes_per_slot=24576,
         bytes_moved=moved * 24576,
     )
 
@@ -169,7 +171,7 @@ def iteration_of(
     in_loop: bool = False,
 ) -> IterationTrace:
     """An iteration from its nodes; `final` is (node the final token stands after, its text, target's probability)."""
-    tables, texts = _laws(specs, final)
+    tables, texts = _distributions(specs, final)
     draft_ids, draft_probs, target_ids, target_probs = tables
     verified = [i + 1 for i, spec in enumerate(specs) if not spec.pruned]
     flat = {node: row for row, node in enumerate([0, *verified])}
@@ -365,7 +367,8 @@ def big(count: int, seed: int = 0, index: int = 0) -> IterationTrace:
         frontier.sort(key=lambda number: (depth[number] // 3, -weight[number]))
     has_children = {spec.parent for spec in specs}
     specs = [
-        spec if number in has_children else replace(spec, growth="budget") for number, spec in enumerate(specs, start=1)
+        spec if number in has_children else replace(spec, stop_reason="budget")
+        for number, spec in enumerate(specs, start=1)
     ]
     return iteration_of(specs, final=(path[-1], " final", 0.5), final_kind="recovered", index=index, prefix_length=200)
 
@@ -382,9 +385,9 @@ def run_of(iterations: Sequence[IterationTrace], method: str = "dynatree", label
     prompt = ("Once", " upon", " a", " time", ",", " <b>", " said")
     placed, prefix, clock = [], len(prompt), 0.011
     for index, iteration in enumerate(iterations):
-        kv = replace(iteration.kv_target, rows_before=prefix - 1,
-                     kept_from=tuple(row - iteration.kv_target.rows_before + prefix - 1
-                                     for row in iteration.kv_target.kept_from))  # fmt: skip
+        kv = replace(iteration.kv_target, slots_before=prefix - 1,
+                     moved_from=tuple(row - iteration.kv_target.slots_before + prefix - 1
+                                     for row in iteration.kv_target.moved_from))  # fmt: skip
         draft = iteration.kv_draft and replace(kv, rebuilt=False)
         end = clock + iteration.times.total_s
         placed.append(replace(iteration, index=index, prefix_length=prefix, started_s=clock, ended_s=end,

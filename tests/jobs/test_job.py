@@ -18,8 +18,8 @@ from decoding.jobs.job import (
     OUTPUT,
     SILENT,
     STATUS,
-    Followed,
     Job,
+    JobWatcher,
     Status,
     free_folder,
     jobs_below,
@@ -49,8 +49,8 @@ def test_a_process_is_known_before_it_has_said_a_word(python, job):
     job.start(COMMAND, "head", "A name")
     assert job.stand().state == "starting" and job.stand().running
     assert (job.launched().command, job.launched().kind, job.launched().name) == (COMMAND, "head", "A name")
-    for act, words in ((job.delete, "deleted"), (job.resume, "resumed"), (lambda: job.start(COMMAND), "started again")):
-        with pytest.raises(JobError, match=f"work is at work: stop it before it is {words}"):
+    for act, words in ((job.delete, "deleted"), (job.resume, "resumed"), (lambda: job.start(COMMAND), "restarted")):
+        with pytest.raises(JobError, match=f"work is running: stop it before it is {words}"):
             act()
     os.kill(job.launched().pid, signal.SIGKILL)
     assert told(ended(job), "failed", NEVER_BEGAN)
@@ -102,9 +102,10 @@ def test_words_of_an_earlier_process_are_not_those_of_the_last(job):
         ("step 1\nstep 2\rstep 3\nerror: The disk is full: free some space.\n", "The disk is full: free some space."),
         ("x.py: error: argument --steps: invalid int value: 'many'\n",
          "The setting --steps: invalid int value: 'many'."),
-        ("Traceback (most recent call last):\n  x\nMemoryError\n", "It ended with MemoryError; its output says where."),
+        ("Traceback (most recent call last):\n  x\nMemoryError\n",
+         "It failed with MemoryError; its output says where."),
         ("Traceback (most recent call last):\nx.y.WrongError: bad\n",
-         "It ended with x.y.WrongError: bad; its output says where."),
+         "It failed with x.y.WrongError: bad; its output says where."),
         ("step 1\nstep 2\n", ""),
         ("", ""),
     ],
@@ -149,9 +150,9 @@ def test_only_what_holds_a_job_is_deleted_or_resumed(job):
     job.path.mkdir(parents=True)
     (job.path / "letter.txt").write_text("dear")
     job.write_status(Status("stopped"))
-    with pytest.raises(JobError, match="holds no job, so nothing is deleted"):
+    with pytest.raises(JobError, match="has no job, so nothing was deleted"):
         job.delete()
-    with pytest.raises(JobError, match="holds no job: start one"):
+    with pytest.raises(JobError, match="has no job: start one"):
         job.resume()
     assert (job.path / "letter.txt").exists()
     launched(job)
@@ -193,7 +194,7 @@ def test_folders_get_names_of_their_own(tmp_path: Path):
 
 
 def test_looking_again_tells_whether_anything_changed(job):
-    followed = Followed(job)
+    followed = JobWatcher(job)
     job.write_status(Status("preparing", "trees", 3, 64))
     assert followed.look() and not followed.look() and followed.left_s is None
     first = job.status().written

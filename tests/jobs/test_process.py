@@ -47,7 +47,7 @@ def test_a_training_that_ends_well(job):
     [
         (TrainingError("The disk is full."), "failed", "The disk is full."),
         (OutOfMemoryError("The GPU is full."), "failed", "The GPU is full."),
-        (RuntimeError("CUDA out of memory. Tried"), "failed", "ran out of memory: resume with less at once"),
+        (RuntimeError("CUDA out of memory. Tried"), "failed", "ran out of memory: resume with less per step"),
         (StoppedError("Stopped after 7 steps; go on with --resume."), "stopped", "Stopped after 7 steps"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_comes_before_is_told_and_can_be_stopped(job, capsys):
     assert (status.state, status.phase, status.share, status.device) == ("preparing", "drawing trees", 3 / 64, "cpu")
     assert capsys.readouterr().err == "drawing trees: 3 of 64\n"
     job.ask_to_stop()
-    with pytest.raises(StoppedError, match="go on with --resume"):
+    with pytest.raises(StoppedError, match="continue with --resume"):
         preparing(job, "drawing trees", 4, 64)
 
 

@@ -82,7 +82,7 @@ def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
 
 @pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree"))
 def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, reference, name):
-    policies = CACHE_POLICIES if METHODS[name].drafter.uses_draft_model else CACHE_POLICIES[:1]
+    policies = CACHE_POLICIES if METHODS[name].drafter.drafts else CACHE_POLICIES[:1]
     for policy in policies:
         assert output(offloaded, METHODS[name].with_settings(cache_policy=policy))[0] == reference
 
@@ -119,7 +119,7 @@ def test_memory_need_not_hold_a_target_that_stays_on_disk(monkeypatch):
 
 
 def test_too_little_memory_for_any_layer_is_refused(grouped):
-    with pytest.raises(PairError, match=r"no room on cpu for any layer of .* raise max_memory_gib"):
+    with pytest.raises(PairError, match=r"cpu has no room for any layer of .* raise max_memory_gib"):
         load_pair(tiny_settings(grouped, max_memory_gib=0.0001))
 
 
@@ -174,6 +174,7 @@ def test_the_benchmark_reads_the_weights_in_every_pass(offloaded, monkeypatch):
     assert len(forgotten) == 1 + len(accepted)  # one file, for the prompt's pass and each iteration's
 
 
+@pytest.mark.slow
 def test_the_benchmark_writes_what_it_measured(monkeypatch, tmp_path, capsys):
     path = tmp_path / "offload.json"
     arguments = ["--quick", "--max-new-tokens", "8", "--methods", "dynatree:branch_first_level=true"]

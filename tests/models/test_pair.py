@@ -13,7 +13,7 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
 from transformers import FalconConfig, PreTrainedTokenizerFast
 
-from benchmarks.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
+from benchmarks.fakes import copy_checkpoint, intervention_json, make_checkpoint, make_pair, make_tokenizer
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
 from decoding.models import checks, loading
 from decoding.models import pair as pair_module
@@ -21,6 +21,7 @@ from decoding.models.folder import check_values
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
 from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.models.vocabulary import Vocabulary
+from tests.helpers.families import family
 from tests.helpers.process import printed
 
 PRESET_ARCHITECTURES = ("gpt_neox", "qwen2", "llama", "smollm2", "gpt2", "gemma3")
@@ -69,7 +70,7 @@ def accepted_per_iteration(pair, new_tokens=48, drafted=4):
     return sum(accepted) / len(accepted)
 
 
-@pytest.mark.parametrize("architecture", PRESET_ARCHITECTURES)
+@pytest.mark.parametrize("architecture", family(PRESET_ARCHITECTURES, "gpt_neox", "gemma3"))
 def test_preset_architectures_load_from_disk(folders, architecture):
     pair = load_pair(settings_for(*folders(architecture), device="cpu"))
     assert pair.info.context == pair.context == 256
@@ -109,8 +110,8 @@ def test_half_precision_passes_the_tree_check(dtype):
 @pytest.mark.parametrize(
     ("architecture", "parts"),
     [
-        ("bloom", ("alibi positions", "rotary")),
-        ("mpt", ("alibi positions", "rotary")),
+        ("bloom", ("ALiBi positions", "rotary")),
+        ("mpt", ("ALiBi positions", "rotary")),
         ("mamba", ("recurrent state", "rolled back")),
         ("qwen3_next", ("recurrent state", "linear_attention")),
         ("t5", ("encoder-decoder", "decoder-only")),
@@ -123,7 +124,7 @@ def test_architectures_that_cannot_decode_a_tree_are_refused(tmp_path, architect
 
 
 def test_falcon_with_alibi_is_refused():
-    with pytest.raises(PairError, match="alibi"):
+    with pytest.raises(PairError, match="ALiBi"):
         checks.check_config(FalconConfig(alibi=True), "falcon")
 
 
@@ -168,7 +169,7 @@ def test_gemma_layers_with_windows_count_too(folders):
 def test_context_is_the_shortest_of_both_models(tmp_path, folders):
     target, draft = folders("gpt_neox")
     short = copy_checkpoint(draft, tmp_path / "short")
-    edit_json(short / "config.json", {"max_position_embeddings": 200})
+    intervention_json(short / "config.json", {"max_position_embeddings": 200})
     assert load_pair(settings_for(target, short, context_length=2048)).context == 200
 
 
@@ -229,29 +230,29 @@ def test_unknown_and_gated_models():
 
     assert "accept its licence" in loading.explain(GatedRepoError(), "meta-llama/x", "weights")
     assert "check the spelling" in loading.explain(RepositoryNotFoundError(), "nobody/x", "weights")
-    assert "never run here" in loading.explain(ValueError("contains custom code"), "x", "configuration")
+    assert "Draftscope never runs" in loading.explain(ValueError("contains custom code"), "x", "configuration")
     assert "check the spelling" in refusal("no such model")
 
 
 def test_folders_that_hold_no_model(tmp_path, folders):
     assert "There is no folder" in refusal(tmp_path / "missing")
-    assert "holds no config.json" in refusal(tmp_path)
+    assert "has no config.json" in refusal(tmp_path)
     target, _ = folders("gpt2")
     broken = copy_checkpoint(target, tmp_path / "config")
     (broken / "config.json").write_text("{", encoding="utf-8")
     assert "is not valid JSON (Expecting property name" in refusal(broken)
     unknown = copy_checkpoint(target, tmp_path / "unknown")
-    edit_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
+    intervention_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
     assert "is a brain model, which the installed transformers does not know" in refusal(unknown)
     bare = copy_checkpoint(target, tmp_path / "tokenizer")
     for file in bare.glob("*token*"):
         file.unlink()
-    assert "holds no tokenizer" in refusal(bare)
+    assert "has no tokenizer" in refusal(bare)
     part = copy_checkpoint(target, tmp_path / "part")
     (part / "model.safetensors").rename(part / "model-00001-of-00002.safetensors")
     assert "without model.safetensors.index.json" in refusal(part)
     quantised = copy_checkpoint(target, tmp_path / "quantised")
-    edit_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    intervention_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     assert "quantised" in refusal(quantised)
 
 
@@ -276,7 +277,7 @@ def test_what_the_hub_says_of_a_tokenizer_is_not_taken_for_a_folders_fault(monke
         raise error
 
     monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", refuse)
-    source = loading.Source("nobody/x", "nobody/x", None, object, (), {})
+    source = loading.WeightsSource("nobody/x", "nobody/x", None, object, (), {})
     with pytest.raises(PairError) as caught:
         loading.load_tokenizer(source)
     assert str(caught.value) == loading.explain(error, "nobody/x", "tokenizer")
@@ -298,7 +299,7 @@ def test_names_that_no_file_system_takes(name):
 def test_only_safetensors_are_loaded(tmp_path, folders):
     folder = copy_checkpoint(folders("gpt2")[0], tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    assert "holds no weights" in refusal(folder)
+    assert "has no weights" in refusal(folder)
     torch.save({}, folder / "pytorch_model.bin")
     assert "pickle" in refusal(folder) and "safetensors" in refusal(folder)
 
@@ -316,10 +317,10 @@ def test_damaged_and_incomplete_weights(tmp_path, folders):
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
     assert f"lack tensor {name}; they are incomplete" in refusal(folder)
     save_file({**tensors, name: tensors[name][:-1]}, weights, {"format": "pt"})
-    assert f"hold {name} of 127 x 64 and its configuration asks for 128 x 64;" in refusal(folder)
+    assert f"{name} is 127 x 64 and its configuration needs 128 x 64;" in refusal(folder)
     tensors[name][3, 5] = torch.nan
     save_file(tensors, weights, {"format": "pt"})
-    assert f"hold nan or infinite numbers in {name};" in refusal(folder)
+    assert f"contain nan or infinite values in {name};" in refusal(folder)
 
 
 def test_memory_that_is_not_there_is_noticed_before_loading(monkeypatch):
@@ -426,8 +427,8 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     ending = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
     target, draft = (copy_checkpoint(EMBEDDED_FOLDER / role, tmp_path / role) for role in ("target", "draft"))
     for folder in (target, draft):
-        edit_json(folder / "tokenizer.json", {"post_processor": ending})
-    assert "reads no plain text (" in refusal(target, draft)
+        intervention_json(folder / "tokenizer.json", {"post_processor": ending})
+    assert "cannot encode plain text (" in refusal(target, draft)
 
     panic = type("PanicException", (BaseException,), {})
 
@@ -458,7 +459,7 @@ def test_chat_without_a_template(folders):
 def test_generate_takes_nothing_from_the_models_own_generation_config(tmp_path, folders):
     folder = copy_checkpoint(folders("qwen2")[0], tmp_path / "model")
     own = {"repetition_penalty": 5.0, "do_sample": True, "suppress_tokens": list(range(0, 4096, 2))}
-    edit_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
+    intervention_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
     pair = load_pair(settings_for(folder))
     assert pair.vocabulary.stop_ids == {0, 7}
     ids = torch.tensor([pair.vocabulary.encode(PROMPTS[0])])

@@ -36,7 +36,7 @@ def test_a_model_that_gives_all_logits_where_few_are_asked_for_is_refused(llama)
     network = AutoModelForCausalLM.from_pretrained(llama).eval()
     forward = network.forward
     network.forward = lambda logits_to_keep=0, **kwargs: forward(**kwargs)
-    with pytest.raises(PairError, match="logits of 3 tokens"):
+    with pytest.raises(PairError, match="logits for 3 tokens where one was requested"):
         check_tree_attention(network, "chatty", sdpa=True, device=CPU, context=256)
 
 

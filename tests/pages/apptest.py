@@ -4,7 +4,7 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.widgets.contestants import Field
+from pages.ui.widgets.contestants import ContestantForm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,7 @@ def open_page(page: str | None = None) -> AppTest:
     return at.run()
 
 
-def open_field(field: Field, *names: str, max_new_tokens: int, **state) -> AppTest:
+def open_field(field: ContestantForm, *names: str, max_new_tokens: int, **state) -> AppTest:
     """Compare or Race with a short plan, and these contestants if any are given."""
     at = open_page(f"pages/{field.name}.py")
     plan = {"max_new_tokens": max_new_tokens, f"{field.name}_repeats": 1, f"{field.name}_warmup": 0}

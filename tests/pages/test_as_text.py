@@ -41,7 +41,7 @@ def test_panels_and_run_are_tables(opened):
     for caption in (
         "Tests of the verifier, in order",
         "Attention mask",
-        "Key/value rows of the draft",
+        "KV slots of the draft",
         "Time by phase",
     ):
         assert f"<caption>{caption}</caption>" in shown(at)

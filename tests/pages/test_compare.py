@@ -13,7 +13,7 @@ from benchmarks.methods import contestants_from
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.trace.metrics import Spread
 from pages.ui.common.errors import sentence
 from pages.ui.compare.outputs import as_csv, as_json, command
@@ -163,7 +163,7 @@ def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
     ("names", "words"),
     [
         (["dynatree"], "at least 2 methods and there is 1"),
-        (["autoregressive", "dynatree", "autoregressive"], "Autoregressive is there twice with the same settings"),
+        (["autoregressive", "dynatree", "autoregressive"], "Autoregressive occurs twice with the same settings"),
         (["linear"] * 7, "at most 6 methods and there are 7"),
     ],
 )
@@ -227,19 +227,19 @@ def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
     done.session_state["compare_view"] = "Trees"
     said = sentences(done.run())
     outcome.generation = generation
-    assert "Another pair has been loaded since: run the comparison again to see trees." in said
+    assert "Another pair has been loaded since: compare again to see trees." in said
 
 
 def test_a_first_difference_is_marked_and_explained(done: AppTest):
     outcome = done.session_state["comparison"]
     same = outcome.comparison
-    difference = Difference(3, 5, 6, 0.31, True, "Token 4 is 'a' instead of 'b'.")
+    difference = OutputDifference(3, 5, 6, 0.31, True, "Token 4 is 'a' instead of 'b'.")
     outcome.comparison = replace(same, differences=((2, 0, difference), (1, 0, replace(difference, margin=1e-5))))
     done.session_state["compare_view"] = "Outputs"
     done.run()
     assert not sentences(done)
     captions = [caption.value.replace("\\", "") for caption in done.caption]
-    assert captions.count("Against Autoregressive: Token 4 is 'a' instead of 'b'.") == 2
+    assert captions.count("Compared with Autoregressive: Token 4 is 'a' instead of 'b'.") == 2
     table = table_html(score(outcome.comparison), outcome)
     outcome.comparison = same
     assert "✗ differs at token 4" in table and "≈ near tie at token 4" in table and table.count("✓ identical") == 1
@@ -263,7 +263,7 @@ def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
     done.number_input(key="compare_repeats").set_value(2).run()
     said = done.warning[0].value.replace("\\", "")
-    assert "another setting (24 tokens × 1 repeat" in said and "press Compare" in said
+    assert "other settings (24 tokens × 1 repeat" in said and "press Compare" in said
     done.number_input(key="compare_repeats").set_value(1).run()
     assert not done.warning
 
@@ -278,10 +278,10 @@ def test_an_order_that_the_repeats_do_not_settle_is_called_uncertain(done: AppTe
     best = measured(first, 90.0, 100.0, 110.0)
     assert doubt_words(best, [best, measured(second, 70.0, 80.0, 89.0)]) == ""
     overlapping = measured(second, 70.0, 80.0, 90.0)
-    assert f"overlap with those of {second.contestant.label}: their order is not certain" in doubt_words(
+    assert f"overlap with those of {second.contestant.label}, so their order is uncertain" in doubt_words(
         best, [best, overlapping]
     )
-    assert "their order is not certain" in " ".join(findings((best, overlapping)))
+    assert "their order is uncertain" in " ".join(findings((best, overlapping)))
     once = measured(first, 100.0)
     assert doubt_words(once, [once, measured(second, 100.0)]) == "", "one call has no spread to judge by"
 

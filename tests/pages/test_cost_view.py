@@ -52,7 +52,7 @@ def test_the_words_say_when_where_and_how():
     for part in ("2026-01-02 at 03:04 UTC", "256 tokens", "quartiles", "A machine, 2 threads", "40 real iterations"):
         assert part in words
     slow = CostModel(CURVE, CURVE, 0.0, 0.0, 0, 16, COSTS.measured, COSTS.machine)
-    assert "so slow that nothing beside them counts" in measured_words(slow)
+    assert "the time outside them is negligible" in measured_words(slow)
 
 
 def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):

@@ -41,7 +41,7 @@ def test_an_uncaught_error_is_a_sentence_and_the_page_can_be_drawn_again(place: 
     assert "what_if_method" in uncaught[0], "the log tells the details"
     uncaught.clear()
     at.session_state["place"] = ""
-    next(button for button in at.button if button.label == "Draw the page again").click().run()
+    next(button for button in at.button if button.label == "Redraw the page").click().run()
     assert not at.error and at.text[0].value == "drawn to its end"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pages.ui.common.state import AskedView
+from pages.ui.common.state import ViewRequest
 from tests.pages.apptest import open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -28,7 +28,7 @@ def test_the_browser_is_told_where_to_start_and_then_left_alone(page):
 
 def test_a_view_that_a_page_asks_for_is_told_once(page):
     serial = film(page).serial
-    page.session_state["asked_view"] = AskedView(1, 3, 2, "mask")
+    page.session_state["asked_view"] = ViewRequest(1, 3, 2, "mask")
     page.session_state["iteration"] = 3
     page.session_state["node"] = 2
     page.run()

@@ -45,7 +45,7 @@ def test_numbers_of_the_steps_are_those_of_the_run():
     iteration = run.iterations[telling_iteration(run)]
     words = _steps(run, iteration)
     assert f"{iteration.drafted} nodes" in words["1 Draft"]
-    assert f"{iteration.verified} others in one pass" in words["2 Verify"]
+    assert f"the other {iteration.verified} in one pass" in words["2 Verify"]
     assert f"{len(iteration.accepted)} of them" in words["3 Accept"]
     assert f"{len(iteration.committed_ids)} tokens for one pass" in words["4 Commit"]
 
@@ -64,4 +64,4 @@ def test_text_of_the_models_is_escaped():
 def test_a_token_that_was_drafted_and_pruned_is_not_called_free():
     run = home_run()
     told = {lost_node(each) is None: _steps(run, each)["3 Accept"] for each in run.iterations if each.final_text}
-    assert told[True].endswith("comes for free.") and told[False].endswith("which had been drafted and pruned.")
+    assert told[True].endswith("is added for free.") and told[False].endswith("it had been drafted, then pruned.")

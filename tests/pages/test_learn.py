@@ -7,8 +7,10 @@ import pytest
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
+from decoding.verifiers import VERIFIERS
 from pages.ui import PAGES
 from pages.ui.common.state import Run
+from tests.helpers.families import family
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
 from tests.pages.apptest import open_page, sentences
@@ -85,7 +87,7 @@ def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
             shown = at.session_state["comparison"].comparison.contestants
             assert shown[-1].label == recorded_run("tree_helps").label
             assert at.session_state["max_new_tokens"] == recorded_run("tree_helps").max_new_tokens
-            assert not [said.value for said in [*at.warning, *at.caption] if "another setting" in said.value]
+            assert not [said.value for said in [*at.warning, *at.caption] if "other settings" in said.value]
         click(at, "tour_next")
     assert "comparison" not in at.session_state
     assert at.session_state["page"] == "Learn"
@@ -152,13 +154,16 @@ def test_words_of_the_tour_are_those_of_the_runs():
     steps = {step.key: step for step in at.session_state["tour"].steps}
     story = recorded_run("sibling_rescue").iterations[steps["draft"].iteration]
     assert f"{story.drafted} nodes" in steps["draft"].words
-    assert f"{story.kv_target.rows_written} rows" in steps["rollback"].words
+    assert f"{story.kv_target.slots_written} slots" in steps["rollback"].words
     assert f"{len(story.committed_ids)} token" in steps["accept"].words
     history = recorded_run("history").iterations[steps["adapt"].iteration].history
     assert f"{len(history.window)} iterations" in steps["adapt"].words
 
 
-@pytest.mark.parametrize("name", ["tree_helps", "tree_loses", "sibling_rescue", "history", "sampled", "home"])
+CARDS = ("tree_helps", "tree_loses", "sibling_rescue", "history", "sampled", "home")
+
+
+@pytest.mark.parametrize("name", family(CARDS, "history", "sampled"))
 def test_a_card_opens_its_run(name):
     at = view(open_page(LEARN), "Recorded runs")
     click(at, f"open_{name}")
@@ -265,7 +270,7 @@ def test_the_reason_of_a_loss_is_the_largest_factor():
     lost = slowdown(recorded_run(pool[0]), rivals(pool[0])[CHAIN])
     wrong = next(reason for reason in REASONS if reason != lost.reason)
     at.radio(key="loss_0").set_value(wrong).run()
-    assert "Not that" in at.warning[0].value
+    assert "No\\: " in at.warning[0].value
     at.radio(key="loss_0").set_value(lost.reason).run()
     assert "Right" in at.success[0].value
     assert f"{lost.ratio:.2f}" in at.success[0].value
@@ -279,3 +284,7 @@ def test_the_glossary_shows_groups_and_finds_terms():
     assert TERMS["bonus token"] in shown and TERMS["prefix"] not in shown
     at.text_input(key="glossary_search").set_value("no such word at all").run()
     assert "No term" in at.info[0].value
+    at.text_input(key="glossary_search").set_value("").run()
+    at.button_group(key="glossary_group").set_value("Verifiers").run()
+    shown = html.unescape("".join(element.proto.body for element in at.get("html")))
+    assert all(kind.label in shown and kind.summary in shown for kind in VERIFIERS.values())

@@ -31,7 +31,7 @@ def test_a_run_of_another_version_can_be_looked_at_and_says_what_is_unknown(said
     at.session_state["what_if_editor"] = True  # as a run before may have left it
     at.run()
     words = " ".join(element.value for element in at.markdown).replace("\\", "")
-    assert "can be looked at, not changed" in words and said in words
+    assert "can be viewed but not changed" in words and said in words
     assert at.button(key="what_if_fork").disabled and "what_if_again" not in [button.key for button in at.button]
     at.session_state["what_if"].nodes["A"] = 1
     at.run()

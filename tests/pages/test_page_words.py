@@ -12,8 +12,8 @@ from tests.helpers.process import ROOT
 HEARD = ("jobs", "training", "experiments", "papers")
 HEARD_FILES = ("common/files.py", "common/trained_store.py", "costs/measuring.py")
 # Of what is typed wrongly behind a command; a page never types so.
-TYPED = ("Name the training that --resume", "Name a grid, or with --resume",
-         "--again does a phase", "has not come as far as --again", "--samplings",
+TYPED = ("Name the training run to resume", "Name a grid, or with --resume",
+         "--again redoes a phase", "has not reached --again", "--samplings",
          "--count", "give --prompts")  # fmt: skip
 
 
@@ -48,9 +48,9 @@ def test_no_sentence_that_a_page_hears_names_an_option_there():
             "runs/one cannot be written (Permission denied): make it writable, or name another folder in "
             "DRAFTSCOPE_TRAINING or DRAFTSCOPE_EXPERIMENTS.",
         ),
-        ("Stopped after 3 steps; go on with --resume.", "Stopped after 3 steps; it goes on when it is resumed."),
-        ("runs/one holds no training: start one with --out runs/one.", "runs/one holds no training: start a new one."),
-        ("my run holds no training: start one with --out my run.", "my run holds no training: start a new one."),
+        ("Stopped after 3 steps; continue with --resume.", "Stopped after 3 steps; resume it to continue."),
+        ("runs/one has no training: start one with --out runs/one.", "runs/one has no training: start a new one."),
+        ("my run has no training: start one with --out my run.", "my run has no training: start a new one."),
         ("Resume with a lower --learning-rate.", "Resume with a lower “Learning rate”."),
         ("Run `hf download x --local-dir FOLDER`.", "Run `hf download x --local-dir FOLDER`."),
     ],

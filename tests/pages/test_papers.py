@@ -12,12 +12,13 @@ from decoding.experiments.experiment import GRIDS, Experiment
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import SCHEMA, RowStore
 from decoding.jobs.job import STATUS, Job, Status
-from decoding.papers import EXHIBITS
+from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
 from pages.ui.papers.view import claims_of, marks_of, orderings_html, summary, table_html
+from tests.helpers.families import family
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
 from tests.papers.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
@@ -62,9 +63,9 @@ def captions(at) -> str:
 def test_without_rows_it_shows_the_paper_and_offers_to_run():
     at = open_page(PAGE)
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
-    assert at.button(key="papers_run").label == "Run it here"
-    assert "90 runs; how long they take is known once some have run" in captions(at)
-    assert f"0 of {len(EXHIBITS)} tables and figures are run here." in captions(at)
+    assert at.button(key="papers_run").label == "Run on this machine"
+    assert "At most 90 runs; the time is unknown until some have run" in captions(at)
+    assert f"0 of {len(PAPER_RESULTS)} tables and figures have been re-run." in captions(at)
     at.button(key="papers_see_salf/table-4").click().run()
     assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
 
@@ -73,9 +74,10 @@ def test_with_rows_ours_stand_beside_theirs(home):
     keep(home / "dynatree_main", rows())
     at = open_page(PAGE)
     said = html_of(at)
-    assert "1.80 (1.80 to 1.80)" in said and "✓ holds" in said and "✗ does not hold" in said
-    assert "commits no more tokens per pass" in said and "6 prompts of samples; Embedded pair on a test" in captions(at)
-    assert "about 11 min at what a token has cost so far on this machine" in captions(at)
+    assert "1.80 (1.80 to 1.80)" in said and "✓ reproduced" in said and "✗ not reproduced" in said
+    assert "commits about as many tokens per pass" in said
+    assert "6 prompts of samples; Embedded pair on a test" in captions(at)
+    assert "about 11 min at the time per token so far on this machine" in captions(at)
     RowStore(home / "dynatree_main").append([{"key": "z", "settings": "{}", "experiment": "another"}])
     assert not sentences(at.run())
 
@@ -95,7 +97,7 @@ def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
     at.switch_page(PAGE)
     at.query_params["exhibit"] = "dynatree/table-99"
     at.run()
-    assert "'dynatree/table-99', which is no table or figure here" in at.warning[0].value.replace("\\", "")
+    assert "'dynatree/table-99', which is not a known table or figure" in at.warning[0].value.replace("\\", "")
     assert at.query_params["exhibit"] == "dynatree/table-1"
 
 
@@ -104,10 +106,10 @@ def test_pairs_and_machines_are_never_mixed(home):
     fast = {"autoregressive": 1000.0, "linear": 5000.0, "fixed_tree": 4000.0, "dynatree": 6000.0}
     fewer = rows(fast, prompts=3, machine="another", started="2031-01-01T00:00:00")
     keep(home / "a_copy", fewer.assign(key=rows(prompts=3)["key"]))  # the same run has the same key everywhere
-    exhibit = BY_KEY["dynatree/table-1"]
-    newest = judgement(exhibit, kept_rows())
+    paper_result = BY_KEY["dynatree/table-1"]
+    newest = judgement(paper_result, kept_rows())
     assert newest.sources == ("Embedded pair on another", "Embedded pair on a test") and newest.source.endswith("er")
-    older = judgement(exhibit, kept_rows(), newest.sources[1])
+    older = judgement(paper_result, kept_rows(), newest.sources[1])
     found = [each.outcome.ours[(DYNATREE, None), "throughput"].value for each in (newest, older)]
     assert found[0] > 6000 and found[1] < 200
     at = open_page(PAGE)
@@ -120,7 +122,7 @@ def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     keep(home / "damaged", rows())
     next((home / "damaged" / "rows").iterdir()).write_bytes(b"no rows")
     at = open_page(PAGE)
-    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ holds" in html_of(at)
+    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ reproduced" in html_of(at)
 
 
 def test_what_could_not_be_made_and_what_loops_is_told(home):
@@ -129,7 +131,7 @@ def test_what_could_not_be_made_and_what_loops_is_told(home):
     frame.loc[frame["line"] == "linear", "loop_free_throughput"] = None
     keep(home / "dynatree_main", frame)
     at = open_page(PAGE)
-    assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs could not be made: no room"]
+    assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs failed: no room"]
     assert "6 runs repeat their text from the start and are left out." in captions(at)
 
 
@@ -157,7 +159,7 @@ def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
     monkeypatch.setattr(papers_run, "launch", lambda *asked: begun.append(asked))
     at = open_page(PAGE)
     at.button(key="papers_see_dynatree/figure-8").click().run()
-    assert "It needs texts as long as its longest prompts" in captions(at)
+    assert "It needs texts of at least 1,000 tokens, the length of its longest prompts" in captions(at)
     at.text_input(key="papers_texts_dynatree_prompts").input(" /some/where ").run()
     at.button(key="papers_run").click().run()
     assert begun == [("dynatree_prompts", "--prompts", "/some/where")] and not sentences(at)
@@ -174,16 +176,16 @@ def test_why_a_grid_ended_is_told(home, monkeypatch):
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
     assert resumed == [experiment], "with the prompts and the pair that it was begun with"
-    assert "30 of 90 runs are kept, 60 are left" in captions(at)
+    assert "30 of 90 runs are stored, 60 remain" in captions(at)
     experiment.write_status(Status("stopped", done=30, total=90, message="Stopped; resume runs what is missing."))
     assert at.run().info[0].value.replace("\\", "") == "Stopped; resume runs what is missing." and not sentences(at)
     experiment.write_status(Status("finished", done=90, total=90))
     assert (
-        "All 90 runs that were asked for last are kept." in captions(at.run())
-        and at.button(key="papers_run").label == "Run it again"
+        "All 90 runs of the last request are stored." in captions(at.run())
+        and at.button(key="papers_run").label == "Run again"
     )
     (experiment.path / STATUS).write_text(json.dumps({"what": 1}))
-    assert "resume it, nothing is lost" in sentences(at.run())[0]
+    assert "resume it; nothing is lost" in sentences(at.run())[0]
 
 
 def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
@@ -199,7 +201,7 @@ def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, mon
     assert sentences(at.run()) == ["There is no pair."] and not at.button(key="papers_run").disabled
 
 
-@pytest.mark.parametrize("grid", sorted({exhibit.grid for exhibit in EXHIBITS if exhibit.grid}))
+@pytest.mark.parametrize("grid", sorted({paper_result.grid for paper_result in PAPER_RESULTS if paper_result.grid}))
 def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
     found = read_grid(GRIDS / f"{grid}.toml")
     ways = sum(len(contestants(found, sampling)[0]) for sampling in found.samplings)
@@ -209,17 +211,18 @@ def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
     assert told.tokens == told.runs * sum(found.new_tokens) // len(found.new_tokens)
 
 
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_every_exhibit_is_drawn_with_its_reference_alone(exhibit, home):
-    name = grid_name(exhibit.grid)
+@pytest.mark.parametrize("key", family(BY_KEY, *[*BY_KEY][::5]))
+def test_every_exhibit_is_drawn_with_its_reference_alone(key, home):
+    paper_result = BY_KEY[key]
+    name = grid_name(paper_result.grid)
     keep(home / "begun", pd.DataFrame([row("autoregressive", "p", 100.0, experiment=name, asked_tokens=500)]))
     for kept in (kept_rows(), []):
-        outcome = judgement(exhibit, kept).outcome
+        outcome = judgement(paper_result, kept).outcome
         said = table_html(outcome) + orderings_html(claims_of(outcome))
-        assert exhibit.stored or summary(outcome)[0] == "not run"
-        assert exhibit.stored or "not run" in said or not (exhibit.orderings or outcome.values)
-        for figure in exhibit.figures:
-            assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in exhibit.ways}
+        assert paper_result.stored or summary(outcome)[0] == "not run"
+        assert paper_result.stored or "not run" in said or not (paper_result.orderings or outcome.values)
+        for figure in paper_result.figures:
+            assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in paper_result.ways}
 
 
 def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monkeypatch):
@@ -232,11 +235,11 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
     file = home / "depth_divergence-cpu.json"
     at = open_page(PAGE)
     at.button(key="papers_see_delayed/figure-1a").click().run()
-    assert "not run" in captions(at) and "how long it takes is known once it has run" in captions(at)
-    assert at.button(key="papers_run").label == "Run it here"
+    assert "not run" in captions(at) and "its time is unknown until it has run once" in captions(at)
+    assert at.button(key="papers_run").label == "Run on this machine"
     pd.DataFrame(made).to_csv(file.with_suffix(".csv.gz"), index=False)
     file.write_text(json.dumps(content))
-    assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
+    assert "Embedded pair on a test" in captions(at.run()) and "✓ reproduced" in html_of(at) and not sentences(at)
     file.write_text(json.dumps({**content, "hardware": 3}))
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
 
@@ -246,21 +249,21 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     at = open_page(PAGE)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     at.button(key="papers_run").click().run()
-    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "At work for" in bars(at)
+    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "Running for" in bars(at)
     at.button(key="papers_see_dynatree/table-1").click().run()
     assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     assert "tree 3 of 20" in bars(at)
     at.button(key="papers_stop").click().run()
     assert not papers_run.at_work() and not sentences(at)
-    assert at.info[0].value.replace("\\", "") == "Ended before its figures were written: run it again."
+    assert at.info[0].value.replace("\\", "") == "It ended before its results were written: run it again."
     assert not at.button(key="papers_run").disabled
 
 
 def test_one_prompt_is_told_as_one():
     outcome = judge(BY_KEY["dynatree/table-1"], rows(prompts=1))
     assert "1.80 (n = 1)" in table_html(outcome) and "(n = 1)" in orderings_html(outcome.judged)
-    mark = next(each for each in marks_of(outcome, outcome.exhibit.figures[0]) if each.way == DYNATREE)
+    mark = next(each for each in marks_of(outcome, outcome.paper_result.figures[0]) if each.way == DYNATREE)
     assert mark.ours == pytest.approx(1.8) and mark.low is None and mark.paper == 1.64
     assert summary(outcome)[0] == "open" and "✗" not in orderings_html(outcome.judged)
 
@@ -272,20 +275,20 @@ def test_a_claim_at_several_places_is_told_once_with_a_line_for_each():
             for length, speed in ((100, 3.0), (1000, 1.5))]  # fmt: skip
     outcome = judge(BY_KEY["dynatree/figure-5"], pd.concat(made, ignore_index=True))
     said = orderings_html(outcome.judged)
-    assert "holds at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
-    assert "<span>100</span><span>✓ holds" in said and "<span>1,000</span><span>✗ does not hold" in said
+    assert "reproduced at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
+    assert "<span>100</span><span>✓ reproduced" in said and "<span>1,000</span><span>✗ not reproduced" in said
     assert 'rowspan="2">DynaTree' in table_html(outcome) and summary(outcome)[0] == "some"
 
 
 def test_the_list_tells_how_many_orderings_hold():
-    exhibit = BY_KEY["dynatree/table-1"]
-    some = judge(exhibit, rows())
-    assert summary(some) == ("some", "2 of 3 orderings of the paper hold here.")
-    every = judge(exhibit, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
+    paper_result = BY_KEY["dynatree/table-1"]
+    some = judge(paper_result, rows())
+    assert summary(some) == ("some", "2 of 3 orderings of the paper are reproduced.")
+    every = judge(paper_result, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
     assert summary(every)[0] == "all"
-    none = judge(exhibit, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
+    none = judge(paper_result, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
     assert summary(none)[0] == "none" and FIXED in orderings_html(none.judged)
-    assert summary(judge(exhibit, rows()[:0]))[0] == "not run" and summary(None)[0] == "judging"
+    assert summary(judge(paper_result, rows()[:0]))[0] == "not run" and summary(None)[0] == "judging"
 
 
 @pytest.mark.slow
@@ -298,5 +301,5 @@ def test_without_torch_rows_are_shown_and_what_is_missing_is_told(home, tmp_path
         "any('1.80 (' in each.body for each in at.get('html')))"
     )
     said = run_without_torch(tmp_path, "-c", code)
-    assert said.startswith("[] ['Computing anything anew needs torch")
+    assert said.startswith("[] ['This computation needs torch")
     assert said.split("'] ")[-1].split() == ["False", "[]", "True"]

@@ -8,12 +8,12 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import Comparison, Contestant, Result
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.methods.methods import METHODS
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from pages.ui.common.state import PromptChoice, Run
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.race.view import available, race_of, race_of_runs, recorded_race, replayed_words
 from pages.ui.widgets.contestants import RACE
 from tests.helpers.traces import PAIR, run_autoregressive, run_mixed
@@ -52,7 +52,7 @@ def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
         assert lane.throughput == sorted(lane.speeds)[1]
         assert "of 3, the median" in lane.note
     assert race.lanes[1].plain and not race.lanes[1].has_phases
-    assert "Measured here" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
+    assert "Measured on this machine" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
 
 
 def test_it_is_still_there_after_another_page(recorded: AppTest):
@@ -66,7 +66,7 @@ def test_it_is_still_there_after_another_page(recorded: AppTest):
     ("racers", "words"),
     [
         (("autoregressive",), "at least 2 methods and there is 1"),
-        (("linear", "linear"), "there twice with the same settings"),
+        (("linear", "linear"), "occurs twice with the same settings"),
         (("autoregressive", "linear", "dynatree", "fixed_tree", "eagle2"), "at most 4 methods and there are 5"),
     ],
 )
@@ -95,7 +95,7 @@ def test_cancelled_before_two_methods_were_measured():
     assert all("Fewer than two methods were measured" in sentence for sentence in sentences(at))
 
 
-def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
+def outcome_of(runs, differences=(), failure: str | None = None) -> ComparisonResult:
     """A comparison made of hand-written runs."""
     contestants = [Contestant(run.label, method=METHODS[run.method]) for run in runs]
     results = [
@@ -108,12 +108,12 @@ def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
     from decoding.sampling.sampling import Sampling
 
     comparison = Comparison(tuple(contestants), ("p",), tuple(results), differences, 0)
-    plan = Plan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())
-    return Outcome(comparison, plan, (1,), ("a",), {}, False, PAIR, None, 0, {"processor": "test"})
+    plan = ComparisonPlan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())
+    return ComparisonResult(comparison, plan, (1,), ("a",), {}, False, PAIR, None, 0, {"processor": "test"})
 
 
 def test_why_a_text_parts_is_taken_from_the_measurement():
-    difference = Difference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
+    difference = OutputDifference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
     race = race_of(outcome_of([run_autoregressive(), run_mixed()], ((1, 0, difference),)))
     assert race.explained == {1: "Token 1 is a near tie."}
 
@@ -145,9 +145,9 @@ def test_the_programs_own_race_says_where_it_was_measured():
 
 def test_runs_of_one_prompt_race_and_others_are_refused():
     race = race_of_runs([("A", run_mixed()), ("B", run_autoregressive())])
-    assert [lane.label for lane in race.lanes] == ["A", "B"] and "apart from one another" in race.about
+    assert [lane.label for lane in race.lanes] == ["A", "B"] and "Decoded separately" in race.about
     other = replace(run_mixed(), prompt_ids=(7,), prompt_texts=("x",))
-    with pytest.raises(SettingsError, match="B continues another prompt than A"):
+    with pytest.raises(SettingsError, match="B and A have different prompts"):
         race_of_runs([("A", run_mixed()), ("B", other)])
 
 

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
-from pages.ui.app.run_file import EXPORTS, Shown
+from pages.ui.app.run_file import EXPORTS, ExportContext
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
@@ -62,7 +62,7 @@ def test_the_menu_offers_every_export(page):
 @pytest.mark.parametrize("trace", [run_mixed(), run_of([summary(0)])])
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.key)
 def test_every_export_is_made(export, trace):
-    made = export.make(Shown(Run(trace, "opened")))
+    made = export.make(ExportContext(Run(trace, "opened")))
     data = made if isinstance(made, bytes) else made.encode()
     assert len(data) > 100
     if export.suffix.endswith(".csv"):
@@ -156,7 +156,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     assert sentences(page) == []
     told = page.info[0].value.replace("\\", "")
     assert "B is other <b>.dscope" in told
-    assert "same for 9 tokens" in told
+    assert "The outputs agree for 9 tokens" in told
     assert any("Totals" in block.value for block in page.code)
     page.button(key="file_comparison_close").click().run()
     assert page.session_state[run_file.RIVAL] is None
@@ -166,7 +166,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
 def test_another_rival_is_compared_anew(page):
     page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
     page.run()
-    assert "same for 9 tokens" in page.info[0].value
+    assert "The outputs agree for 9 tokens" in page.info[0].value
     page.session_state[run_file.RIVAL] = ("other", run_mixed())
     page.run()
     assert "Both runs wrote the same 23 tokens" in page.info[0].value

@@ -70,7 +70,7 @@ def test_a_verifiers_own_setting_stands_beside_it():
 TUNED = [name for name in METHODS if name not in ("autoregressive", "dyspec", "sequoia")]
 
 
-@pytest.mark.parametrize("name", family(TUNED, "dynatree", "delayed", "salf"))
+@pytest.mark.parametrize("name", family(TUNED, "delayed"))
 def test_every_method_is_tuned_at_a_temperature(name):
     at = open_page("pages/tune_live.py")
     at.session_state["tune"] = name

@@ -10,7 +10,7 @@ from streamlit.runtime.memory_session_storage import MemorySessionStorage
 from decoding.common.interruption import CancelledError, check_wanted, in_one_piece, pause_point, turn
 from pages.ui.common import scheduler
 from pages.ui.common.errors import UNEXPECTED
-from pages.ui.common.scheduler import Job, Worker
+from pages.ui.common.scheduler import ModelTask, Worker
 
 WAIT_S = 20
 
@@ -22,7 +22,7 @@ class Paced:
         self.name, self.log, self.count, self.gate = name, log, count, gate
         self.begun = threading.Event()
 
-    def __call__(self, job: Job) -> int:
+    def __call__(self, job: ModelTask) -> int:
         self.begun.set()
         if self.gate is not None:
             assert self.gate.wait(WAIT_S)
@@ -33,11 +33,11 @@ class Paced:
         return done
 
 
-def submit(worker: Worker, work, owner: str, **more) -> Job:
-    return worker.submit(Job(getattr(work, "name", "work"), work, owner, **more))
+def submit(worker: Worker, work, owner: str, **more) -> ModelTask:
+    return worker.submit(ModelTask(getattr(work, "name", "work"), work, owner, **more))
 
 
-def forever(job: Job) -> str:
+def forever(job: ModelTask) -> str:
     while job.go_on():
         threading.Event().wait(0.001)
     return "part"
@@ -242,14 +242,14 @@ def test_what_a_job_keeps_for_its_page_goes_once_nobody_can_come_back_for_it(wor
 def test_a_session_that_stays_away_is_forgotten(absent, monkeypatch):
     forgotten = []
     worker = Worker(lambda session: session not in absent, forgotten.append)
-    monkeypatch.setattr(scheduler, "END_S", -1.0)
+    monkeypatch.setattr(scheduler, "AWAY_ENDS_WORK_S", -1.0)
     job = submit(worker, forever, "a", browser="chrome", place="Compare", slot="compare")
     absent.add("a")
     worker.look()
     assert job.wait(WAIT_S) and job.state == "cancelled"
     worker.look()
     assert forgotten == [], "its work has ended, and the browser may still find its way back to what is on screen"
-    monkeypatch.setattr(scheduler, "FORGET_S", -1.0)
+    monkeypatch.setattr(scheduler, "AWAY_CLOSES_SESSION_S", -1.0)
     for _ in range(3):
         worker.look()
     assert forgotten == ["a"]
@@ -264,7 +264,7 @@ def test_a_session_that_cannot_be_ended_keeps_no_other(absent, monkeypatch, unca
         assert session != "a", "the server has lost it"
 
     worker = Worker(lambda session: session not in absent, forget)
-    monkeypatch.setattr(scheduler, "FORGET_S", -1.0)
+    monkeypatch.setattr(scheduler, "AWAY_CLOSES_SESSION_S", -1.0)
     assert all(submit(worker, lambda job: 1, owner).wait(WAIT_S) for owner in "ab")
     absent.update("ab")
     for _ in range(3):
@@ -291,7 +291,7 @@ def test_sessions_are_looked_after_whatever_goes_wrong_once(monkeypatch, uncaugh
 
 
 def test_what_cannot_wait_for_its_session_ends(worker, absent, monkeypatch):
-    monkeypatch.setattr(scheduler, "GONE_S", 0.0)
+    monkeypatch.setattr(scheduler, "AWAY_ENDS_URGENT_S", 0.0)
     begun = threading.Event()
 
     def load(job):
@@ -318,12 +318,12 @@ def test_models_are_replaced_when_nobody_uses_them(worker):
 
 
 def test_models_are_replaced_though_a_session_left_its_work(worker, absent, monkeypatch):
-    monkeypatch.setattr(scheduler, "GONE_S", 1000.0)
+    monkeypatch.setattr(scheduler, "AWAY_ENDS_URGENT_S", 1000.0)
     left, load = submit(worker, forever, "a"), submit(worker, lambda job: 1, "b", alone=True)
     absent.add("a")
     worker.look()
     assert not left.cancelled and load.state == "waiting", "its page may only be reloaded"
-    monkeypatch.setattr(scheduler, "GONE_S", -1.0)
+    monkeypatch.setattr(scheduler, "AWAY_ENDS_URGENT_S", -1.0)
     worker.look()
     assert load.wait(WAIT_S) and left.wait(WAIT_S)
     assert left.state == "cancelled"
@@ -375,4 +375,4 @@ def test_a_cancelled_error_is_no_failure(worker):
 
 def test_a_session_is_forgotten_while_the_server_can_still_close_it():
     kept_s = inspect.signature(MemorySessionStorage).parameters["ttl_seconds"].default
-    assert scheduler.END_S < scheduler.FORGET_S < kept_s - 5
+    assert scheduler.AWAY_ENDS_WORK_S < scheduler.AWAY_CLOSES_SESSION_S < kept_s - 5

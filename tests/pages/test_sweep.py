@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
 from decoding.experiments import experiment as following
-from decoding.experiments.crews import OwnCrew
 from decoding.experiments.estimates import swept
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
@@ -70,8 +70,8 @@ def typed(at: AppTest, key: str, text: str) -> AppTest:
 
 def test_without_experiments_it_says_what_to_do():
     at = open_page(PAGE)
-    assert sentences(at) == [] and "Nothing has been swept on this machine yet" in words(at)
-    assert "6 settings · 28 runs with the references · 1,792 tokens · how long that takes is known once" in (
+    assert sentences(at) == [] and "No sweep has run on this machine yet" in words(at)
+    assert "6 settings · 28 runs including references · 1,792 tokens · the time is unknown until" in (
         words(at).replace("**", "")
     )
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
@@ -80,10 +80,10 @@ def test_without_experiments_it_says_what_to_do():
 def test_time_is_told_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
     made_experiment(tmp_path / "shipped", "theirs")
     at = open_page(PAGE).button(key="sweep_new").click().run()
-    assert "minute at what a token has cost in the rows that came with the program" in words(at)
+    assert "minute at the time per token in the results shipped with Draftscope" in words(at)
     made_experiment(home, "mine")
     at = open_page(PAGE).button(key="sweep_new").click().run()
-    assert "minute at what a token has cost here so far" in words(at)
+    assert "minute at the time per token on this machine so far" in words(at)
 
 
 def test_a_grid_of_ones_own_is_written_and_started(home, started):
@@ -122,13 +122,13 @@ def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth is a whole number, not 'deep'"),
-        (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree varies over no value"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth must be a whole number, not 'deep'"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree has no values"),
         (f"{METHOD}_fixed_tree_max_depth_values", "99", "must be a whole number from 1 to 32, not 99"),
-        ("sweep_plan_new_tokens", "0", "new_tokens is a list of whole numbers from 1 on"),
+        ("sweep_plan_new_tokens", "0", "new_tokens must be a list of whole numbers, 1 or more"),
         ("sweep_plan_temperature", "-1", "temperature must be 0, which decodes greedily"),
         ("sweep_plan_temperature", "", "The grid names no sampling"),
-        ("sweep_plan_max_tokens", "many", "max_tokens is a list of whole numbers from 0 on"),
+        ("sweep_plan_max_tokens", "many", "max_tokens must be a list of whole numbers, 0 or more"),
     ],
 )
 def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: str, home):
@@ -141,12 +141,12 @@ def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: st
 def test_folders_and_data_sets(home, started, tmp_path):
     at = open_page(PAGE)
     at.button_group(key="sweep_plan_source").set_value("Folder").run()
-    assert "Give a folder of .txt files" in sentences(at)[0]
+    assert "Enter a folder of .txt files" in sentences(at)[0]
     assert "There is no set of prompts '/nowhere'" in sentences(typed(at, "sweep_plan_folder", "/nowhere"))[0]
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("Once upon a time")
     assert sentences(typed(at, "sweep_plan_folder", str(tmp_path / "texts"))) == []
-    assert "7 runs with the references" in words(at)
+    assert "7 runs including references" in words(at)
     at.button_group(key="sweep_plan_source").set_value("Data set").run()
     assert sentences(at) == [] and "28 runs" in words(at), "nothing is fetched to count"
     at.button(key="sweep_start").click().run()
@@ -159,9 +159,9 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert sentences(at) == []
     told = words(at)
     assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
-    assert "finished · 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
+    assert "finished · 20 runs" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
     best = at.dataframe[0].value
-    assert [way.partition(" · ")[2] for way in best["Way"]] == [
+    assert [way.partition(" · ")[2] for way in best["Method"]] == [
         "D_max 4, B 3",
         "D_max 4, B 2",
         "D_max 3, B 3",
@@ -204,7 +204,7 @@ def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
                             for row in made_rows(asked_tokens=64))]  # fmt: skip
     made_experiment(home, "two", rows)
     at = open_page(PAGE)
-    assert "and over new tokens; looping text is left out" in words(at)
+    assert "and over new tokens, without looping text" in words(at)
     at.selectbox(key=f"sweep_{HEAT}_x_two").select("asked_tokens").run()
     assert "and over Maximum depth (D_max)" in words(at) and sentences(at) == []
     at.session_state["sweep_only_two_asked_tokens"] = 64
@@ -229,12 +229,12 @@ def test_one_at_work_is_watched_and_stopped(home):
     folder = made_experiment(home, "run", made_rows(prompts=2), status)
     at = open_page(PAGE)
     told = words(at)
-    assert sentences(at) == [] and "12 of 400 runs · 1 could not be made · about 5 min left · Fixed tree" in told
+    assert sentences(at) == [] and "12 of 400 runs · 1 failed · about 5 min left · Fixed tree" in told
     assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Resume" not in labels(at)
     at.button(key="sweep_stop").click().run()
     assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)
     at.button(key="sweep_new").click().run()
-    assert "1 sweep at work on this machine (Made run)" in words(at)
+    assert "1 sweep running on this machine (Made run)" in words(at)
 
 
 def test_one_that_stopped_goes_on(home, started):
@@ -255,7 +255,10 @@ def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
     at = open_page(PAGE)
     said = sentences(at)
     assert "The disk of rows is full." in said and len(said) == 2
-    assert any("holds rows of version 0" in each and "All other rows are shown" in each for each in said)
+    assert any(
+        "has results of version 0, and this is version" in each and "All other results are shown" in each
+        for each in said
+    )
     assert len(at.get("plotly_chart")) == 1 and "Resume" in labels(at)
 
 
@@ -268,7 +271,7 @@ def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
     )
     at = open_page(PAGE)
     assert sentences(at) == ["The data set gsm8k is not kept on this machine: connect to the network."]
-    assert "No row was kept" in words(at) and "Resume" in labels(at)
+    assert "No result was stored" in words(at) and "Resume" in labels(at)
 
 
 def test_an_address_restores_the_view(home):
@@ -286,7 +289,7 @@ def test_a_run_is_opened_again_in_step_through(home):
     content = {"name": "Again", "new_tokens": [10], "pair": {"device": "cpu"},
                "prompts": {"count": 2, "max_tokens": [12]},
                "methods": [{"method": "fixed_tree", "vary": {"max_depth": [2, 3]}}]}  # fmt: skip
-    run_grid(grid_from(content, "again"), OwnCrew(embedded_pair(), "Again"), home / "again")
+    run_grid(grid_from(content, "again"), LocalExecutor(embedded_pair(), "Again"), home / "again")
     at = open_page(PAGE)
     at.session_state["sweep_picked"] = (home / "again", {"settings.max_depth": "3"}, "maximum depth 3")
     at.run()
@@ -309,7 +312,7 @@ def test_a_run_that_cannot_be_opened_says_why(home):
     at.run()
     at.button(key="sweep_open").click().run()
     finish(at, "sweep_open")
-    assert "was decoded by Pythia, and Embedded pair is in memory" in sentences(at)[0]
+    assert "was decoded with Pythia, and Embedded pair is loaded" in sentences(at)[0]
 
 
 CODE = """
@@ -359,7 +362,7 @@ def test_folders_of_ones_own_sweeps(home):
     (home / "my-trees").mkdir(parents=True)
     assert folder_for("My trees").name == "my-trees-2"
     assert folder_for("dynatree main").name == "dynatree-main"
-    with pytest.raises(Exception, match="is the name of a grid that comes with the program"):
+    with pytest.raises(Exception, match="is the name of a grid shipped with Draftscope"):
         folder_for("DynaTree, main")
 
 

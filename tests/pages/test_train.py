@@ -16,7 +16,7 @@ from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
 from decoding.training.command import FIELDS, VERIFIERS
-from decoding.training.folder import MODULES, FollowedTraining, trainings
+from decoding.training.folder import MODULES, TrainingWatcher, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.jobs.page import progress_words
 from pages.ui.train.form import arguments_of, estimate_words, title_of
@@ -108,7 +108,7 @@ def test_the_place_where_the_draft_has_learnt_most_is_shown_first(home: Path):
     folder.append({**place, "tree": "60.dscope", "tokens_per_pass": 2.0})
     at = open_page(PAGE)
     assert at.slider(key="train_place_one").value == 1
-    assert "3 drafted, 2 accepted here" in words(at) and "3 drafted, 0 accepted here" in words(at)
+    assert "3 drafted, 2 accepted at this place" in words(at) and "3 drafted, 0 accepted at this place" in words(at)
 
 
 def test_phases_have_charts_of_their_own(home: Path):
@@ -199,7 +199,7 @@ def test_silence_is_told(home: Path, monkeypatch):
     folder = made_training(home, "one")
     status = at_work(pid=os.getpid(), written=time.time() - 600)
     (folder.path / STATUS).write_text(json.dumps(asdict(status)))
-    assert "no word for 10 min" in words(open_page(PAGE))
+    assert "no progress reported for 10 min" in words(open_page(PAGE))
 
 
 def test_the_address_names_the_training(home: Path):
@@ -217,7 +217,7 @@ def test_other_trainings_at_work_are_told_before_another_starts(home: Path):
     made_training(home, "one", at_work())
     at = open_page(PAGE)
     at.button(key="train_new").click().run()
-    assert f"1 training at work on this machine ({NAME})" in words(at)
+    assert f"1 training running on this machine ({NAME})" in words(at)
     assert at.button(key="train_start").disabled is False, "the person decides"
 
 
@@ -254,11 +254,11 @@ def test_a_folder_that_is_not_there_is_told_before_anything_starts(kind: str, ho
     at.button_group(key="train_kind").set_value(kind).run()
     at.text_input(key=f"train_{kind}_corpus").set_value("/no/such/place").run()
     at.button(key="train_start").click().run()
-    assert sentences(at) == ["There is no folder /no/such/place: give a folder of .txt or .txt.gz files."]
+    assert sentences(at) == ["There is no folder /no/such/place: enter a folder of .txt or .txt.gz files."]
     at.text_input(key=f"train_{kind}_corpus").set_value("").run()
     if kind == "embedded":
         at.button(key="train_start").click().run()
-        assert sentences(at) == ["Give a folder of .txt or .txt.gz files to train on."]
+        assert sentences(at) == ["Enter a folder of .txt or .txt.gz files to train on."]
     assert not list(home.iterdir())
 
 
@@ -287,26 +287,26 @@ def test_only_what_differs_from_the_defaults_is_asked_for(tmp_path: Path, monkey
 
 
 def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
-    assert "is told a moment after it begins" in estimate_words("head", {"--minutes": 10.0}, [])
+    assert "an estimate appears shortly after the start" in estimate_words("head", {"--minutes": 10.0}, [])
     folder = made_training(home, "one", Status("finished", "training the head", 50, 50, trained_s=25.0))
     began = time.time() - 300
     (folder.path / LAUNCH).write_text(json.dumps(asdict(Launch((), 1, began))))
     settings = replace(folder.settings(), created=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began)))
     (folder.path / "settings.json").write_text(json.dumps(asdict(settings)))
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     followed.look()
     told = estimate_words("head", {"--steps": 480, "--loss": "talf"}, [followed])
     assert "480 steps, about 4 min at the pace" in told
-    assert "took 5 min in all, under a minute of them training" in told
+    assert "took 5 min in all, under a minute of it training" in told
     assert "pace" not in estimate_words("head", {"--steps": 480, "--loss": "eagle"}, [followed])
 
 
 def test_preparing_is_told_by_its_parts(home: Path):
     folder = made_training(home, "one", Status("preparing", "preparing trees", 3, 64, device="cpu"))
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     followed.look()
     assert progress_words(followed) == "3 of 64 · preparing trees · cpu"
     status = replace(folder.status(), done=5, written=folder.status().written + 60)
     (folder.path / STATUS).write_text(json.dumps(asdict(status)))
     followed.look()
-    assert progress_words(followed).startswith("5 of 64 · about 30 min left of this part · preparing trees · cpu")
+    assert progress_words(followed).startswith("5 of 64 · about 30 min left of this phase · preparing trees · cpu")

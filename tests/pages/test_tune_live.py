@@ -4,7 +4,7 @@ import pytest
 
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.session.session import DecodeSession, Limits
-from pages.ui.common.scheduler import Job
+from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
 from pages.ui.widgets.controls import setting_key
 from tests.helpers.families import family
@@ -65,7 +65,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert float(shown) == value
             assert slider(page, name).value == value
-    assert "Path probability needed to go beyond D_0." in captions
+    assert "Path probability needed to grow beyond D_0." in captions
 
 
 def test_a_slider_drafts_the_same_prefix_again(page):
@@ -126,7 +126,7 @@ def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     assert len(sentences(page)) == 1
     assert "below “Maximum depth”" in sentences(page)[0].replace("\\", "")
     assert bench_of(page).shown == before
-    assert "last settings that fit" in told(page)
+    assert "last valid settings" in told(page)
     assert page.button(key="tune_whole_run").disabled
     slider(page, "max_depth").set_value(12).run()
     settle(page)
@@ -185,7 +185,7 @@ def test_a_whole_generation_leaves_its_point(page):
     (point,) = bench_of(page).whole_points
     assert point.throughput > 0
     assert point.group == "whole generation"
-    assert "Same text as the prefix comes from." in bench_of(page).whole_words
+    assert "Same text as that of the prefix." in bench_of(page).whole_words
 
 
 def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):
@@ -196,7 +196,7 @@ def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leave
     assert "exceed the context" in sentences(page)[0]
     assert bench_of(page).whole_points == []
     bench = bench_of(page)
-    job = Job("work", bool)
+    job = ModelTask("work", bool)
     job.cancel()
     bench.generate(METHODS["dynatree"], 24, job)
     assert bench.whole_points == []

@@ -13,19 +13,19 @@ from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
 from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, info_of, sentence
 from pages.ui.common.models import ModelManager, describe_pair, engine_words
-from pages.ui.common.worker import Job, Worker
+from pages.ui.common.worker import ModelTask, Worker
 from pages.ui.widgets.controls import SAMPLING, setting_help
 
 
-def done(function) -> Job:
-    job = Worker().submit(Job("work", function))
+def done(function) -> ModelTask:
+    job = Worker().submit(ModelTask("work", function))
     assert job.wait(10)
     return job
 
 
 def test_worker_returns_results_in_order():
     worker, order = Worker(), []
-    jobs = [worker.submit(Job(str(i), lambda job, i=i: order.append(i) or i)) for i in range(5)]
+    jobs = [worker.submit(ModelTask(str(i), lambda job, i=i: order.append(i) or i)) for i in range(5)]
     assert all(job.wait(10) for job in jobs)
     assert order == [0, 1, 2, 3, 4]
     assert [job.result for job in jobs] == order
@@ -47,14 +47,14 @@ def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog, u
 
     worker = Worker()
     with caplog.at_level(logging.ERROR, logger="draftscope"):
-        job = worker.submit(Job("work", fail))
+        job = worker.submit(ModelTask("work", fail))
         assert job.wait(10)
     assert "secret" not in str(job.error)
     assert "KeyError" in str(job.error)
     assert "Traceback" in caplog.text and len(uncaught) == 1
     uncaught.clear()
     assert done(lambda job: 1).result == 1
-    after = worker.submit(Job("next", lambda job: 2))
+    after = worker.submit(ModelTask("next", lambda job: 2))
     assert after.wait(10)
     assert after.result == 2
 
@@ -165,7 +165,9 @@ def test_an_error_names_settings_as_their_widgets_do():
     with pytest.raises(SettingsError) as wrong:
         METHODS["dynatree"].with_settings(branch_mid=4)
     said = sentence(wrong.value).replace("\\", "")
-    assert said.startswith("“Children, sure (B_min)”, “Children, in between (B_mid)” and “Children, unsure (B_max)”")
+    assert said.startswith(
+        "“Children, confident (B_min)”, “Children, medium (B_mid)” and “Children, uncertain (B_max)”"
+    )
     with pytest.raises(SettingsError) as wrong:
         METHODS["dynatree"].with_settings(confidence_low=0.95)
     assert "“Low confidence” (τ_l = 0.95)" in sentence(wrong.value).replace("\\", "")

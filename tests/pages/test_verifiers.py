@@ -8,7 +8,7 @@ from decoding.replay.replay import recorded_outcome, replay
 from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.verify.state import Looked
 from pages.ui.verify.tree import OWN, table_data, table_html, words_html
 from tests.helpers.traces import ended
@@ -66,13 +66,13 @@ def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
         return 0.0
 
     with interruptible(not_wanted), pytest.raises(CancelledError):
-        draft_again(looked, METHODS["linear"], looked.sampling, Job("Drafting", lambda job: None))
+        draft_again(looked, METHODS["linear"], looked.sampling, ModelTask("Drafting", lambda job: None))
 
 
 def test_a_recorded_run_says_what_is_missing_and_what_to_do():
     at = open_page(PAGE)
     assert sentences(at) == []
-    assert "recorded without the full rows" in at.info[0].value
+    assert "recorded without the full logits" in at.info[0].value
     assert at.slider(key="verify_temperature").disabled
     assert not at.button(key="verify_sampled").disabled
     assert not at.button(key="verify_as_it_was").disabled
@@ -87,7 +87,7 @@ def test_the_prompt_is_decoded_again_with_every_row(page):
     assert trace.totals.new_tokens >= 1
     assert page.slider(key="verify_temperature").value == 1.0
     assert "a tree of independent draws" in captions(page)
-    assert "no model is run" in captions(page)
+    assert "without running a model" in captions(page)
 
 
 def test_as_it_was_takes_method_settings_and_prompt_of_the_run():
@@ -115,10 +115,10 @@ def test_the_first_row_is_what_the_run_did(page):
     iteration = looked_at(page).iteration
     walk = recorded_outcome(iteration)
     assert (walk.accepted, walk.final_token) == (iteration.accepted, iteration.committed_ids[-1])
-    assert "what the run did" in told(page), "at first the table of tests tells of the draws of the run"
+    assert "as in the run" in told(page), "at first the table of tests tells of the draws of the run"
     page.session_state["verify_verifier"] = "traversal"
     page.run()
-    assert "what the run did" not in told(page)
+    assert "as in the run" not in told(page)
     assert f"seed {page.number_input(key='verify_seed').value}" in told(page)
 
 
@@ -206,13 +206,13 @@ def test_another_tree_is_drafted_on_the_very_prefix(page):
     drafted = at.session_state["verify_drafted"]
     assert drafted.iteration.prefix_length == iterations[index].prefix_length
     assert drafted.iteration.nodes[0].token_id == iterations[index].nodes[0].token_id
-    assert (drafted.iteration.law, drafted.sampling.draft_temperature) == ("without_replacement", 0.6)
+    assert (drafted.iteration.draft_sampling, drafted.sampling.draft_temperature) == ("without_replacement", 0.6)
     assert run_of(at).trace.iterations is iterations, "the run stays"
-    assert "drafted here on the same prefix" in captions(at) and "draft temperature 0.6" in captions(at)
+    assert "drafted on this page" in captions(at) and "draft temperature 0.6" in captions(at)
     refused = {each.verifier.name for each in list(results(at, "exact").values())[-1] if each.refusal}
     assert refused == {"greedy", "spectr", "specinfer", "khisti", "traversal"}
     at.button(key="verify_back").click().run()
-    assert "drafted here" not in captions(at)
+    assert "drafted on this page" not in captions(at)
 
 
 def test_settings_that_contradict_one_another_are_one_sentence(page):
@@ -229,7 +229,7 @@ def test_rows_that_were_let_go_are_said(page):
     first = replace(run.trace.iterations[0], target_logits=None, draft_logits=None)
     run.trace = replace(run.trace, iterations=(first, *run.trace.iterations[1:]))
     page.number_input(key="verify_iteration").set_value(1).run()
-    assert "let go to keep memory within bounds" in page.info[0].value
+    assert "dropped to limit memory" in page.info[0].value
     assert all(button.key != "verify_sampled" for button in page.button)
 
 
@@ -270,7 +270,7 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     looked = looked_at(at)
     bare = replace(
         looked.iteration, nodes=looked.iteration.nodes[:1], flatten_order=(0,), drafted=0, verified=0, tree_depth=0,
-        law="none", drawn=(), draft_logits=None, accepted=(), steps=(),
+        draft_sampling="none", drawn=(), draft_logits=None, accepted=(), steps=(),
     )  # fmt: skip
     trace = replace(run_of(at).trace, iterations=(bare, *run_of(at).trace.iterations[1:]))
     at.session_state["run"], at.session_state["iteration"] = Run(trace), 0

@@ -23,7 +23,7 @@ from viz.branches.diff import fork_summary
 
 PAGE = "pages/what_if.py"
 PROMPT = "Once upon a time there was a little girl who"
-FORCED = "Forced verdicts replace the target's own law"
+FORCED = "Forced verdicts replace the target's distribution"
 BUDGET = setting_key("what_if_method", "dynatree", "node_budget")
 
 
@@ -87,7 +87,7 @@ def test_a_recorded_run_without_rows_says_what_to_do_and_is_decoded_again():
     assert sentences(at) == []
     before = at.session_state["run"]
     assert before.source == "recorded"
-    assert "no models behind it" in " ".join(element.value for element in at.markdown)
+    assert "no models loaded" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     run = at.session_state["run"]
     assert run.source == "decoded" and run is not before
@@ -101,7 +101,7 @@ def test_without_rows_a_fork_says_why_it_cannot_be_made():
     at = force(open_page(PAGE), "accept", 1)
     press(at, "what_if_fork")
     (sentence,) = sentences(at)
-    assert "rows" in sentence and "decode this run again" in sentence
+    assert "full logits of iteration 1 were not saved" in sentence and "re-run with its pair loaded" in sentence
     assert list(history_of(at).branches) == [0]
 
 
@@ -117,7 +117,7 @@ def test_a_setting_becomes_a_branch_beside_the_run(page):
     assert branch.run.trace.iterations[1].drafted <= 2
     assert branch.run.trace.iterations[:1] == history.branches[0].run.trace.iterations[:1]
     assert fork_summary(history.iteration(0), history.iteration(1)) in told(page)
-    assert "no model ran, no time" in told(page)
+    assert "no model ran" in told(page)
     assert page.button(key="what_if_fork").disabled, "the change has been used"
     assert page.session_state["what_if_editor"] is False
 
@@ -137,7 +137,7 @@ def test_the_models_also_run_for_a_change_that_is_offered(page):
     press(page, "what_if_starter_0")
     assert history_of(page).branches[1].fork.kind == "live"
     page.button(key="what_if_delete_b").click().run()
-    assert "1 branch keeps its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
+    assert "1 branch holds its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
 
 
 def test_values_beyond_the_widgets_are_no_change_until_they_are_moved():
@@ -167,14 +167,14 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     iteration, rejected = next(found)
     page = open_with(run, iteration.index)
     force(page, "accept", rejected.node_id)
-    assert history_of(page).edits == (Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text),)
+    assert history_of(page).interventions == (Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text),)
     press(page, "what_if_fork")
     history = history_of(page)
     forked = history.iteration(history.b)
     assert forked.committed_ids[len(node_paths(iteration)[rejected.node_id]) - 1] == rejected.token_id
     assert FORCED in told(page)
     assert FORCED in history.branches[1].line().bias
-    assert history.edits == ()
+    assert history.interventions == ()
 
 
 def test_a_fork_opened_from_a_file_says_what_it_broke_and_that_it_was_replayed():
@@ -205,12 +205,12 @@ def test_a_forced_node_can_be_taken_back(page):
     force(page, "reject", 1)
     assert not page.button(key="what_if_fork").disabled
     page.button(key="what_if_reject").click().run()
-    assert history_of(page).edits == ()
+    assert history_of(page).interventions == ()
     force(page, "reject", 1)
     page.button(key="what_if_accept").click().run()
-    assert [edit.kind for edit in history_of(page).edits] == ["accept"], "one node is forced in one way"
+    assert [edit.kind for edit in history_of(page).interventions] == ["accept"], "one node is forced in one way"
     page.button(key="what_if_clear").click().run()
-    assert history_of(page).edits == ()
+    assert history_of(page).interventions == ()
 
 
 def test_a_child_is_added_from_the_likeliest_tokens(page):
@@ -225,7 +225,7 @@ def test_a_child_is_added_from_the_likeliest_tokens(page):
     token = next(iter(offered))
     page.session_state["what_if_child_open"] = True
     page.button(key="what_if_child_add").click().run()
-    assert history.edits == (Edit("force_in", (token,), offered[token][0]),)
+    assert history.interventions == (Edit("force_in", (token,), offered[token][0]),)
     press(page, "what_if_fork")
     assert sentences(page) == []
     tree = history.iteration(history.b)
@@ -267,7 +267,7 @@ def test_a_missing_token_that_was_pruned_is_called_so():
     asked = Edit("force_in", node_paths(cut)[child.node_id], child.text)
     assert missing_words(cut, asked).endswith("which was drafted but pruned")
     other = replace(asked, path=(*node_paths(cut)[child.parent_id], -5))
-    assert missing_words(cut, other).startswith("Put the missing token")
+    assert missing_words(cut, other).startswith("Add the missing token")
 
 
 def test_the_run_itself_goes_on_too(page):
@@ -295,7 +295,7 @@ def test_two_branches_stand_side_by_side_and_a_fork_can_be_forked(page):
     page.selectbox(key="what_if_a").set_value(2).run()
     assert history.part_at() == 1
     page.number_input(key="what_if_iteration").set_value(1).run()
-    assert "they part at iteration 2" in told(page)
+    assert "they diverge at iteration 2" in told(page)
 
 
 def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):
@@ -329,7 +329,8 @@ def test_a_deletion_can_be_undone_until_the_next_fork(page):
     history = history_of(page)
     before, seen = dict(history.branches), (history.a, history.b)
     page.button(key="what_if_delete_b").click().run()
-    assert "Deleted: branch 1. Until the next fork" in " ".join(element.value for element in page.markdown)
+    said = " ".join(element.value for element in page.markdown)
+    assert "Deleted: branch 1. You can undo this until the next fork" in said
     page.button(key="what_if_undo").click().run()
     assert sentences(page) == []
     assert history.branches == before and (history.a, history.b) == seen
@@ -350,9 +351,9 @@ def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(pag
         assert sentences(page) == [], number
     history = history_of(page)
     assert [branch.number for branch in held(history)] == list(range(2, MOST_HELD + 2))
-    assert "older ones let go of it" in memory_words(history)
+    assert "older ones have released it" in memory_words(history)
     oldest, other = history.branches[1], history.branches[2]
-    assert "cache let go" in oldest.line().note and "cache let go" not in other.line().note
+    assert "cache released" in oldest.line().note and "cache released" not in other.line().note
     history.show(1, "B")
     page.run()
     assert "read its text again" in page.button(key="what_if_step_b").proto.help
@@ -363,7 +364,7 @@ def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(pag
     assert [branch.number for branch in held(history)][-2:] == [1, 2]
     assert len(held(history)) == MOST_HELD
     assert oldest.run.trace.iterations[2].committed_ids == other.run.trace.iterations[2].committed_ids
-    assert "cache let go" in history.branches[3].line().note
+    assert "cache released" in history.branches[3].line().note
 
 
 def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
@@ -375,7 +376,7 @@ def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
     assert page.session_state["run"] is branch.run
     page.switch_page("pages/step_through.py").run()
     assert sentences(page) == []
-    assert "A branch made on What if" in " ".join(caption.value for caption in page.caption)
+    assert "A branch from What if" in " ".join(caption.value for caption in page.caption)
     page.button(key="one_more").click().run()
     finish(page, "step")
     assert len(branch.run.trace.iterations) == 4
@@ -411,7 +412,7 @@ def test_a_saved_run_with_rows_is_replayed_without_its_models():
     assert sentences(at) == []
     assert history_of(at).branches[1].fork.kind == "replayed"
     assert at.button(key="what_if_step_b").disabled
-    assert "needs the run decoded again" in " ".join(element.value for element in at.markdown)
+    assert "require decoding the run again" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     assert at.session_state["run"].session is not None
 
@@ -430,18 +431,18 @@ def test_a_branch_whose_models_are_gone_says_so(page):
         session.pair = kept
     assert "released" in sentence
     assert list(history_of(page).branches) == [0]
-    assert history_of(page).edits, "the change is still there to be tried again"
+    assert history_of(page).interventions, "the change is still there to be tried again"
 
 
 def test_starters_name_what_this_iteration_offers():
     tree = traces.dynatree_recovered()
     labels = [label for label, *_ in starters(tree, {"node_budget": 64})]
     assert labels == [
-        "Draft 6 nodes at most, not 13",
-        "Put the missing token ‘No’ into the tree",
+        "Draft at most 6 nodes, not 13",
+        "Add the missing token ‘No’ to the tree",
         "Accept ‘.’, which was rejected",
     ]
     assert missing_token(tree).path == (*node_paths(tree)[3], tree.committed_ids[-1])
     assert missing_token(traces.bonus()) is None
-    assert starters(traces.autoregressive(), {})[0][0].startswith("Put the missing token")
+    assert starters(traces.autoregressive(), {})[0][0].startswith("Add the missing token")
     assert starters(traces.summary(), {}) == []

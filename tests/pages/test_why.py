@@ -12,7 +12,7 @@ from decoding.recorded import home_run, telling_iteration
 from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.explain.hindsight import hindsight_words, luck_html, run_html
 from pages.ui.explain.reasons import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
@@ -131,8 +131,8 @@ def test_a_search_that_was_ended_can_be_done_again():
     ended = SmallestChanges((), ("decay",), (), ("children",), ("max_depth",), 13, 13, 5)
     at.session_state["results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
     said = texts(at.run())
-    assert "No setting tried keeps it" in said and "Ended before its turn: " in said
-    assert "more nodes than one search has room for" in said and "load the run's pair" not in said
+    assert "No setting tried includes it" in said and "Stopped before trying: " in said
+    assert "more nodes than one search allows" in said and "load the run's pair" not in said
     assert at.button(key="why_change").label == "Search again"
 
 
@@ -152,7 +152,8 @@ def test_the_smallest_change_is_looked_for_and_can_be_tried():
     finish(at, "why_change")
     assert not sentences(at)
     said = texts(at)
-    assert "Smallest changes that keep it" in said and "Pruning (τ)" in said and "the draft was run again" in said
+    assert "Smallest changes that include it" in said and "Pruning (τ)" in said
+    assert "the draft model was run again" in said
     at.button(key="why_try_0").click().run()
     assert at.session_state["tune_source"] == "Run in Step through"
     assert at.session_state["tune_position"] == iteration.prefix_length - len(run.prompt_ids)
@@ -174,17 +175,17 @@ def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkey
     assert there[TUNE].drafter == there["tune_pinned"].drafter.with_settings(prune_probability=0.01)
 
 
-def test_greedy_decoding_says_that_nothing_is_left_to_luck():
+def test_greedy_decoding_says_that_no_luck_is_involved():
     at = open_page(PAGE)
-    assert "Greedy decoding leaves nothing to luck" in texts(show(at, home_run(), "Lucky or not"))
+    assert "Greedy decoding involves no luck" in texts(show(at, home_run(), "Lucky or not"))
 
 
 def test_shares_of_all_draws_are_never_all_or_nothing_by_rounding():
     iteration = traces.sampled_recovered()
     likely = Luck(3, {2: 1e-7, 3: 1 - 3e-5, 4: 3e-5 - 1e-7}, 3.0, 0.01)
     said = luck_html(iteration, likely)
-    assert "more than 99.99% of all draws, more in less than 0.01%, fewer in less than 0.01%" in said
-    assert "so many come in all draws." in luck_html(iteration, Luck(3, {3: 1.0}, 3.0, 0.0))
+    assert "more than 99.99% of draws commit exactly this many, less than 0.01% more, less than 0.01% fewer" in said
+    assert "all draws commit this many." in luck_html(iteration, Luck(3, {3: 1.0}, 3.0, 0.0))
 
 
 def test_luck_is_exact_and_can_be_rerolled(sampled):
@@ -194,13 +195,13 @@ def test_luck_is_exact_and_can_be_rerolled(sampled):
     at.button(key="why_reroll").click().run()
     assert "seeds 0 to 999" in texts(finish(at, "why_luck"))
     assert not sentences(at)
-    assert "decode the run here" in texts(show(open_page(PAGE), sampled.without_rows(), "Lucky or not"))
+    assert "decode the run again" in texts(show(open_page(PAGE), sampled.without_logits(), "Lucky or not"))
 
 
 def test_what_was_possible_along_the_text():
     at = open_page(PAGE)
     said = texts(show(at, home_run(), "What was possible", iteration=telling_iteration(home_run())))
-    assert "in the draft's own order reaches" in said and "Ceiling, a chain of the text itself" in said
+    assert "in the draft's own order commits" in said and "Ceiling, a chain of exactly the text that followed" in said
     run = traces.run_of([traces.autoregressive()])
     assert "Nothing was drafted in this iteration" in texts(show(at, run, "What was possible"))
     bare = traces.dynatree_recovered()
@@ -213,15 +214,18 @@ def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
     trace = traces.run_of([traces.dynatree_recovered()])
     told = replace(hindsight(trace, 0), committed=5, best=3, ends=True, complete=True)
 
-    def said(stopped, law="deterministic", **changes):
-        totals, first = replace(trace.totals, stopped=stopped), replace(trace.iterations[0], law=law)
+    def said(stopped, draft_sampling="deterministic", **changes):
+        totals, first = (
+            replace(trace.totals, stopped=stopped),
+            replace(trace.iterations[0], draft_sampling=draft_sampling),
+        )
         run = Run(replace(trace, totals=totals, iterations=(first,)), "recorded")
         return hindsight_words(run, 0, replace(told, **changes))
 
-    assert "decode on" not in said("end_of_text") and said("end_of_text").endswith("The text ends there.")
-    assert said("length").endswith("at the length that was asked for.")
+    assert "decode further" not in said("end_of_text") and said("end_of_text").endswith("The text ends there.")
+    assert said("length").endswith("at its length limit.")
     assert said("unfinished").endswith("The record ends there.")
-    assert "the draws did better" in said("length", "iid") and "the draws" not in said("length")
+    assert "the sampled tree did better" in said("length", "iid") and "sampled" not in said("length")
     assert "this tree is not in that order" in said("length") and "order. C" not in said("length", complete=False)
 
 
@@ -231,7 +235,7 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
     show(at, sampled, "What was possible")
     if manager().costs is None:
         at.button(key="why_measure").click().run()
-    at.session_state["job_why_possible"] = Job("Budgets", lambda job: None)
+    at.session_state["job_why_possible"] = ModelTask("Budgets", lambda job: None)
     at.run()
     assert not at.exception and at.button(key="why_budget").disabled and at.button(key="why_run_budget").disabled
     at.session_state["job_why_possible"].run()
@@ -239,11 +243,11 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
 
 def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
     at = open_page(PAGE)
-    show(at, sampled.without_rows(), "What was possible")
+    show(at, sampled.without_logits(), "What was possible")
     if manager().costs is None:
         at.button(key="why_measure").click().run()
     said = texts(at)
-    assert "What the run lost by its budgets cannot be told" in said and "needs the full rows of this iteration" in said
+    assert "What the run lost by its budgets is unknown" in said and "needs the full logits of this iteration" in said
     assert not any(button.key == "why_run_budget" for button in at.button)
 
 
@@ -256,7 +260,7 @@ def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     finish(at, "why_possible")
     at.button(key="why_run_budget").click().run()
     said = texts(finish(at, "why_possible"))
-    assert "Modelled" in said and "Parts of the tree: the nodes drawn first" in said
+    assert "Modelled" in said and "Subtrees: the nodes sampled first" in said
     assert "Over the run:" in said and not sentences(at)
     other = replace(sampled, pair=replace(sampled.pair, name="another"))
     assert "load the run's pair" in texts(show(at, other, "What was possible"))
@@ -269,6 +273,6 @@ def test_the_tokens_that_the_text_lacks_are_counted():
     iteration = replace(trace, nodes=nodes)
     luck = luck_of(iteration)
     assert luck.tokens == 3 and len(iteration.committed_ids) == 1
-    assert "ended after 1 of them" in luck_html(iteration, luck)
+    assert "after 1 of them" in luck_html(iteration, luck)
     assert "The text has 2 tokens fewer" in run_html(run_luck([iteration]), 2)
     assert "All of these tokens are in the text" in run_html(run_luck([iteration]), 0)

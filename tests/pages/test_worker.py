@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from streamlit.testing.v1 import AppTest
 
 from pages.ui.common import worker
-from pages.ui.common.scheduler import Job
+from pages.ui.common.scheduler import ModelTask
 
 
 def page():
@@ -85,7 +85,7 @@ def busy_page():
 def test_a_page_waits_for_nothing_behind_its_own_work_which_could_not_be_cancelled_then():
     at = AppTest.from_function(busy_page, default_timeout=30).run()
     told, loaded = (element.value for element in at.markdown)
-    assert told == "“Comparing” is still at work for this page: cancel it, or wait until it has ended."
+    assert told == "“Comparing” is still running for this page: cancel it, or wait until it ends."
     assert loaded == "loaded"
 
 
@@ -98,7 +98,7 @@ def reloaded_page():
     st.write(f"{st.session_state.get('run')} {found_again('step')} {found_again('step')}")
 
 
-def reloaded(monkeypatch, results: list[list[Job]], elsewhere: list[bool] | None = None) -> AppTest:
+def reloaded(monkeypatch, results: list[list[ModelTask]], elsewhere: list[bool] | None = None) -> AppTest:
     """A page whose worker finds these jobs, one list whenever it is asked."""
     asked = SimpleNamespace(
         take_over=lambda *_: results.pop(0) if results else [],
@@ -109,8 +109,8 @@ def reloaded(monkeypatch, results: list[list[Job]], elsewhere: list[bool] | None
     return AppTest.from_function(reloaded_page, default_timeout=30).run()
 
 
-def left(**more) -> Job:
-    return Job("To the end", lambda job: None, slot="step", keeps={"run": "its run"}, found=True, **more)
+def left(**more) -> ModelTask:
+    return ModelTask("To the end", lambda job: None, slot="step", keeps={"run": "its run"}, found=True, **more)
 
 
 def words(at: AppTest) -> str:
@@ -192,12 +192,12 @@ def test_memory_is_given_back_once_for_sessions_that_go_together(monkeypatch):
     monkeypatch.setattr(worker, "free_memory", lambda: freed.append(1))
     monkeypatch.setattr(worker, "forget", lambda session, afterwards: afterwards())
     made = worker.worker.__wrapped__()
-    made.submit(Job("Working", lambda job: begin.wait(20), owner="a"))
+    made.submit(ModelTask("Working", lambda job: begin.wait(20), owner="a"))
     for session in "bcd":
         made._forget(session)
-    made.submit(Job("After them", lambda job: ended.set(), owner="e"))
+    made.submit(ModelTask("After them", lambda job: ended.set(), owner="e"))
     begin.set()
     assert ended.wait(20) and freed == [1]
     made._forget("f")
-    last = made.submit(Job("After it", lambda job: None, owner="e"))
+    last = made.submit(ModelTask("After it", lambda job: None, owner="e"))
     assert last.wait(20) and freed == [1, 1]

@@ -35,7 +35,7 @@ def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
     python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')
     benchmark.run()
     assert benchmark.path == own_records(NAME) and benchmark.stand().state == "running"
-    with pytest.raises(JobError, match="depth_divergence is at work: stop it before it is started again"):
+    with pytest.raises(JobError, match="depth_divergence is running: stop it before it is restarted"):
         benchmark.run()
     assert ended(benchmark).stand().state == "kept"
     assert {file.name for file in benchmark.path.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}

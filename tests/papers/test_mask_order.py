@@ -48,7 +48,7 @@ def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(mask_order, "SIZES", (64,))
     assert mask_order.main() == 0
     said = capsys.readouterr().out
-    assert "0 of 20 outputs in another order differ" in said and "DySpec's trees behind a prefix" in said
+    assert "0 of 20 outputs in another node order differ" in said and "DySpec's trees after a prefix" in said
     assert "Depth-first (DFS)" in said and "Heavy path first" in said
     assert json.loads((tmp_path / "figures.json").read_text())["tokens"]["differing"] == 0
     kept = pd.read_csv(tmp_path / "figures.csv.gz")

@@ -20,7 +20,7 @@ from decoding.papers.judge import grid_name, judge
 from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
 from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, Action
 from decoding.verifiers.theory import SOLVERS
 from tests.helpers.selectors import LATENCY
@@ -43,7 +43,9 @@ def test_tests_are_counted_where_the_draft_put_them():
 
 
 class TableRoot:
-    """A root below which both models are tables; the draft knows the root's law and has another one everywhere else."""
+    """A root below which both models are tables; the draft knows the root's distribution and has another one everywhere
+    else.
+    """
 
     in_loop = False
 
@@ -51,7 +53,7 @@ class TableRoot:
         source = TableSource(DRAFT, ELSEWHERE)
         self.draft = method.drafter.draft(None, source, 0, GeneratorDraws(1))
         rows = TARGET.repeat(len(self.draft.order), 1)
-        return Tree(self.draft, TargetRows(None, Sampling(1.0), probs=rows), source.forwards)
+        return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows), source.forwards)
 
 
 def test_laws_are_compared_exactly_at_every_depth():
@@ -109,9 +111,9 @@ def test_times_of_another_machine_are_refused(monkeypatch):
         action_times, "all_rows", lambda kind: pd.DataFrame(frames[kind]) if frames[kind] else all_rows([])
     )
     assert len(action_times.rows_here(pair, "mine")) == 1
-    with pytest.raises(ExperimentError, match="All rows of action_times are of another machine or pair: run python"):
+    with pytest.raises(ExperimentError, match="action_times are from another machine or pair: first run python"):
         action_times.rows_here(pair, "theirs")
-    with pytest.raises(ExperimentError, match=r"No rows of action_times are there: run python -m benchmarks\.sweep"):
+    with pytest.raises(ExperimentError, match=r"no results of action_times: first run python -m benchmarks\.sweep"):
         action_times.rows_here(pair, "none")
 
 
@@ -125,7 +127,7 @@ def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(sweep, "run_grid", lambda grid, *rest: seen.append(grid.prompts) or SimpleNamespace(
         state="finished", failed=0, done=0, total=0, message=""))  # fmt: skip
-    monkeypatch.setattr(sweep, "crew_for", lambda *_: nullcontext())
+    monkeypatch.setattr(sweep, "executor_for", lambda *_: nullcontext())
     monkeypatch.setattr(sys, "argv", words[:-1])
     assert sweep.main() == 0 and seen[0].set == str(tmp_path) and seen[0].kinds == ()
 
@@ -138,8 +140,8 @@ def test_what_is_kept_fills_its_exhibit(module, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", words)
     assert module.main() == 0 and "Embedded pair, cpu, 1 prompts" in capsys.readouterr().out
     monkeypatch.setattr("decoding.papers.stored.RESULTS", tmp_path)
-    for exhibit in BY_KEY.values():
-        if exhibit.stored == name:
-            outcome = judge(exhibit, pd.DataFrame())
+    for paper_result in BY_KEY.values():
+        if paper_result.stored == name:
+            outcome = judge(paper_result, pd.DataFrame())
             assert outcome.run and outcome.values and "Embedded pair" in outcome.where[0]
             assert {each.verdict for each in outcome.judged} <= {"not decided here", "not run"}

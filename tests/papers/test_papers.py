@@ -18,7 +18,7 @@ from decoding.experiments.estimates import Estimate, prepared, ratio_gain
 from decoding.experiments.experiment import GRIDS, all_experiments, experiments_home
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
-from decoding.papers import EXHIBITS, stored
+from decoding.papers import PAPER_RESULTS, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.judge import PARTS, STEP, VIEWS, claim_words, grid_name, judge, of_time, passes, phases, words_of
 from decoding.papers.stored import stored_records
@@ -26,7 +26,7 @@ from decoding.trace.records import PHASES
 from tests.helpers.process import ROOT
 from tests.helpers.without_torch import run_without_torch
 
-BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
+BY_KEY = {paper_result.key: paper_result for paper_result in PAPER_RESULTS}
 SPEEDS = {"autoregressive": 100.0, "linear": 150.0, "fixed_tree": 140.0, "dynatree": 180.0}
 DYNATREE, FIXED, LINEAR = "DynaTree", "Fixed tree, D = 8, B = 3", "Linear, K = 8"
 
@@ -56,9 +56,9 @@ def rows(speeds=None, prompts=6, **more) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def run_of(exhibit) -> list[Contestant]:
+def run_of(paper_result) -> list[Contestant]:
     """Everything that an exhibit's grid runs."""
-    grid = read_grid(GRIDS / f"{exhibit.grid}.toml")
+    grid = read_grid(GRIDS / f"{paper_result.grid}.toml")
     return [each for sampling in grid.samplings for each in contestants(grid, sampling)[0]]
 
 
@@ -66,12 +66,14 @@ def settings_of(contestant: Contestant) -> dict:
     return {"settings." + name: value for name, value in contestant.method.settings().items()}
 
 
-@pytest.mark.parametrize("exhibit", [each for each in EXHIBITS if not each.stored], ids=lambda exhibit: exhibit.key)
-def test_every_way_is_run_by_its_grid(exhibit):
-    ran = run_of(exhibit)
+@pytest.mark.parametrize(
+    "paper_result", [each for each in PAPER_RESULTS if not each.stored], ids=lambda paper_result: paper_result.key
+)
+def test_every_way_is_run_by_its_grid(paper_result):
+    ran = run_of(paper_result)
     lines = {format_contestant(each).replace("verifier=nss", "").rstrip(":,") for each in ran}
-    for way in exhibit.ways:
-        if exhibit.view == "phases":
+    for way in paper_result.ways:
+        if paper_result.view == "phases":
             assert way.line in PARTS
             continue
         wanted = parse_contestant(way.line)
@@ -83,19 +85,27 @@ def test_every_way_is_run_by_its_grid(exhibit):
             assert alike and all(name in each for name in way.best for each in alike), way.words
         else:
             assert format_contestant(wanted) == way.line and way.line in lines, way.line
-    assert grid_name(exhibit.grid) and exhibit.command.endswith(f"decoding/experiments/grids/{exhibit.grid}.toml")
+    assert grid_name(paper_result.grid) and paper_result.command.endswith(
+        f"decoding/experiments/grids/{paper_result.grid}.toml"
+    )
 
 
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_claims_are_about_ways_of_the_exhibit(exhibit):
-    names = {way.words for way in exhibit.ways}
-    assert all({each.better, each.worse} <= names for each in exhibit.orderings) and len(names) == len(exhibit.ways)
-    columns = {figure.column for figure in exhibit.figures}
-    assert all(each.figure.column in columns for each in exhibit.orderings)
-    assert len(BY_KEY) == len(EXHIBITS) and bool(exhibit.grid) != bool(exhibit.stored) and exhibit.view in VIEWS
-    if exhibit.stored:
-        assert (ROOT / "benchmarks" / f"{exhibit.stored}.py").is_file() and exhibit.command.endswith(
-            f"{exhibit.stored} --save"
+@pytest.mark.parametrize("paper_result", PAPER_RESULTS, ids=lambda paper_result: paper_result.key)
+def test_claims_are_about_ways_of_the_exhibit(paper_result):
+    names = {way.words for way in paper_result.ways}
+    assert all({each.better, each.worse} <= names for each in paper_result.orderings) and len(names) == len(
+        paper_result.ways
+    )
+    columns = {figure.column for figure in paper_result.figures}
+    assert all(each.figure.column in columns for each in paper_result.orderings)
+    assert (
+        len(BY_KEY) == len(PAPER_RESULTS)
+        and bool(paper_result.grid) != bool(paper_result.stored)
+        and paper_result.view in VIEWS
+    )
+    if paper_result.stored:
+        assert (ROOT / "benchmarks" / f"{paper_result.stored}.py").is_file() and paper_result.command.endswith(
+            f"{paper_result.stored} --save"
         )
 
 
@@ -110,8 +120,8 @@ def test_orderings_are_judged_by_pairs_on_the_same_prompts():
     assert held.paper == pytest.approx(219.5 / 200.7 - 1)
     lost = verdicts[FIXED, LINEAR]
     assert lost.verdict == "does not hold" and lost.gain.value < 0
-    assert "commits no more tokens per pass" in lost.reason and "passes take 7% longer" in lost.reason
-    assert "a draft forward costs 12% of a verification" in lost.reason
+    assert "commits about as many tokens per pass as" in lost.reason and "passes take 7% longer" in lost.reason
+    assert "a draft forward takes 12% of the time of a verification" in lost.reason
 
 
 def test_lower_is_better_where_a_table_says_so():
@@ -158,47 +168,51 @@ def test_the_best_of_a_sweep_is_chosen_at_every_length():
 
 
 def test_a_sweep_whose_figure_was_never_measured_has_no_best():
-    exhibit = BY_KEY["delayed/table-2"]
-    way = exhibit.ways[0]
-    made = [row(way.line, "a", 100.0, experiment=grid_name(exhibit.grid), method="iid_paths", **{
+    paper_result = BY_KEY["delayed/table-2"]
+    way = paper_result.ways[0]
+    made = [row(way.line, "a", 100.0, experiment=grid_name(paper_result.grid), method="iid_paths", **{
         "settings.verifier": "nss", "settings.paths": paths, "settings.length": 2,
         "loop_free_tokens_per_iteration": math.nan}) for paths in (1, 2)]  # fmt: skip
-    assert not judge(exhibit, pd.DataFrame(made)).run
+    assert not judge(paper_result, pd.DataFrame(made)).run
 
 
 def test_reasons_come_from_the_rows():
     slow, fast = rows({"dynatree": 80.0}), rows({"linear": 100.0})
     slow["draft_s"] = 1.0
     said = of_time(slow, fast, "DynaTree", "Linear")
-    assert said.startswith("DynaTree commits no more tokens per pass than Linear and its passes take 25% longer")
-    assert "most of it drafting (40.00 against 10.00 ms)" in said
+    assert said.startswith("DynaTree commits about as many tokens per pass as Linear and its passes take 25% longer")
+    assert "most of the difference is drafting (40.00 ms against 10.00 ms)" in said
     fast["tokens_per_iteration"] = 5.0
     assert "commits 20% fewer tokens" in of_time(slow, fast, "DynaTree", "Linear")
 
 
 def test_of_tokens_per_pass_is_told_what_was_drafted_and_accepted():
-    exhibit = BY_KEY["dyspec/table-1-t0.6"]
-    more = {"experiment": grid_name(exhibit.grid), "temperature": 0.6, "draft_temperature": 0.6}
+    paper_result = BY_KEY["dyspec/table-1-t0.6"]
+    more = {"experiment": grid_name(paper_result.grid), "temperature": 0.6, "draft_temperature": 0.6}
     made = []
     for name, per_pass, accepted in (("dyspec", 2.0, 25), ("sequoia", 3.0, 50)):
-        line = next(way.line for way in exhibit.ways if way.line.startswith(name))
+        line = next(way.line for way in paper_result.ways if way.line.startswith(name))
         figures = {"tokens_per_iteration": per_pass, "accepted": accepted}
         figures |= {LOOP_FREE + column: value for column, value in figures.items()}
         made += [row(line, f"p{n}", 100.0, **more, **figures) for n in range(4)]
-    lost = next(each for each in judge(exhibit, pd.DataFrame(made)).judged if each.ordering.worse == "Sequoia")
+    lost = next(each for each in judge(paper_result, pd.DataFrame(made)).judged if each.ordering.worse == "Sequoia")
     assert lost.verdict == "does not hold"
     assert lost.reason == (
-        "Tokens drafted per pass: DySpec 8.0 of which 1.00 are accepted (12.5%), "
-        "Sequoia 8.0 of which 2.00 are accepted (25.0%)."
+        "Tokens drafted per pass: DySpec 8.0, of which 1.00 are accepted (12.5%); "
+        "Sequoia 8.0, of which 2.00 are accepted (25.0%)."
     )
 
 
 def test_a_claim_that_the_papers_own_numbers_deny_is_turned_round():
-    exhibit = BY_KEY["delayed/table-2"]
+    paper_result = BY_KEY["delayed/table-2"]
     assert {("Naive", "Block")} <= {
-        (each.ordering.better, each.ordering.worse) for each in judge(exhibit, rows()[:0]).judged
+        (each.ordering.better, each.ordering.worse) for each in judge(paper_result, rows()[:0]).judged
     }
-    for each in EXHIBITS:
+
+
+@pytest.mark.slow
+def test_no_claim_is_denied_by_the_papers_own_numbers():
+    for each in PAPER_RESULTS:
         assert all(judged.paper is None or judged.paper >= 0 for judged in judge(each, rows()[:0]).judged), each.key
 
 
@@ -228,11 +242,11 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
 
 
 def test_papers_are_judged_without_torch(tmp_path):
-    code = "from decoding.papers import EXHIBITS; from decoding.papers.judge import judge; "
+    code = "from decoding.papers import PAPER_RESULTS; from decoding.papers.judge import judge; "
     code += "from decoding.experiments.rows import all_rows; import sys; "
-    code += "of_views = {each.view: each for each in EXHIBITS}; "
+    code += "of_views = {each.view: each for each in PAPER_RESULTS}; "
     code += "print(len([judge(each, all_rows([])) for each in of_views.values()]), 'torch' in sys.modules)"
-    assert run_without_torch(tmp_path, "-c", code).split() == [str(len({each.view for each in EXHIBITS})), "False"]
+    assert run_without_torch(tmp_path, "-c", code).split() == [str(len({each.view for each in PAPER_RESULTS})), "False"]
 
 
 def test_a_machine_has_its_own_reference_though_its_blocks_bear_the_same_names():
@@ -246,25 +260,27 @@ def test_a_machine_has_its_own_reference_though_its_blocks_bear_the_same_names()
 
 
 def test_the_best_setting_is_chosen_by_the_other_prompts():
-    exhibit = BY_KEY["delayed/table-3"]
-    way = exhibit.ways[0]
+    paper_result = BY_KEY["delayed/table-3"]
+    way = paper_result.ways[0]
     made = []
     for prompt, lucky in (("a", 2), ("b", 4), ("c", 8)):
         for length in (2, 4, 8):
             more = {"settings.verifier": "nss", "settings.paths": 1, "settings.length": length}
             speed = 900.0 if length == lucky else 100.0 + length
-            made.append(row(way.line, prompt, speed, experiment=grid_name(exhibit.grid), method="iid_paths", **more))
+            made.append(
+                row(way.line, prompt, speed, experiment=grid_name(paper_result.grid), method="iid_paths", **more)
+            )
     other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
              for n, each in enumerate(made)]  # fmt: skip
-    outcome = judge(exhibit, pd.DataFrame([*made, *other]))
+    outcome = judge(paper_result, pd.DataFrame([*made, *other]))
     assert outcome.ours[(way.words, None), "throughput"].value < 110, "900 was lucky on one prompt each"
 
 
 def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats():
-    exhibit = BY_KEY["delayed/table-3"]
-    way, more = exhibit.ways[0], {"settings.verifier": "nss", "settings.paths": 1, "settings.length": 2}
+    paper_result = BY_KEY["delayed/table-3"]
+    way, more = paper_result.ways[0], {"settings.verifier": "nss", "settings.paths": 1, "settings.length": 2}
     speeds = {0.2: (100.0, 100.0, 9.0), 0.4: (200.0, 200.0, 200.0), 1.0: (600.0, 600.0, 600.0)}
-    shared = {"experiment": grid_name(exhibit.grid), "method": "iid_paths", **more}
+    shared = {"experiment": grid_name(paper_result.grid), "method": "iid_paths", **more}
     made = [
         row(way.line, prompt, speed, temperature=temperature, repeat=repeat, **shared)
         for prompt in "abc"
@@ -273,7 +289,7 @@ def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats(
     ]
     other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
              for n, each in enumerate(made)]  # fmt: skip
-    outcome = judge(exhibit, pd.DataFrame([*made, *other]))
+    outcome = judge(paper_result, pd.DataFrame([*made, *other]))
     assert outcome.ours[(way.words, None), "throughput"].value == pytest.approx(300.0)
 
 
@@ -364,7 +380,7 @@ def test_prompts_that_are_too_short_say_nothing_about_long_ones():
     ]
     outcome = judge(BY_KEY["dynatree/figure-8"], frame(*made))
     assert outcome.values == (100,) and outcome.ours[("DynaTree", 100), "speedup"].value == pytest.approx(2.0)
-    assert "1,000 tokens" in outcome.exhibit.needs and "--prompts" in outcome.exhibit.needs
+    assert "1,000 tokens" in outcome.paper_result.needs and "--prompts" in outcome.paper_result.needs
 
 
 def sensitivity(high: float, low: float, prompt: str, speed: float) -> dict:
@@ -439,11 +455,11 @@ def depths(falls: bool = True, samples=PROMPTS) -> list[dict]:
 
 
 def test_stored_records_are_judged_as_rows_are(results):
-    exhibit = BY_KEY["delayed/figure-1b"]
-    nothing = judge(exhibit, frame())
+    paper_result = BY_KEY["delayed/figure-1b"]
+    nothing = judge(paper_result, frame())
     assert not nothing.run and {each.verdict for each in nothing.judged} == {"not run"}
     store(results, "depth_divergence", depths())
-    outcome = judge(exhibit, frame())
+    outcome = judge(paper_result, frame())
     assert outcome.run and outcome.values == tuple(range(8)) and outcome.runs["SpecTr", 3] == 3
     assert outcome.where == ("Embedded pair on A processor, cpu, torch 9.9, 2030-01-02",)
     assert outcome.ours[("SpecTr", 2), "accepted_of_4"].value == pytest.approx(70.0)
@@ -451,7 +467,7 @@ def test_stored_records_are_judged_as_rows_are(results):
     assert held.verdict == "holds" and held.value == "0 against 7" and held.reason == ""
     assert claim_words(held) == "SpecTr at 0 over the same at 7, acceptance at 4 draws, %"
     store(results, "depth_divergence", depths(falls=False))
-    flat = next(each for each in judge(exhibit, frame()).judged if each.ordering.better == "SpecTr")
+    flat = next(each for each in judge(paper_result, frame()).judged if each.ordering.better == "SpecTr")
     assert flat.verdict == "not decided here"
     assert flat.reason == "Acceptance at 4 draws, %: 80.0 for SpecTr at 0, 80.0 for SpecTr at 7."
 
@@ -460,7 +476,7 @@ def test_fewer_than_three_samples_decide_nothing(results):
     store(results, "depth_divergence", depths(samples=("a", "b")))
     judged = judge(BY_KEY["delayed/figure-1b"], frame()).judged
     found = next(each for each in judged if each.ordering.better == "SpecTr")
-    assert (found.verdict, found.reason) == ("not decided here", "Measured on 2 samples only.")
+    assert (found.verdict, found.reason) == ("not decided here", "Measured on only 2 samples.")
 
 
 def test_machines_are_not_mixed_the_newest_counts(results):
@@ -519,7 +535,7 @@ def test_a_gain_over_what_may_be_nothing_is_a_number():
 
 def test_every_view_and_record_has_what_its_exhibits_ask_for():
     made = {"passes": {"position", "tree_nodes", "accepted_nodes"}, "phases": {"time_share", "label"}}
-    for exhibit in EXHIBITS:
-        asked = {figure.column for figure in exhibit.figures} | {exhibit.by} - {""}
-        assert asked <= made.get(exhibit.view, asked), exhibit.key
+    for paper_result in PAPER_RESULTS:
+        asked = {figure.column for figure in paper_result.figures} | {paper_result.by} - {""}
+        assert asked <= made.get(paper_result.view, asked), paper_result.key
     assert replace(BY_KEY["dyspec/figure-2"], stored="x").command == "python -m benchmarks.x --save"

@@ -8,12 +8,12 @@ import pytest
 from decoding.common.errors import PairError, SettingsError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, release
-from decoding.replay.forks import Change, fork, fork_again, go_on, run_fork
-from decoding.replay.stored_rows import RowsMissing
+from decoding.replay.forks import ForkChange, fork, fork_again, go_on, run_fork
+from decoding.replay.recorded_logits import LogitsMissing
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
 
@@ -58,7 +58,9 @@ def busy(session) -> int:
 
 def told(iteration):
     """What an iteration did, without times and without the last bits of probabilities."""
-    nodes = [(n.parent_id, n.token_id, n.text, n.verdict, n.growth, n.reason, n.flat_index) for n in iteration.nodes]
+    nodes = [
+        (n.parent_id, n.token_id, n.text, n.verdict, n.stop_reason, n.reason, n.flat_index) for n in iteration.nodes
+    ]
     steps = [(s.node_id, s.child_id, s.token_id, s.accepted, s.kind) for s in iteration.steps]
     counts = (
         iteration.draft_forwards,
@@ -68,7 +70,13 @@ def told(iteration):
         iteration.in_loop,
     )
     ends = (iteration.committed_ids, iteration.committed_texts, iteration.final_kind, iteration.accepted)
-    cache = (iteration.kv_target, iteration.kv_draft, iteration.law, iteration.drawn, dict(iteration.settings))
+    cache = (
+        iteration.kv_target,
+        iteration.kv_draft,
+        iteration.draft_sampling,
+        iteration.drawn,
+        dict(iteration.settings),
+    )
     return nodes, steps, counts, ends, cache, [(d.kind, d.outcome, d.uniform) for d in iteration.draws]
 
 
@@ -96,13 +104,13 @@ def check_both_ways(session, index, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Change(), "nothing changed"),
-        (Change(WIDE.with_settings(node_budget=3)), "node_budget 256 → 3"),
-        (Change(WIDE.with_settings(cache_policy="rebuild")), "cache_policy compaction → rebuild"),
-        (Change(METHODS["linear"].with_settings(length=1)), "DynaTree → Linear chain (length 1)"),
-        (Change(METHODS["autoregressive"]), "DynaTree → Autoregressive"),
+        (ForkChange(), "nothing changed"),
+        (ForkChange(WIDE.with_settings(node_budget=3)), "node_budget 256 → 3"),
+        (ForkChange(WIDE.with_settings(cache_policy="rebuild")), "cache_policy compaction → rebuild"),
+        (ForkChange(METHODS["linear"].with_settings(length=1)), "DynaTree → Linear chain (length 1)"),
+        (ForkChange(METHODS["autoregressive"]), "DynaTree → Autoregressive"),
         (
-            Change(WIDE.with_settings(verifier="nss"), Sampling(0.7, top_p=0.9, seed=3)),
+            ForkChange(WIDE.with_settings(verifier="nss"), Sampling(0.7, top_p=0.9, seed=3)),
             "verifier greedy → nss · temperature 0 → 0.7 · top_p 1 → 0.9 · seed 0 → 3",
         ),
     ],
@@ -116,17 +124,17 @@ def test_replayed_is_what_live_does(greedy, change, words):
 @pytest.mark.parametrize("verifier", ["traversal", "specinfer", "khisti", "naive"])
 def test_another_verifier_sees_the_same_draws(sampled, verifier):
     method = METHODS["iid_paths"].with_settings(paths=3, length=3, verifier=verifier)
-    replayed = check_both_ways(sampled, 3, Change(method))
+    replayed = check_both_ways(sampled, 3, ForkChange(method))
     before, after = sampled.iterations[3], replayed.trace.iterations[3]
     assert [n.token_id for n in after.nodes] == [n.token_id for n in before.nodes], "the drafter drew as it had"
     assert after.draws[: len(before.drawn)] == before.draws[: len(before.drawn)]
 
 
 def test_temperature_keeps_the_draws_and_a_seed_begins_them(sampled):
-    cooler = check_both_ways(sampled, 2, Change(sampling=replace(SAMPLED, temperature=0.3)))
+    cooler = check_both_ways(sampled, 2, ForkChange(sampling=replace(SAMPLED, temperature=0.3)))
     uniforms = [d.uniform for d in sampled.iterations[2].draws][:5]
     assert [d.uniform for d in cooler.trace.iterations[2].draws][:5] == uniforms
-    seeded = fork(sampled.trace(), sampled, 2, Change(sampling=replace(SAMPLED, seed=9)))
+    seeded = fork(sampled.trace(), sampled, 2, ForkChange(sampling=replace(SAMPLED, seed=9)))
     assert [d.uniform for d in seeded.trace.iterations[2].draws][:5] != uniforms and seeded.words == "seed 4 → 9"
 
 
@@ -143,7 +151,7 @@ def test_edits_replayed_are_edits_live(greedy, sampled, kind):
             )
         recovered = (*(node_paths(iteration)[iteration.accepted[-1]]), iteration.committed_ids[-1])
         path = {"force_in": recovered, "force_out": taken, "accept": beside, "reject": taken}[kind]
-        made = check_both_ways(session, iteration.index, Change(edits=Edits(**{kind: (path,)})))
+        made = check_both_ways(session, iteration.index, ForkChange(interventions=Interventions(**{kind: (path,)})))
         changed = made.trace.iterations[-1]
         assert repr(changed.texts[path[-1]]) in made.words and made.words.endswith(
             {"force_in": "forced in", "force_out": "forced out", "accept": "to pass", "reject": "to fail"}[kind]
@@ -158,8 +166,8 @@ def test_edits_replayed_are_edits_live(greedy, sampled, kind):
 def test_a_node_below_a_leaf_needs_the_model(greedy):
     iteration = greedy.iterations[busy(greedy)]
     leaf = next(n for n in iteration.nodes if n.draft_level is None and n.flat_index is not None)
-    change = Change(edits=Edits(force_in=((*node_paths(iteration)[leaf.node_id], 17),)))
-    with pytest.raises(RowsMissing, match="The draft was never asked what follows"):
+    change = ForkChange(interventions=Interventions(force_in=((*node_paths(iteration)[leaf.node_id], 17),)))
+    with pytest.raises(LogitsMissing, match="has no draft logits after"):
         fork(greedy.trace(), None, iteration.index, change)
     live = fork(greedy.trace(), greedy, iteration.index, change)
     added = live.trace.iterations[-1].nodes[-1]
@@ -171,7 +179,7 @@ def test_a_node_below_a_leaf_needs_the_model(greedy):
 def test_forks_go_on_and_leave_their_parent_alone(greedy):
     run, index = greedy.trace(), busy(greedy)
     tokens = list(greedy.tokens)
-    for change, live in ((Change(WIDE.with_settings(node_budget=3)), None), (Change(METHODS["eagle2"]), True)):
+    for change, live in ((ForkChange(WIDE.with_settings(node_budget=3)), None), (ForkChange(METHODS["eagle2"]), True)):
         made = fork(run, greedy, index, change, live=live)
         seen: list[tuple[int, int]] = []
         part = go_on(made, 2, lambda *counts, seen=seen: seen.append(counts) or True)
@@ -190,17 +198,19 @@ def test_forks_go_on_and_leave_their_parent_alone(greedy):
 
 def test_a_fork_of_a_fork(greedy):
     run, index = greedy.trace(), busy(greedy)
-    narrow = Change(WIDE.with_settings(node_budget=3))
+    narrow = ForkChange(WIDE.with_settings(node_budget=3))
     replayed = fork(run, greedy, index, narrow)
-    same = fork_again(replayed, index, Change(edits=Edits(reject=(node_paths(greedy.iterations[index])[1],))))
+    same = fork_again(
+        replayed, index, ForkChange(interventions=Interventions(reject=(node_paths(greedy.iterations[index])[1],)))
+    )
     assert same.kind == "replayed" and "node_budget 256 → 3" in same.words and "forced to fail" in same.words
-    later = fork_again(replayed, index + 1, Change(METHODS["linear"]))
+    later = fork_again(replayed, index + 1, ForkChange(METHODS["linear"]))
     assert later.kind == "live" and later.words == "DynaTree → Linear chain" and later.at == index + 1
     assert later.trace.iterations[index].settings["node_budget"] == 3
-    earlier = fork_again(replayed, 1, Change(METHODS["linear"]))
+    earlier = fork_again(replayed, 1, ForkChange(METHODS["linear"]))
     assert len(earlier.trace.iterations) == 2
     ran = go_on(replayed, 3)
-    again = fork_again(ran, index + 1, Change(WIDE))
+    again = fork_again(ran, index + 1, ForkChange(WIDE))
     assert again.words == "node_budget 3 → 256" and go_on(again).trace.output_ids == run.output_ids
     for made in (same, later, earlier, again):
         check_run(made.trace)
@@ -209,53 +219,53 @@ def test_a_fork_of_a_fork(greedy):
 def test_a_run_from_a_file_is_replayed_or_says_what_it_needs(greedy, tmp_path):
     save_run(greedy.trace(), tmp_path / "run.dscope")
     run, index = load_run(tmp_path / "run.dscope"), busy(greedy)
-    made = fork(run, None, index, Change(WIDE.with_settings(node_budget=3)))
-    live = fork(greedy.trace(), greedy, index, Change(WIDE.with_settings(node_budget=3)), live=True)
+    made = fork(run, None, index, ForkChange(WIDE.with_settings(node_budget=3)))
+    live = fork(greedy.trace(), greedy, index, ForkChange(WIDE.with_settings(node_budget=3)), live=True)
     assert told(made.trace.iterations[index]) == told(live.trace.iterations[index])
     save_run(made.trace, tmp_path / "fork.dscope")
     assert told(load_run(tmp_path / "fork.dscope").iterations[index]) == told(made.trace.iterations[index])
-    assert fork(made.trace, None, index, Change()).words == "nothing changed"
-    for act in (lambda: fork(run, None, 0, Change(), live=True), lambda: go_on(made), lambda: run_fork(made)):
-        with pytest.raises(SettingsError, match="No models are loaded for this run"):
+    assert fork(made.trace, None, index, ForkChange()).words == "nothing changed"
+    for act in (lambda: fork(run, None, 0, ForkChange(), live=True), lambda: go_on(made), lambda: run_fork(made)):
+        with pytest.raises(SettingsError, match="The models of this run are not loaded"):
             act()
-    with pytest.raises(RowsMissing, match="were not kept"):
-        fork(run.without_rows(), None, 0, Change())
-    with pytest.raises(RowsMissing, match="never asked"):
-        fork(run, None, 0, Change(METHODS["linear"].with_settings(length=30)))
+    with pytest.raises(LogitsMissing, match="full logits of iteration 1 were not saved"):
+        fork(run.without_logits(), None, 0, ForkChange())
+    with pytest.raises(LogitsMissing, match=r"has no draft logits after .* to compute them"):
+        fork(run, None, 0, ForkChange(METHODS["linear"].with_settings(length=30)))
 
 
 def test_without_rows_the_models_run(pair):
     session = decoded(pair, WIDE)
-    bare = session.trace().without_rows()
-    assert fork(bare, session, 2, Change(METHODS["linear"])).kind == "live"
-    with pytest.raises(RowsMissing, match="were not kept"):
-        fork(bare, session, 2, Change(METHODS["linear"]), live=False)
+    bare = session.trace().without_logits()
+    assert fork(bare, session, 2, ForkChange(METHODS["linear"])).kind == "live"
+    with pytest.raises(LogitsMissing, match="full logits of iteration 3 were not saved"):
+        fork(bare, session, 2, ForkChange(METHODS["linear"]), live=False)
 
 
 def test_what_cannot_be_is_said(pair, greedy):
     run = greedy.trace()
     last = len(run.iterations)
     with pytest.raises(SettingsError, match="no iteration 100: it has 1 to"):
-        fork(run, greedy, 99, Change())
+        fork(run, greedy, 99, ForkChange())
     with pytest.raises(SettingsError, match="no iteration 100 to go back to"):
-        fork(run, greedy, 99, Change(), live=True)
-    with pytest.raises(SettingsError, match="This run ended there: choose an iteration before its end"):
-        fork(run, greedy, last, Change())
+        fork(run, greedy, 99, ForkChange(), live=True)
+    with pytest.raises(SettingsError, match="This run ended there: choose an earlier iteration"):
+        fork(run, greedy, last, ForkChange())
     with pytest.raises(SettingsError, match=r"needs temperature 0, not 0\.7\. Verifiers that fit: nss"):
-        fork(run, greedy, 1, Change(sampling=Sampling(0.7)))
-    with pytest.raises(SettingsError, match="is not in the tree drafted here: force it in first"):
-        fork(run, greedy, 1, Change(edits=Edits(force_out=((1, 2, 3),))))
+        fork(run, greedy, 1, ForkChange(sampling=Sampling(0.7)))
+    with pytest.raises(SettingsError, match="is not in the tree of this iteration: force it in first"):
+        fork(run, greedy, 1, ForkChange(interventions=Interventions(force_out=((1, 2, 3),))))
     other = DecodeSession(pair, WIDE, pair.vocabulary.encode("Something else"))
-    with pytest.raises(SettingsError, match="decoded another text than this run"):
-        fork(run, other, 1, Change())
+    with pytest.raises(SettingsError, match="decoded a different text"):
+        fork(run, other, 1, ForkChange())
 
 
 def test_a_run_goes_on_from_its_end_in_another_way(pair):
     session = begun(pair, 2, rows="full")
-    made = fork(session.trace(), session, 2, Change(METHODS["linear"]))
+    made = fork(session.trace(), session, 2, ForkChange(METHODS["linear"]))
     assert made.kind == "live" and len(made.trace.iterations) == 3 and len(session.iterations) == 2
     go_on(made, 2)  # its session has moved on: the fork itself still ends where it did
-    again = fork_again(made, 3, Change(WIDE))
+    again = fork_again(made, 3, ForkChange(WIDE))
     assert again.kind == "live" and len(again.trace.iterations) == 4
     assert again.trace.iterations[:3] == made.trace.iterations
 
@@ -265,10 +275,10 @@ def test_a_released_pair_still_replays():
     session = decoded(pair, WIDE, new_tokens=12)
     run = session.trace()
     release(pair)
-    made = fork(run, session, 1, Change(WIDE.with_settings(node_budget=3)))
+    made = fork(run, session, 1, ForkChange(WIDE.with_settings(node_budget=3)))
     assert made.kind == "replayed"
     with pytest.raises(PairError, match="released from memory: load the pair"):
-        fork(run, session, 1, Change(), live=True)
+        fork(run, session, 1, ForkChange(), live=True)
     with pytest.raises(PairError, match="released from memory: load the pair"):
         go_on(made)
 
@@ -277,7 +287,7 @@ def test_the_prefill_of_a_replayed_run_is_what_its_run_took(pair):
     session = decoded(pair, WIDE, new_tokens=12)
     run = session.trace()
     for index in (0, 1):
-        made = fork(run, None, index, Change(WIDE.with_settings(node_budget=3)))
+        made = fork(run, None, index, ForkChange(WIDE.with_settings(node_budget=3)))
         assert made.kind == "replayed" and made.trace.totals.prefill_s == run.totals.prefill_s > 0
 
 
@@ -289,9 +299,9 @@ def test_the_end_of_text_ends_a_replayed_fork(pair):
         pair.vocabulary.stop_ids = stops | {whole.committed_ids[1]}
         session = decoded(pair, WIDE)
         assert session.stopped == "end_of_text"
-        replayed = check_both_ways(session, len(session.iterations) - 1, Change(WIDE.with_settings(node_budget=40)))
+        replayed = check_both_ways(session, len(session.iterations) - 1, ForkChange(WIDE.with_settings(node_budget=40)))
         assert replayed.trace.totals.stopped == "end_of_text" and replayed.trace.iterations[-1].final_kind == "none"
-        alone = fork(session.trace(), None, len(session.iterations) - 1, Change())
+        alone = fork(session.trace(), None, len(session.iterations) - 1, ForkChange())
         assert alone.trace.iterations[-1].committed_ids == session.iterations[-1].committed_ids
     finally:
         pair.vocabulary.stop_ids = stops
@@ -299,7 +309,7 @@ def test_the_end_of_text_ends_a_replayed_fork(pair):
 
 def test_a_run_that_keeps_no_record_is_forked_with_one(pair):
     session = begun(pair, 3, record="summary")
-    made = fork(session.trace(), session, 1, Change(METHODS["linear"]))
+    made = fork(session.trace(), session, 1, ForkChange(METHODS["linear"]))
     assert made.kind == "live" and made.trace.iterations[1].nodes and not made.trace.iterations[0].nodes
-    with pytest.raises(RowsMissing, match="were not kept"):
-        fork(session.trace(), None, 1, Change(METHODS["linear"]))
+    with pytest.raises(LogitsMissing, match="full logits of iteration 2 were not saved"):
+        fork(session.trace(), None, 1, ForkChange(METHODS["linear"]))

@@ -1,4 +1,6 @@
-"""Replaying a recorded tree: quick draws are the same draws, laws and steps agree with the exact probabilities."""
+"""Replaying a recorded tree: quick draws are the same draws, distributions and steps agree with the exact
+probabilities.
+"""
 
 from dataclasses import replace
 
@@ -6,10 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.analysis.luck import token_law
+from decoding.analysis.luck import token_distribution
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.replay.replay import LONG_LAW, Replayed, outcome_of, replay, replayed_iteration, reroll, stored_tree
+from decoding.replay.replay import (
+    LONG_DISTRIBUTION,
+    Replayed,
+    outcome_of,
+    replay,
+    replayed_iteration,
+    reroll,
+    stored_tree,
+)
 from decoding.replay.run_theory import BINS, run_theory
 from decoding.replay.steps import MOST_STAGES, SHOWN_TOKENS, node_steps
 from decoding.sampling.draws import GeneratorDraws
@@ -55,16 +65,16 @@ def test_all_but_greedy_fit_independent_draws(told):
 
 
 def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
-    """As a file may have it: a verifier asks for the law that a node's children were drawn from."""
+    """As a file may have it: a verifier asks for the distribution that a node's children were drawn from."""
     rows = iteration.draft_logits.copy()
     rows[0] = np.nan
-    with pytest.raises(SettingsError, match="do not fit its tree: decode it again"):
+    with pytest.raises(SettingsError, match="do not match its tree: re-run it"):
         stored_tree(replace(iteration, draft_logits=rows), SAMPLED)
 
 
 def test_quick_draws_are_the_draws_of_the_generator(iteration):
     tree = stored_tree(iteration, replace(SAMPLED, temperature=0.8, top_p=0.95))
-    assert len(tree.target_law(0)) >= LONG_LAW, "a short law would not go the quick way"
+    assert len(tree.target_distribution(0)) >= LONG_DISTRIBUTION, "a short distribution would not go the quick way"
     for kind in VERIFIERS.values():
         if kind.greedy_only:
             continue
@@ -76,37 +86,37 @@ def test_quick_draws_are_the_draws_of_the_generator(iteration):
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
 def test_quick_draws_agree_where_a_number_meets_an_edge(monkeypatch, uniform):
-    """Tokens of probability 0 at either end of a law are never drawn, whatever rounding does."""
-    law = torch.zeros(LONG_LAW, dtype=torch.float64)
-    law[[2, 3, 5]] = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    """Tokens of probability 0 at either end of a distribution are never drawn, whatever rounding does."""
+    probs = torch.zeros(LONG_DISTRIBUTION, dtype=torch.float64)
+    probs[[2, 3, 5]] = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     monkeypatch.setattr(GeneratorDraws, "_uniforms", lambda self, count: [uniform] * count)
-    (quick,) = reroll(Chooses(law), [0])
-    assert quick == GeneratorDraws(0).choose(law) == {0.0: 2, 0.5: 3, 1.0: 5}[uniform]
+    (quick,) = reroll(Chooses(probs), [0])
+    assert quick == GeneratorDraws(0).choose(probs) == {0.0: 2, 0.5: 3, 1.0: 5}[uniform]
 
 
 class Chooses:
     """A decision that is one draw."""
 
-    def __init__(self, law):
-        self.law = law
+    def __init__(self, probs):
+        self.probs = probs
 
     def walk(self, draws):
-        return draws.choose(self.law)
+        return draws.choose(self.probs)
 
 
 def test_the_law_of_the_token_count_has_the_exact_mean(iteration, told):
     for replayed in told.values():
-        law = token_law(iteration, replayed.acceptance_probability)
-        assert sum(law.values()) == pytest.approx(1, abs=1e-9)
-        mean = sum(tokens * chance for tokens, chance in law.items())
+        probs = token_distribution(iteration, replayed.acceptance_probability)
+        assert sum(probs.values()) == pytest.approx(1, abs=1e-9)
+        mean = sum(tokens * chance for tokens, chance in probs.items())
         assert mean == pytest.approx(replayed.expected_tokens, abs=1e-9)
 
 
 def test_rerolled_counts_follow_the_exact_law(iteration, told):
     rolled = replay(iteration, SAMPLED, [told["specinfer"].verifier], rerolls=2000)[0]
-    law = token_law(iteration, rolled.acceptance_probability)
+    probs = token_distribution(iteration, rolled.acceptance_probability)
     assert sum(rolled.tokens.values()) == 2000
-    for tokens, chance in law.items():
+    for tokens, chance in probs.items():
         assert rolled.tokens.get(tokens, 0) / 2000 == pytest.approx(chance, abs=0.06)
 
 
@@ -154,7 +164,7 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, told):
 
 
 def assert_passes_follow_from_the_laws(steps):
-    """A test passes with min(1, target / draft) of the laws that it sees."""
+    """A test passes with min(1, target / draft) of the distributions that it sees."""
     for stage in steps.stages:
         for place in stage.tested:
             if (row := steps.rows[place]) is not None:
@@ -220,7 +230,7 @@ def test_a_child_drawn_twice_has_a_result_per_test(pair):
 
 def test_rates_are_told_only_where_they_hold(pair, iteration, told):
     tree = stored_tree(iteration, SAMPLED)
-    target, draft = tree.target_law(0), tree.draft_law(0)
+    target, draft = tree.target_distribution(0), tree.draft_distribution(0)
     for name, replayed in told.items():
         steps = steps_of(iteration, replayed)
         if name in SOLVERS:
@@ -250,7 +260,7 @@ def test_many_entries_are_cut_to_what_can_be_shown(pair):
 def test_a_leaf_has_no_steps_and_lost_rows_are_a_sentence(iteration, told):
     leaf = next(node for node in iteration.flatten_order if not iteration.children(node))
     assert steps_of(iteration, told["nss"], leaf) is None
-    with pytest.raises(SettingsError, match="rows of this iteration were not kept"):
+    with pytest.raises(SettingsError, match="logits of this iteration were not saved"):
         steps_of(replace(iteration, target_logits=None), told["nss"])
 
 
@@ -259,7 +269,7 @@ def test_greedy_compares_with_the_favourite(pair):
     replayed = replay(each, Sampling(), [VERIFIERS["greedy"]()], rerolls=0)[0]
     steps = steps_of(each, replayed, sampling=Sampling())
     assert all(row is not None for row in steps.rows)
-    assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no law gives anything are left out"
+    assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no distribution gives anything are left out"
     assert [entry.passes for entry in steps.entries] == [
         float(each.nodes[0].target_argmax == each.nodes[entry.child].token_id) for entry in steps.entries
     ]
@@ -268,13 +278,16 @@ def test_greedy_compares_with_the_favourite(pair):
 def test_a_run_is_averaged_node_by_node(iterations):
     theory = run_theory(iterations[:3], SAMPLED)
     drafted = [each for each in iterations[:3] if each.drafted]
-    assert (theory.trees, theory.without_rows) == (len(drafted), 0)
-    roots = [(tree.target_law(0), tree.draft_law(0)) for tree in (stored_tree(each, SAMPLED) for each in drafted)]
+    assert (theory.trees, theory.without_logits) == (len(drafted), 0)
+    roots = [
+        (tree.target_distribution(0), tree.draft_distribution(0))
+        for tree in (stored_tree(each, SAMPLED) for each in drafted)
+    ]
     first = theory.depths[0]
     assert first.depth == 0 and first.l1.count == len(drafted)
-    assert first.l1.value == pytest.approx(np.mean([l1_distance(*laws) for laws in roots]))
+    assert first.l1.value == pytest.approx(np.mean([l1_distance(*distributions) for distributions in roots]))
     for name in SOLVERS:
-        rates = [acceptance_rate(name, *laws, 2) for laws in roots]
+        rates = [acceptance_rate(name, *distributions, 2) for distributions in roots]
         assert first.rates[name, 2].value == pytest.approx(np.mean(rates))
         assert first.rates[name, 2].error == pytest.approx(np.std(rates, ddof=1) / len(rates) ** 0.5)
         assert all(row.rates[name, 4].value <= row.best[4].value + 1e-9 for row in theory.depths)
@@ -292,7 +305,7 @@ def test_bins_hold_every_verified_token_once(iterations):
     for each in iterations[:3]:
         tree = stored_tree(each, SAMPLED)
         for node in each.nodes[1:]:
-            draft, target = tree.draft_law(node.parent_id), tree.target_law(node.parent_id)
+            draft, target = tree.draft_distribution(node.parent_id), tree.target_distribution(node.parent_id)
             tokens.append((float(draft[node.token_id]), float(target[node.token_id])))
     for each in theory.bins:
         inside = [(q, p) for q, p in tokens if each.low <= q < each.high or (q == 1 and each.high == 1)]
@@ -306,7 +319,7 @@ def test_lost_rows_are_counted_and_a_cancelled_run_is_none(iterations):
     lost = [replace(iterations[0], target_logits=None, draft_logits=None), *iterations[1:3]]
     seen = []
     theory = run_theory(lost, SAMPLED, lambda done, total: seen.append((done, total)) or True)
-    assert (theory.trees, theory.without_rows) == (2, 1)
+    assert (theory.trees, theory.without_logits) == (2, 1)
     assert seen == [(1, 2), (2, 2)]
     assert run_theory(iterations[:3], SAMPLED, lambda done, total: False) is None
     nothing = run_theory(lost[:1], SAMPLED)
@@ -318,5 +331,5 @@ def test_another_temperature_leaves_the_drafts_law_alone(iteration):
     cold = run_theory([iteration], SAMPLED)
     assert [each.low for each in hot.bins] == [each.low for each in cold.bins]
     assert hot.depths[0].l1.value != pytest.approx(cold.depths[0].l1.value)
-    assert torch.allclose(stored_tree(iteration, SAMPLED).draft_law(0),
-                          stored_tree(iteration, replace(SAMPLED, temperature=1.5)).draft_law(0))  # fmt: skip
+    assert torch.allclose(stored_tree(iteration, SAMPLED).draft_distribution(0),
+                          stored_tree(iteration, replace(SAMPLED, temperature=1.5)).draft_distribution(0))  # fmt: skip

@@ -8,13 +8,13 @@ import torch
 
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
-from decoding.replay.stored_state import filled_in, method_of, standing_before
+from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, RecordedSource, draft_from
+from decoding.replay.stored_state import filled_in, method_of, session_state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.tree.draft import TokenTree
 from tests.helpers.families import family
 
@@ -58,15 +58,15 @@ def full(pair):
 
 def redraft(run, index: int, method=None, sampling=None):
     """The tree that a method drafts in an iteration from stored rows alone."""
-    known = standing_before(run, index)
+    known = session_state_before(run, index)
     standing = known.changed(method and filled_in(method, known.method), sampling)
-    rows = StoredRows(run, index)
-    return draft_from(StoredSource(rows, standing.sampling.draft_temperature), rows, standing, Edits())
+    rows = RecordedLogits(run, index)
+    return draft_from(RecordedSource(rows, standing.sampling.draft_temperature), rows, standing, Interventions())
 
 
 def shape(tree, order):
     """A tree node for node, what its drafter noted included."""
-    columns = (tree.tokens, tree.parents, tree.growth, tree.branching, tree.multiplicity, tree.level)
+    columns = (tree.tokens, tree.parents, tree.stop_reason, tree.branching, tree.multiplicity, tree.level)
     return [column.tolist() for column in columns], order.tolist()
 
 
@@ -95,7 +95,7 @@ def test_history_is_where_the_session_had_it(pair):
         session = decoded(pair, *RUNS[name], new_tokens=40)
         run = session.trace()
         for index in range(len(run.iterations)):
-            told, known = standing_before(run, index), session.standing(index)
+            told, known = session_state_before(run, index), session.standing(index)
             assert told.method == known.method and told.sampling == known.sampling
             if name == "dynatree":
                 assert told.state == known.state
@@ -137,7 +137,7 @@ def test_rows_of_later_iterations_answer_along_the_text(pair):
         here, after = run.iterations[index : index + 2]
         path = here.committed_ids
         paths = {path: 0, (*path, after.nodes[1].token_id): 1}
-        rows = StoredRows(run, index)
+        rows = RecordedLogits(run, index)
         for side, logits in (("draft", after.draft_logits), ("target", after.target_logits)):
             for one, node in paths.items():
                 assert np.array_equal(rows.find(side, [one])[0].numpy(), logits[node])
@@ -157,7 +157,7 @@ def test_rows_of_earlier_iterations_answer_along_the_text(full):
     following = replace(
         full.iterations[1], prefix_length=first.prefix_length + 1, nodes=(root,), draft_logits=None, target_logits=None
     )
-    rows = StoredRows(replace(run, iterations=(cut, following)), 1)
+    rows = RecordedLogits(replace(run, iterations=(cut, following)), 1)
     paths = {(): top, (parent.token_id,): parent, (parent.token_id, below.token_id): below}
     found = rows.find("draft", list(paths)).numpy()
     assert np.array_equal(found, first.draft_logits[[node.node_id for node in paths.values()]])
@@ -176,15 +176,15 @@ class _Clock:
 def test_what_is_missing_is_said(pair, full):
     run = full.trace()
     deep = METHODS["linear"].with_settings(length=20)
-    with pytest.raises(RowsMissing, match=r"The draft was never asked what follows '.*' in iteration 2, and only"):
+    with pytest.raises(LogitsMissing, match=r"Iteration 2 has no draft logits after '.*': re-run"):
         redraft(run, 1, deep)
-    with pytest.raises(RowsMissing, match="full rows of iteration 2 were not kept: decode this run again"):
-        redraft(run.without_rows(), 1)
+    with pytest.raises(LogitsMissing, match="full logits of iteration 2 were not saved: re-run"):
+        redraft(run.without_logits(), 1)
     short = decoded(pair, METHODS["linear"]).trace()
     bare = replace(
         short, iterations=tuple(replace(i, nodes=(), draft_logits=None, target_logits=None) for i in short.iterations)
     )
-    with pytest.raises(RowsMissing, match="were not kept"):
+    with pytest.raises(LogitsMissing, match="full logits of iteration 1 were not saved"):
         redraft(bare, 0)
     for index in (-1, 99):
         with pytest.raises(SettingsError, match=f"no iteration {index + 1}: it has 1 to"):

@@ -14,28 +14,28 @@ from decoding.sampling.sampling import (
     BLOCK,
     FEWEST_ROWS,
     Sampling,
-    TargetRows,
+    TargetDistributions,
     argmax_rows,
     nucleus,
-    target_law,
+    target_distribution,
     topk_rows,
 )
 
 
 def test_greedy_law_is_the_argmax():
-    assert target_law(torch.tensor([[0.1, 2.0, -1.0]]), Sampling()).tolist() == [[0, 1, 0]]
+    assert target_distribution(torch.tensor([[0.1, 2.0, -1.0]]), Sampling()).tolist() == [[0, 1, 0]]
 
 
 def test_temperature_scales_before_softmax():
     logits = torch.tensor([[0.0, 1.0, 2.0]])
-    assert torch.allclose(target_law(logits, Sampling(temperature=0.5)), torch.softmax(logits * 2, -1))
+    assert torch.allclose(target_distribution(logits, Sampling(temperature=0.5)), torch.softmax(logits * 2, -1))
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (1.0, 4)])
 def test_nucleus_keeps_the_crossing_token(top_p, kept):
     logits = torch.log(torch.tensor([[0.05, 0.5, 0.3, 0.15]]).double()).float()
-    law = target_law(logits, Sampling(temperature=1.0, top_p=top_p))
-    assert int((law > 0).sum()) == kept and float(law.sum()) == pytest.approx(1.0)
+    probs = target_distribution(logits, Sampling(temperature=1.0, top_p=top_p))
+    assert int((probs > 0).sum()) == kept and float(probs.sum()) == pytest.approx(1.0)
 
 
 def test_nucleus_agrees_with_transformers():
@@ -44,7 +44,7 @@ def test_nucleus_agrees_with_transformers():
     logits = torch.randn(50, 200, generator=torch.Generator().manual_seed(3)) * 3
     for top_p in (0.3, 0.9, 0.99):
         warped = torch.softmax(TopPLogitsWarper(top_p)(None, logits.clone()), -1)
-        ours = target_law(logits, Sampling(temperature=1.0, top_p=top_p))
+        ours = target_distribution(logits, Sampling(temperature=1.0, top_p=top_p))
         assert torch.allclose(ours, warped, atol=1e-6)
 
 
@@ -71,14 +71,14 @@ def test_out_of_range_is_refused_by_name_and_range(name, bad, rule):
 def test_at_both_ends_of_the_range_a_law_is_a_law(temperature):
     logits = torch.tensor([[-3e4, 3e4, 2.9e4]])
     for dtype in (torch.float32, torch.float64):
-        law = target_law(logits.to(dtype), Sampling(temperature))
-        assert law.isfinite().all() and float(law.sum()) == pytest.approx(1)
+        probs = target_distribution(logits.to(dtype), Sampling(temperature))
+        assert probs.isfinite().all() and float(probs.sum()) == pytest.approx(1)
 
 
 def test_logits_that_are_no_numbers_are_told_before_anything_is_accepted():
     for bad in (float("nan"), float("inf")):
-        with pytest.raises(PairError, match=r"no finite logits .* computed in float32; load the pair in float32, or"):
-            TargetRows(torch.tensor([[0.0, 1.0], [bad, 0.0]]), Sampling()).check()
+        with pytest.raises(PairError, match=r"nan or infinite logits .* in float32; load the pair in float32, or"):
+            TargetDistributions(torch.tensor([[0.0, 1.0], [bad, 0.0]]), Sampling()).check()
 
 
 def decide(draws):
@@ -91,7 +91,7 @@ def test_same_seed_same_draws_and_replay():
     outcome = decide(a)
     assert outcome == decide(b) and a.record == b.record
     assert decide(ReplayDraws(tuple(a.record))) == outcome
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         ReplayDraws(()).accept(0.5)
 
 
@@ -110,14 +110,14 @@ def test_generator_draws_follow_their_weights():
 
 
 def test_enumeration_finds_every_outcome_with_its_probability():
-    law = {}
+    probs = {}
     for outcome, probability in enumerate_draws(decide):
-        assert outcome not in law
-        law[outcome] = probability
-    assert sum(law.values()) == pytest.approx(1.0)
-    assert law[0, True, None] == pytest.approx(0.2 * 0.25)
-    assert law[2, False, 1] == pytest.approx(0.8 * 0.75 * 0.75, rel=1e-6)
-    assert len(law) == 6
+        assert outcome not in probs
+        probs[outcome] = probability
+    assert sum(probs.values()) == pytest.approx(1.0)
+    assert probs[0, True, None] == pytest.approx(0.2 * 0.25)
+    assert probs[2, False, 1] == pytest.approx(0.8 * 0.75 * 0.75, rel=1e-6)
+    assert len(probs) == 6
 
 
 def test_certain_decisions_do_not_branch():
@@ -125,15 +125,17 @@ def test_certain_decisions_do_not_branch():
 
 
 def test_the_law_after_a_node_is_checked():
-    rows = TargetRows(torch.tensor([[0.0, 3.0], [float("nan"), 0.0]]), Sampling(temperature=1.0))
-    assert rows.argmax[0] == 1 and rows.law(0).dtype == torch.float64 and float(rows.law(0).sum()) == pytest.approx(1)
+    rows = TargetDistributions(torch.tensor([[0.0, 3.0], [float("nan"), 0.0]]), Sampling(temperature=1.0))
+    assert (
+        rows.argmax[0] == 1 and rows.probs(0).dtype == torch.float64 and float(rows.probs(0).sum()) == pytest.approx(1)
+    )
     with pytest.raises(ValueError, match=r"target_logits\[1\] sums to nan"):
-        rows.law(1)
-    given = TargetRows(None, Sampling(), probs=torch.tensor([[0.7, 0.7], [1.5, -0.5]]))
+        rows.probs(1)
+    given = TargetDistributions(None, Sampling(), probs=torch.tensor([[0.7, 0.7], [1.5, -0.5]]))
     with pytest.raises(ValueError, match=r"target_probs\[0\] sums to 1.4"):
-        given.law(0)
-    with pytest.raises(ValueError, match=r"target_probs\[1\] holds the negative probability -0.5"):
-        given.law(1)
+        given.probs(0)
+    with pytest.raises(ValueError, match=r"target_probs\[1\] contains the negative probability -0.5"):
+        given.probs(1)
 
 
 def test_the_nucleus_of_a_flat_law_over_a_large_vocabulary_is_exact():

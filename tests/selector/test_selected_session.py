@@ -1,4 +1,4 @@
-"""Decoding with a selector: the shape changes from root to root, the text's law does not."""
+"""Decoding with a selector: the shape changes from root to root, the text's distribution does not."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import Tables, bias, emitted_law
+from benchmarks.enumeration import Tables, bias, emitted_distribution
 from decoding.analysis.smallest_change import change_search
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DelayedDrafter
@@ -14,9 +14,9 @@ from decoding.engines.base import Visibility
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import pair_identity
-from decoding.replay.forks import Change, fork
-from decoding.replay.stored_rows import RowsMissing
-from decoding.replay.stored_state import standing_before
+from decoding.replay.forks import ForkChange, fork
+from decoding.replay.recorded_logits import LogitsMissing
+from decoding.replay.stored_state import session_state_before
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.network import divergences
@@ -58,16 +58,18 @@ class TableChooser:
 @pytest.mark.parametrize("verifier", [SpecInferVerifier(), TraversalVerifier()])
 @pytest.mark.parametrize("past", range(3))
 def test_lossless_whatever_the_selector_chooses(verifier, past, monkeypatch):
-    """For each text the selector says some action: over every draft and draw the output keeps the target's law."""
+    """For each text the selector says some action: over every draft and draw the output keeps the target's
+    distribution.
+    """
     from benchmarks.table_source import TableSource
 
     monkeypatch.setattr(TableSource, "past", lambda self: past, raising=False)
     tables = Tables("near", {(): [0.6, 0.3, 0.1]}, {(): [0.2, 0.3, 0.5]}, [0.1, 0.4, 0.5], [0.5, 0.25, 0.25])
     drafter = DelayedDrafter(1, 1, 1, "mine", TableChooser([(2, 0, 2), (2, 1, 1), (3, 0, 1)]))
-    law = emitted_law(drafter, verifier, tables)
-    assert bias(law, tables) < 1e-9
-    fixed = emitted_law(DelayedDrafter(*[(2, 0, 2), (2, 1, 1), (3, 0, 1)][past]), verifier, tables)
-    assert law == pytest.approx(fixed, abs=1e-12)
+    probs = emitted_distribution(drafter, verifier, tables)
+    assert bias(probs, tables) < 1e-9
+    fixed = emitted_distribution(DelayedDrafter(*[(2, 0, 2), (2, 1, 1), (3, 0, 1)][past]), verifier, tables)
+    assert probs == pytest.approx(fixed, abs=1e-12)
 
 
 def test_a_choice_by_drafted_tokens_would_be_biased():
@@ -79,7 +81,7 @@ def test_a_choice_by_drafted_tokens_would_be_biased():
             return made if made.tree.tokens[1] == 0 else replace(made, order=made.order[:1], drawn=made.drawn[:0])
 
     tables = Tables("near", {(): [0.6, 0.4]}, {(): [0.2, 0.8]}, [0.5, 0.5], [0.5, 0.5])
-    assert bias(emitted_law(Peeking(1, 1, 0), SpecInferVerifier(), tables), tables) > 0.03
+    assert bias(emitted_distribution(Peeking(1, 1, 0), SpecInferVerifier(), tables), tables) > 0.03
 
 
 def test_shapes_differ_and_are_recorded(pair):
@@ -92,7 +94,7 @@ def test_shapes_differ_and_are_recorded(pair):
         if iteration.tree_depth < min(trunk + branch, 1):
             continue
         assert len(iteration.drawn) <= trunk + paths * branch
-        assert iteration.law == ("iid" if paths > 1 and branch else "single_path")
+        assert iteration.draft_sampling == ("iid" if paths > 1 and branch else "single_path")
     assert session.trace().settings["selector"] == "mine"
 
 
@@ -117,7 +119,7 @@ def test_features_are_those_of_the_text(pair):
             assert torch.allclose(past.target_feature, target_features[-2], atol=2e-4)
             assert torch.allclose(past.target_logits, target[-2], atol=2e-3)
             assert torch.allclose(past.draft_features, draft_features[-2:], atol=2e-4)
-            assert torch.allclose(past.draft_laws, torch.softmax(draft[-2:], -1), atol=2e-4)
+            assert torch.allclose(past.draft_distributions, torch.softmax(draft[-2:], -1), atol=2e-4)
 
 
 def test_divergences_by_hand():
@@ -189,13 +191,13 @@ def test_replays_say_that_only_models_can_tell(pair, tmp_path):
     session = session_of(pair)
     list(session)
     run = session.trace()
-    with pytest.raises(RowsMissing, match="A selector reads hidden states"):
-        fork(run, None, 2, Change(METHODS["delayed"].with_settings(selector="mine")))
-    live = fork(run, session, 2, Change(sampling=Sampling(0.8, 0.95, seed=77)))
+    with pytest.raises(LogitsMissing, match="A selector reads hidden states"):
+        fork(run, None, 2, ForkChange(METHODS["delayed"].with_settings(selector="mine")))
+    live = fork(run, session, 2, ForkChange(sampling=Sampling(0.8, 0.95, seed=77)))
     assert live.kind == "live"
     save_run(run, tmp_path / "run.dscope")
     opened = load_run(tmp_path / "run.dscope")
-    assert standing_before(opened, 2).method.settings()["selector"] == "mine"
+    assert session_state_before(opened, 2).method.settings()["selector"] == "mine"
     drafted = next(i for i in opened.iterations if i.drafted > 2)
     search = change_search(opened, drafted.index)
     assert search.draft(search.drafter)[0].tree.size == drafted.drafted + 1
@@ -212,19 +214,19 @@ def test_another_pair_is_refused_in_one_sentence(pair, home):
     file = home / "mine" / "selector" / SELECTORS.card
     file.write_text(file.read_text().replace('"layers": 8', '"layers": 9'))
     with pytest.raises(
-        PairError, match=r"The selector mine was trained for another pair of that name|drafts here: load"
+        PairError, match=r"The selector mine was trained for another pair with that name, and .* is loaded"
     ):
         session_of(pair)
 
 
 def test_beside_a_draft_head_it_is_refused_in_one_sentence(pair, home):
     save_head(home / "head" / "head", random_network(pair, 0), "talf", pair_identity(pair), "2026-11-22T10:00:00", {})
-    with pytest.raises(PairError, match=r"The selector mine was trained for Embedded pair .*, TALF head.* drafts here"):
+    with pytest.raises(PairError, match=r"The selector mine was trained for Embedded pair .*, TALF head.* is loaded"):
         session_of(pair, draft_head="head")
 
 
 def test_an_unknown_selector_is_refused_with_those_there_are(pair):
-    with pytest.raises(SettingsError, match=r"selector is 'none', and there is no such selector: choose one of .*mine"):
+    with pytest.raises(SettingsError, match=r"There is no selector 'none' for selector: choose one of .*mine"):
         session_of(pair, selector="none")
 
 

@@ -70,7 +70,7 @@ def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
         whole = card.read_text()
         card.write_text(broken)
         assert all_selectors() == []
-        with pytest.raises(PairError, match=r"is damaged \(selector\.json is no description"):
+        with pytest.raises(PairError, match=r"is damaged \(selector\.json does not describe a selector\)"):
             find_selector("mine")
         card.write_text(whole)
     weights = home / "mine" / "selector" / SELECTORS.weights
@@ -80,7 +80,7 @@ def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
     save_selector(home / "mine" / "selector", random_network(5, 4), content(PAIR))
     other = json.loads(card.read_text())
     card.write_text(json.dumps({**other, "config": {**other["config"], "target_size": 6}}))
-    with pytest.raises(PairError, match=r"the weights are not those that selector\.json tells of"):
+    with pytest.raises(PairError, match=r"the weights do not match selector\.json"):
         load_network(find_selector("mine"))
     weights.unlink()
     with pytest.raises(PairError, match=r"selector\.safetensors\.xz: No such file"):
@@ -93,11 +93,15 @@ def test_what_does_not_fit_is_one_sentence(home):
     nearly = {**PAIR, "target": {**MODEL, "weights": "0.50002"}}
     assert fits(card, nearly)  # the same weights computed in fewer bits
     for other in ({**MODEL, "weights": "0.6"}, {**MODEL, "weights": "ab12"}, {**MODEL, "vocab_size": 8}):
-        with pytest.raises(PairError, match="The selector mine was trained for another pair of that name, and My pair"):
+        with pytest.raises(
+            PairError, match="The selector mine was trained for another pair with that name, and My pair"
+        ):
             require_fit(card, {**PAIR, "draft": {**other, "name": "d"}})
     with pytest.raises(SettingsError, match="trained for the verifier specinfer, not nss: choose that verifier"):
         require_verifier("mine", "specinfer", "nss")
-    with pytest.raises(SettingsError, match="there is no such selector: choose one of mine, or leave it empty"):
+    with pytest.raises(
+        SettingsError, match=r"There is no selector 'yours' for selector: choose one of mine, or leave it empty"
+    ):
         find_selector("yours")
     (home / "mine" / "selector" / SELECTORS.card).unlink()
     with pytest.raises(SettingsError, match="leave it empty, or train one"):

@@ -11,7 +11,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.validation import check_run
 from tests.helpers.families import family
 from viz.explain.iteration import why_verdict
@@ -60,7 +60,7 @@ def told(iteration):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled", "salf"))
+@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled"))
 def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
     pair, (method, sampling) = pair.with_engine(engine), REWOUND[name]
     session = DecodeSession(pair, method, prompt(pair), sampling, Limits(max_new_tokens=24, rows="full"))
@@ -154,8 +154,8 @@ def test_edits_change_the_first_iteration_of_a_fork_alone(embedded, name):
     first = (whole.nodes[whole.accepted[0]].token_id,)
     there = {whole.nodes[child].token_id for child in whole.children(0)}
     other = next(token for token in whole.draft_top_ids[0].tolist() if token not in there)
-    edits = Edits(force_in=((other,),), accept=((other,),), reject=(first,))
-    forked = session.rewind(whole.index).fork(edits=edits)
+    interventions = Interventions(force_in=((other,),), accept=((other,),), reject=(first,))
+    forked = session.rewind(whole.index).fork(interventions=interventions)
     changed = forked.step()
     added = changed.nodes[-1]
     assert changed.committed_ids[0] == other == added.token_id and changed.accepted[0] == added.node_id
@@ -165,7 +165,7 @@ def test_edits_change_the_first_iteration_of_a_fork_alone(embedded, name):
     assert rejected.verdict in ("rejected", "not_reached")
     assert why_verdict(changed, rejected.node_id).startswith("Forced to fail: ")
     assert added.acceptance_probability == pytest.approx(1) and rejected.acceptance_probability == 0
-    assert not any(i.forced or "forced" in (n.reason or "") for i in forked for n in i.nodes)
+    assert not any(i.interventions or "forced" in (n.reason or "") for i in forked for n in i.nodes)
     check_run(forked.trace())
 
 
@@ -173,7 +173,7 @@ def test_a_node_forced_out_takes_its_subtree_along(embedded):
     session, iterations = run(embedded, WIDE, max_new_tokens=40)
     whole = next(i for i in iterations if len(i.accepted) > 1)
     first = (whole.nodes[whole.accepted[0]].token_id,)
-    changed = session.rewind(whole.index).fork(edits=Edits(force_out=(first,))).step()
+    changed = session.rewind(whole.index).fork(interventions=Interventions(force_out=(first,))).step()
     out, below = (changed.nodes[node] for node in whole.accepted[:2])
     assert out.verdict == below.verdict == "not_verified" and changed.verified < whole.verified
     assert (out.reason, below.reason) == ("forced_out", "below_forced_out")
@@ -189,7 +189,7 @@ def test_an_edited_iteration_leaves_the_device_path_and_the_next_one_takes_it_ag
     session, _ = run(embedded.with_engine("static"), METHODS["dynatree"], max_new_tokens=30)
     whole = next(i for i in session.iterations if i.accepted and 0 < i.index < len(session.iterations) - 2)
     first = (whole.nodes[whole.accepted[0]].token_id,)
-    forked = session.rewind(whole.index).fork(edits=Edits(force_out=(first,)))
+    forked = session.rewind(whole.index).fork(interventions=Interventions(force_out=(first,)))
     taken.clear()
     assert forked.step().accepted == () and not taken
     assert forked.step() and [type(iteration).__name__ for iteration in taken] == ["DeviceIteration"]

@@ -1,4 +1,4 @@
-"""Edits: exactly when they bias the output, what they do to tree, rows and record, and how they are refused."""
+"""Interventions: exactly when they bias the output, what they do to tree, rows and record, and how they are refused."""
 
 from collections import defaultdict
 from copy import deepcopy
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import SAMPLED, Tables, all_drafts, all_tables, bias, block_law
+from benchmarks.enumeration import SAMPLED, Tables, all_drafts, all_tables, bias, block_distribution
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
@@ -21,11 +21,12 @@ from decoding.drafters import (
     NoDrafter,
     SequoiaDrafter,
 )
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.iteration import bias as bias_of_edits
-from decoding.session.iteration import edit_draft, edit_rows, nodes_by_path
-from decoding.trace.edits import Edits, touches_first_child
+from decoding.session.iteration import edit_draft, edit_logits, nodes_by_path
+from decoding.trace.interventions import Interventions, touches_first_child
 from decoding.verifiers import VERIFIERS
+from tests.helpers.families import family
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 # Four tokens: where two of three are drawn without replacement, the third one follows from them.
@@ -39,11 +40,11 @@ TREES = {
     "deep iid": IIDPathsDrafter(paths=2, length=2),
     "deep wor": SequoiaDrafter(node_budget=4, max_depth=2, acceptance="0.5,0.3"),
 }
-EVERY = [pytest.param(name, marks=pytest.mark.slow) if name.startswith("deep") else name for name in TREES]
-PUT_IN = [Edits(force_in=(path,)) for path in ((0,), (2,), (1, 0), (0, 2))]
-TAKEN_OUT = [Edits(force_out=(path,)) for path in ((0,), (1,), (1, 0), (0, 2))]
-PASSED = [Edits(accept=((token,),)) for token in range(4)]
-FAILED = [Edits(reject=((token,),)) for token in range(4)]
+QUICK = ("wor", "deterministic")
+PUT_IN = [Interventions(force_in=(path,)) for path in ((0,), (2,), (1, 0), (0, 2))]
+TAKEN_OUT = [Interventions(force_out=(path,)) for path in ((0,), (1,), (1, 0), (0, 2))]
+PASSED = [Interventions(accept=((token,),)) for token in range(4)]
+FAILED = [Interventions(reject=((token,),)) for token in range(4)]
 
 
 @cache
@@ -54,14 +55,14 @@ def drafts(tree: str, place: int):
 @cache
 def plain_laws(tree: str, verifier: str, place: int, greedy: bool):
     target = one_hot(TABLES[place]) if greedy else TABLES[place]
-    return [block_law(VERIFIERS[verifier](), draft, target) for draft, _ in drafts(tree, place)]
+    return [block_distribution(VERIFIERS[verifier](), draft, target) for draft, _ in drafts(tree, place)]
 
 
 def one_hot(tables: Tables) -> Tables:
     """The same draft and a target that is sure of its favourites."""
-    law = lambda row: [float(token == int(np.argmax(row))) for token in range(len(row))]  # noqa: E731
-    target = {path: law(row) for path, row in tables.target.items()}
-    return replace(tables, target=target, target_default=law(tables.target_default))
+    probs = lambda row: [float(token == int(np.argmax(row))) for token in range(len(row))]  # noqa: E731
+    target = {path: probs(row) for path, row in tables.target.items()}
+    return replace(tables, target=target, target_default=probs(tables.target_default))
 
 
 def record_of(draft) -> SimpleNamespace:
@@ -75,10 +76,10 @@ def record_of(draft) -> SimpleNamespace:
     return SimpleNamespace(nodes=nodes, drawn=() if draft.drawn is None else tuple(draft.drawn.tolist()))
 
 
-def edited(draft, tables: Tables, edits: Edits):
+def edited(draft, tables: Tables, interventions: Interventions):
     """The draft with edits, None where they do not fit it."""
     try:
-        return edit_draft(deepcopy(draft), _Open(tables), edits, str)
+        return edit_draft(deepcopy(draft), _Open(tables), interventions, str)
     except SettingsError:
         return None
 
@@ -94,50 +95,56 @@ class _Open(TableSource):
         return super().expand(tree, nodes)
 
 
-def emitted(tree: str, verifier: str, place: int, edits: Edits, first: bool | None = None, greedy: bool = False):
-    """Law of the block where every draft that the edits fit is edited: (law, how many drafts were).
+def emitted(
+    tree: str, verifier: str, place: int, interventions: Interventions, first: bool | None = None, greedy: bool = False
+):
+    """Distribution of the block where every draft that the edits fit is edited: (distribution, how many drafts were).
 
     Args:
         first: edit only where the node is, or is not, the first verified child of its parent.
         greedy: at temperature 0, where the target is sure of its favourites.
     """
-    law, fitted = defaultdict(float), 0
+    probs, fitted = defaultdict(float), 0
     target = one_hot(TABLES[place]) if greedy else TABLES[place]
     for number, (draft, chance) in enumerate(drafts(tree, place)):
-        changed = edited(draft, TABLES[place], edits)
-        if changed is not None and first is not None and touches_first_child(record_of(changed), edits) != first:
+        changed = edited(draft, TABLES[place], interventions)
+        if (
+            changed is not None
+            and first is not None
+            and touches_first_child(record_of(changed), interventions) != first
+        ):
             changed = None
         fitted += changed is not None
         if changed is None:
             blocks = plain_laws(tree, verifier, place, greedy)[number]
         else:
-            blocks = _block_law(verifier, changed, target, edits)
+            blocks = _block_law(verifier, changed, target, interventions)
         for block, share in blocks.items():
-            law[block] += chance * share
-    return law, fitted
+            probs[block] += chance * share
+    return probs, fitted
 
 
-def _block_law(verifier: str, draft, target: Tables, edits: Edits):
-    if not edits.rows:
-        return block_law(VERIFIERS[verifier](), draft, target)
-    rows = [target.target_law(path_tokens(draft.tree, int(node))) for node in draft.order]
-    logits = edit_rows(torch.tensor(rows, dtype=torch.float64).log(), draft, edits)
-    forced = SimpleNamespace(target_rows=lambda _draft: TargetRows(logits, SAMPLED))
-    return block_law(VERIFIERS[verifier](), draft, forced)
+def _block_law(verifier: str, draft, target: Tables, interventions: Interventions):
+    if not interventions.rows:
+        return block_distribution(VERIFIERS[verifier](), draft, target)
+    rows = [target.target_distribution(path_tokens(draft.tree, int(node))) for node in draft.order]
+    logits = edit_logits(torch.tensor(rows, dtype=torch.float64).log(), draft, interventions)
+    forced = SimpleNamespace(target_rows=lambda _draft: TargetDistributions(logits, SAMPLED))
+    return block_distribution(VERIFIERS[verifier](), draft, forced)
 
 
 def allowed(tree: str, verifier: str) -> bool:
-    return VERIFIERS[verifier]().refusal(TREES[tree].law, SAMPLED) is None
+    return VERIFIERS[verifier]().refusal(TREES[tree].draft_sampling, SAMPLED) is None
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, "iid", *QUICK))
 def test_edits_bias_the_output_exactly_where_they_say_so(tree):
     for verifier in filter(lambda name: allowed(tree, name), SAMPLERS):
         for kind, first in product((PUT_IN, TAKEN_OUT), (True, False)):
             worst = fits = 0
-            for edits, place in product(kind, range(len(TABLES))):
-                law, fitted = emitted(tree, verifier, place, edits, first)
-                worst, fits = max(worst, bias(law, TABLES[place])), fits + fitted
+            for interventions, place in product(kind, range(len(TABLES))):
+                probs, fitted = emitted(tree, verifier, place, interventions, first)
+                worst, fits = max(worst, bias(probs, TABLES[place])), fits + fitted
             said = bias_of_edits(kind[0], VERIFIERS[verifier](), SAMPLED, first)
             case = (tree, verifier, "in" if kind is PUT_IN else "out", first, worst, fits)
             if not fits:
@@ -145,36 +152,40 @@ def test_edits_bias_the_output_exactly_where_they_say_so(tree):
             assert worst > 1e-4 if said else worst < 1e-9, case
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, *QUICK))
 def test_at_temperature_0_no_tree_can_bias_the_output(tree):
     for verifier in filter(lambda name: allowed(tree, name), [*SAMPLERS, "greedy"]):
-        for edits, place in product([*PUT_IN, *TAKEN_OUT], range(len(TABLES))):
-            law, _ = emitted(tree, verifier, place, edits, greedy=True)
-            assert bias(law, one_hot(TABLES[place])) < 1e-9, (verifier, edits)
-            assert bias_of_edits(edits, VERIFIERS[verifier](), GREEDY) == ""
+        for interventions, place in product([*PUT_IN, *TAKEN_OUT], range(len(TABLES))):
+            probs, _ = emitted(tree, verifier, place, interventions, greedy=True)
+            assert bias(probs, one_hot(TABLES[place])) < 1e-9, (verifier, interventions)
+            assert bias_of_edits(interventions, VERIFIERS[verifier](), GREEDY) == ""
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, *QUICK))
 def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
     for verifier in filter(lambda name: allowed(tree, name), SAMPLERS):
         for kind in (PASSED, FAILED):
-            laws = ((emitted(tree, verifier, i, edits)[0], tables) for edits in kind for i, tables in enumerate(TABLES))
-            assert max(bias(law, tables) for law, tables in laws) > 1e-4, (verifier, kind[0])
-            assert "target's own law" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
+            distributions = (
+                (emitted(tree, verifier, i, interventions)[0], tables)
+                for interventions in kind
+                for i, tables in enumerate(TABLES)
+            )
+            assert max(bias(probs, tables) for probs, tables in distributions) > 1e-4, (verifier, kind[0])
+            assert "target's distribution" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
 
 
-ROOT, LAW = 9, [0.4, 0.3, 0.2, 0.1]
+ROOT, PROBS = 9, [0.4, 0.3, 0.2, 0.1]
 
 
 def drafted(drafter=TREES["deterministic"], depth_limit: int = 100):
-    source = TableSource({}, LAW, depth_limit)
+    source = TableSource({}, PROBS, depth_limit)
     return drafter.draft(drafter.start([]), source, ROOT, None), source
 
 
 def test_a_node_put_in_stands_last_among_its_siblings_with_its_draft_probability():
     draft, source = drafted()
     before, asked = nodes_by_path(draft.tree), source.forwards
-    changed = edit_draft(draft, source, Edits(force_in=((3,), (1, 2), (1, 2, 0))), str)
+    changed = edit_draft(draft, source, Interventions(force_in=((3,), (1, 2), (1, 2, 0))), str)
     after = nodes_by_path(changed.tree)
     assert {path: after[path] for path in before} == before
     assert changed.tree.draft_probs[[after[3,], after[1, 2], after[1, 2, 0]]].tolist() == pytest.approx([0.1, 0.2, 0.4])
@@ -189,7 +200,7 @@ def test_what_was_pruned_can_be_put_in_and_what_is_taken_out_goes_with_all_below
     draft, source = drafted(pruning)
     ids = nodes_by_path(draft.tree)
     assert ids[1, 1] not in draft.order  # 0.3 x 0.3
-    changed = edit_draft(draft, source, Edits(force_in=((1, 1),), force_out=((0,),)), str)
+    changed = edit_draft(draft, source, Interventions(force_in=((1, 1),), force_out=((0,),)), str)
     assert {path for path, node in ids.items() if node in changed.order} == {(), (1,), (1, 1)}
     assert changed.tree.size == draft.tree.size
 
@@ -199,75 +210,75 @@ def test_draws_that_are_listed_list_the_new_node_last():
     draft, _ = next(all_drafts(drafter, TABLES[0]))
     there = {path[0] for path in nodes_by_path(draft.tree) if path}
     token = min(set(range(4)) - there)
-    changed = edit_draft(deepcopy(draft), _Open(TABLES[0]), Edits(force_in=((token,),)), str)
+    changed = edit_draft(deepcopy(draft), _Open(TABLES[0]), Interventions(force_in=((token,),)), str)
     assert changed.drawn.tolist() == [*draft.drawn.tolist(), changed.tree.size - 1]
 
 
 def test_rows_of_forced_verdicts_are_one_hot_or_lack_the_token():
     draft, _ = drafted()
-    rows = torch.tensor([LAW] * len(draft.order), dtype=torch.float64).log()
-    edits = Edits(accept=((1, 0),), reject=((0, 1),))
-    target = TargetRows(edit_rows(rows, draft, edits), Sampling(temperature=0.5))
+    rows = torch.tensor([PROBS] * len(draft.order), dtype=torch.float64).log()
+    interventions = Interventions(accept=((1, 0),), reject=((0, 1),))
+    target = TargetDistributions(edit_logits(rows, draft, interventions), Sampling(temperature=0.5))
     ids = nodes_by_path(draft.tree)
     row = {path: draft.order.tolist().index(node) for path, node in ids.items()}
-    assert target.law(row[()]).tolist() == [0, 1, 0, 0] and target.law(row[1,]).tolist() == [1, 0, 0, 0]
-    squared = [p * p if token != 1 else 0.0 for token, p in enumerate(LAW)]
-    assert target.law(row[0,]).tolist() == pytest.approx([p / sum(squared) for p in squared])
+    assert target.probs(row[()]).tolist() == [0, 1, 0, 0] and target.probs(row[1,]).tolist() == [1, 0, 0, 0]
+    squared = [p * p if token != 1 else 0.0 for token, p in enumerate(PROBS)]
+    assert target.probs(row[0,]).tolist() == pytest.approx([p / sum(squared) for p in squared])
     assert rows.isfinite().all(), "the rows given stay as they were"
-    assert edit_rows(rows, draft, Edits(force_in=((2,),))) is rows
+    assert edit_logits(rows, draft, Interventions(force_in=((2,),))) is rows
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("interventions", "says"),
     [
-        (Edits(force_in=((0,),)), "'0' is in the tree already"),
-        (Edits(force_in=((2, 1),)), "The node '2' is not in the tree: force it in first"),
-        (Edits(force_in=((0, 4),)), "There is no token 4: ids go from 0 to 3"),
-        (Edits(force_in=((0, 0, 1),)), "deeper than the text may grow: raise max_new_tokens"),
-        (Edits(force_out=((3,),)), "The node '3' is not in the tree drafted here"),
-        (Edits(accept=((0, 3),)), "The node '0' > '3' is not in the tree"),
-        (Edits(reject=((1, 1),)), "drafted but not verified here"),
+        (Interventions(force_in=((0,),)), "'0' is already in the tree"),
+        (Interventions(force_in=((2, 1),)), "The node '2' is not in the tree: force it in first"),
+        (Interventions(force_in=((0, 4),)), "There is no token 4: ids go from 0 to 3"),
+        (Interventions(force_in=((0, 0, 1),)), "beyond the length limit: raise max_new_tokens"),
+        (Interventions(force_out=((3,),)), "The node '3' is not in the tree of this iteration"),
+        (Interventions(accept=((0, 3),)), "The node '0' > '3' is not in the tree"),
+        (Interventions(reject=((1, 1),)), "drafted but not verified"),
     ],
 )
-def test_edits_that_do_not_fit_the_tree_are_refused(edits, says):
+def test_edits_that_do_not_fit_the_tree_are_refused(interventions, says):
     pruning = FixedTreeDrafter(max_depth=1, branching=2, prune_probability=0.1, branch_first_level=True)
     draft, source = drafted(pruning, depth_limit=2)
     with pytest.raises(SettingsError, match=says):
-        edit_draft(draft, source, edits, str)
+        edit_draft(draft, source, interventions, str)
 
 
 def test_a_method_that_drafts_nothing_takes_no_node():
     draft, source = drafted(NoDrafter())
-    with pytest.raises(SettingsError, match="drafts nothing: choose one that does"):
-        edit_draft(draft, source, Edits(force_in=((1,),)), str)
+    with pytest.raises(SettingsError, match="has no draft: choose another"):
+        edit_draft(draft, source, Interventions(force_in=((1,),)), str)
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("interventions", "says"),
     [
-        ({"force_in": ((),)}, "The root cannot be edited"),
+        ({"force_in": ((),)}, "The root is already committed"),
         ({"accept": ((0, 1), (0, 2))}, "Two siblings cannot both"),
-        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced to pass and to fail"),
-        ({"accept": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
-        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
+        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced both to pass and to fail"),
+        ({"accept": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
+        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
     ],
 )
-def test_edits_that_contradict_each_other_are_refused(edits, says):
+def test_edits_that_contradict_each_other_are_refused(interventions, says):
     with pytest.raises(SettingsError, match=says):
-        Edits(**edits)
+        Interventions(**interventions)
 
 
 def test_a_row_of_which_nothing_is_left_is_refused():
     draft, _ = drafted()
     rows = torch.full((len(draft.order), 4), -torch.inf)
     rows[:, 0] = 0.0
-    with pytest.raises(SettingsError, match="keep one"):
-        edit_rows(rows, draft, Edits(reject=((0,),)))
+    with pytest.raises(SettingsError, match="leave at least one"):
+        edit_logits(rows, draft, Interventions(reject=((0,),)))
     with pytest.raises(SettingsError, match="cannot emit the token"):
-        edit_rows(rows, draft, Edits(accept=((1,),)))
+        edit_logits(rows, draft, Interventions(accept=((1,),)))
 
 
 def test_words_name_every_edit():
-    edits = Edits(force_in=((1, 2),), reject=((0,),))
-    assert edits.words(lambda token: f" t{token}") == "' t2' forced in · ' t0' forced to fail"
-    assert not Edits() and edits and list(edits) == [("force_in", (1, 2)), ("reject", (0,))]
+    interventions = Interventions(force_in=((1, 2),), reject=((0,),))
+    assert interventions.words(lambda token: f" t{token}") == "' t2' forced in · ' t0' forced to fail"
+    assert not Interventions() and interventions and list(interventions) == [("force_in", (1, 2)), ("reject", (0,))]

@@ -57,7 +57,7 @@ def test_slices_nest(build):
 def test_a_replayed_iteration_says_that_it_was_not_measured():
     run = run_replayed()
     told = [event["args"].get("time") for event in slices(events_of(run), "iteration")]
-    assert told == [None, None, "not measured: replayed from stored rows"]
+    assert told == [None, None, "not measured: replayed from stored logits"]
     assert "replayed" in json.loads(perfetto_json([run]))["otherData"]["times"]
     assert "replayed" not in json.loads(perfetto_json([run_mixed()]))["otherData"]["times"]
 
@@ -118,12 +118,12 @@ def test_every_iteration_once():
     assert float(rows[0]["verify_s"]) == first.times.verify_s
     assert int(rows[0]["accepted"]) == len(first.accepted)
     assert rows[0]["committed_text"] == "".join(first.committed_texts)
-    assert int(rows[0]["target_rows_before"]) == first.kv_target.rows_before
+    assert int(rows[0]["target_slots_before"]) == first.kv_target.slots_before
     assert "base_depth=" in rows[0]["settings"]
 
 
 def test_a_run_without_a_draft_or_iterations():
-    assert read(iterations_csv(run_autoregressive()))[0]["draft_rows_before"] == ""
+    assert read(iterations_csv(run_autoregressive()))[0]["draft_slots_before"] == ""
     assert read(nodes_csv(run_of([]))) == read(iterations_csv(run_of([]))) == []
 
 

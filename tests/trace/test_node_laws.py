@@ -1,4 +1,6 @@
-"""The law that a run tested with is in its record, temperature and top-p applied: of nodes and of top tokens."""
+"""The distribution that a run tested with is in its record, temperature and top-p applied: of nodes and of top
+tokens.
+"""
 
 from dataclasses import replace
 
@@ -8,7 +10,7 @@ import torch
 
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.sampling.sampling import Sampling, target_law
+from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError
@@ -28,13 +30,13 @@ def run_of(pair: Pair, sampling: Sampling) -> RunTrace:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_what_the_verifier_tested_with_is_recorded(pair, sampling):
     for iteration in run_of(pair, sampling).iterations:
-        law = target_law(torch.from_numpy(iteration.target_logits), sampling).numpy()
+        probs = target_distribution(torch.from_numpy(iteration.target_logits), sampling).numpy()
         for node in iteration.nodes[1:]:
-            expected = law[node.parent_id, node.token_id]
+            expected = probs[node.parent_id, node.token_id]
             assert node.tested_probability == pytest.approx(float(expected), abs=1e-6)
         for node, ids in enumerate(iteration.target_top_ids):
             filled = ids >= 0
-            assert iteration.tested_top_probs[node, filled] == pytest.approx(law[node, ids[filled]], abs=1e-6)
+            assert iteration.tested_top_probs[node, filled] == pytest.approx(probs[node, ids[filled]], abs=1e-6)
         assert iteration.sampling.temperature == sampling.temperature and iteration.sampling.top_p == sampling.top_p
 
 
@@ -52,7 +54,7 @@ def test_it_is_saved_and_a_law_of_the_wrong_shape_is_refused(pair, tmp_path):
     assert again.sampling == first.sampling
     np.testing.assert_array_equal(again.tested_top_probs, first.tested_top_probs)
     for spoiled, words in (
-        (replace(first, tested_top_probs=first.tested_top_probs[:1]), "not a row per node"),
+        (replace(first, tested_top_probs=first.tested_top_probs[:1]), "not have the rows of target_top_ids"),
         (replace(first, tested_top_probs=first.tested_top_probs + 2), "outside 0..1"),
         (replace(first, target_top_ids=None, target_top_probs=None), "no target_top_ids"),
     ):

@@ -6,14 +6,14 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.methods.methods import METHODS
-from decoding.replay.forks import Change, fork
+from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import method_of
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.tree_mask import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
-from tests.helpers.families import MEASURED
+from tests.helpers.families import MEASURED, family
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=4)
@@ -38,7 +38,7 @@ def test_orders_by_hand():
     assert depth_first(PARENTS, heavy=True) == (0, 2, 5, 6, 4, 1, 3)
 
 
-@pytest.mark.parametrize("order", ["depth", "heavy"])
+@pytest.mark.parametrize("order", family(("depth", "heavy"), "heavy"))
 @pytest.mark.parametrize("name", ["dynatree", "specinfer", "salf", "hardware_aware"])
 def test_greedy_text_is_the_same(pair, order, name):
     method = METHODS[name].with_settings(verifier="greedy", **MEASURED.get(name, {}))
@@ -78,7 +78,7 @@ def test_a_record_keeps_the_order_and_replays_in_it(pair, tmp_path):
     save_run(run, tmp_path / "run.dscope")
     opened = load_run(tmp_path / "run.dscope")
     assert opened.settings["node_order"] == "depth" and method_of(opened).node_order == "depth"
-    made = fork(opened, None, 1, Change(method_of(opened).with_settings(node_budget=6)))
+    made = fork(opened, None, 1, ForkChange(method_of(opened).with_settings(node_budget=6)))
     again = made.trace.iterations[1]
     parents = {node: again.nodes[node].parent_id for node in again.flatten_order}
     assert made.kind == "replayed" and tuple(again.flatten_order) == depth_first(parents)

@@ -53,11 +53,11 @@ def test_the_standard_library_is_a_kind_without_its_tests(tmp_path):
     [
         ("a.txt", b"", "a.txt is empty"),
         ("a.txt", b" \n\n", "a.txt is empty"),
-        ("a.txt", b"short", "holds 5 characters"),
+        ("a.txt", b"short", "a.txt has 5 characters"),
         ("a.txt", b"\x00\x01" * 4000, "a.txt is binary"),
         ("a.txt", b"\xff\xfe\xfa" * 4000, "not UTF-8"),
-        ("a.txt.gz", b"no gzip" * 900, "no whole gzip file"),
-        ("a.txt.gz", gzip.compress(LONG.encode())[:-20], "no whole gzip file"),
+        ("a.txt.gz", b"no gzip" * 900, "damaged gzip file"),
+        ("a.txt.gz", gzip.compress(LONG.encode())[:-20], "damaged gzip file"),
         ("a.valid.txt", LONG.encode(), "characters to train on"),
         ("a.txt", LONG[:9000].encode(), "characters to train on"),
     ],
@@ -80,5 +80,5 @@ def test_no_folder_and_no_text_in_it(tmp_path):
     with pytest.raises(TrainingError, match="There is no folder"):
         read_corpus(tmp_path / "nowhere")
     (tmp_path / "a.pdf").write_text("x")
-    with pytest.raises(TrainingError, match=r"holds no \.txt"):
+    with pytest.raises(TrainingError, match=r"has no \.txt"):
         read_corpus(tmp_path)

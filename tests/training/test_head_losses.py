@@ -10,7 +10,7 @@ from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.training.head_losses import (
     Drafted,
     Sides,
-    Text,
+    TextWindows,
     Weights,
     cross_entropies,
     eagle_loss,
@@ -59,7 +59,7 @@ def sides(ends):
 @pytest.fixture
 def text(generator):
     tokens = torch.randint(VOCAB, (BATCH, ROOTS + DEPTH), generator=generator)
-    return Text(tokens, torch.randn(BATCH, ROOTS + DEPTH, SIZE, generator=generator, requires_grad=True), DEPTH)
+    return TextWindows(tokens, torch.randn(BATCH, ROOTS + DEPTH, SIZE, generator=generator, requires_grad=True), DEPTH)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def trees(generator):
     return Drafted(torch.randint(VOCAB, shape, generator=generator), parents, labels)
 
 
-def toy_path(head: ToyHead, sides: Sides, text: Text, batch: int, root: int, drafted: list[int]) -> list[Tensor]:
+def toy_path(head: ToyHead, sides: Sides, text: TextWindows, batch: int, root: int, drafted: list[int]) -> list[Tensor]:
     """Features out at a root and along a chain of drafted tokens, row after row as one would by hand."""
     tokens, features = text.tokens[batch], text.features[batch]
     rows = [sides.embed(tokens[t]) + features[t - 1] for t in range(1, root + 2)]
@@ -85,9 +85,9 @@ def toy_path(head: ToyHead, sides: Sides, text: Text, batch: int, root: int, dra
 
 def entropy_by_hand(sides: Sides, out: Tensor, label: Tensor, top: int | None = None) -> Tensor:
     """-sum p log q over the vocabulary, or over the target's likeliest tokens alone."""
-    law, draft = torch.softmax(sides.project(label), -1), torch.softmax(sides.project(out), -1)
-    tokens = law.argsort(descending=True)[:top]
-    return -sum(law[token] * torch.log(draft[token]) for token in tokens)
+    probs, draft = torch.softmax(sides.project(label), -1), torch.softmax(sides.project(out), -1)
+    tokens = probs.argsort(descending=True)[:top]
+    return -sum(probs[token] * torch.log(draft[token]) for token in tokens)
 
 
 def mean_over_roots(value: Callable[[int, int], Tensor]) -> float:
@@ -184,10 +184,10 @@ def test_gradients_are_those_of_autograd_whatever_the_blocks(monkeypatch, ends, 
     fast, slow = out.clone().requires_grad_(), out.clone().requires_grad_()
     whole, likeliest = cross_entropies(lambda features: features @ output.T, fast, labels, 3)
     (2 * whole + 5 * likeliest).backward()
-    law = torch.softmax(labels @ output.T, -1)
-    chosen = torch.zeros_like(law).scatter_(-1, law.topk(3).indices, 1.0)
+    probs = torch.softmax(labels @ output.T, -1)
+    chosen = torch.zeros_like(probs).scatter_(-1, probs.topk(3).indices, 1.0)
     surprise = -torch.log_softmax(slow @ output.T, -1)
-    expected = ((2 + 5 * chosen) * law * surprise).sum(-1).sum(-1).mean()
+    expected = ((2 + 5 * chosen) * probs * surprise).sum(-1).sum(-1).mean()
     expected.backward()
     assert float((2 * whole + 5 * likeliest).detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     torch.testing.assert_close(fast.grad, slow.grad)

@@ -80,5 +80,5 @@ def test_what_the_suite_chooses_is_refused(calls, tmp_path, capsys, word):
 
 
 def test_nothing_is_shipped_that_is_not_trained(tmp_path):
-    with pytest.raises(TrainingError, match="holds no trained head"):
+    with pytest.raises(TrainingError, match="has no trained head"):
         head_suite.ship(tmp_path / "none", tmp_path / "shipped")

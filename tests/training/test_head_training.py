@@ -114,9 +114,9 @@ def test_soft_labels_in_16_bits_give_the_targets_laws(pair, tmp_path):
     data = open_prepared(tmp_path, pair, PLAN, "text")
     prepare_text(data, pair, TEXTS, quiet)
     text = data.text("train", [0], torch.device("cpu"))
-    law = torch.softmax(pair.target.engine.project(text.features[0]), -1)
+    probs = torch.softmax(pair.target.engine.project(text.features[0]), -1)
     exact = torch.softmax(pair.target.network(text.tokens).logits[0], -1)
-    assert float((law - exact).abs().sum(-1).max()) < 5e-3
+    assert float((probs - exact).abs().sum(-1).max()) < 5e-3
 
 
 def test_more_windows_go_behind_those_that_are_there(pair, tmp_path):
@@ -130,25 +130,25 @@ def test_more_windows_go_behind_those_that_are_there(pair, tmp_path):
 @pytest.mark.parametrize("name", ["roots", "seed"])
 def test_data_of_another_plan_are_refused(pair, tmp_path, name):
     open_prepared(tmp_path, pair, PLAN, "text")
-    with pytest.raises(TrainingError, match=f"prepared for another {name} .* --prepared"):
+    with pytest.raises(TrainingError, match=f"prepared for a different {name} .* --prepared"):
         open_prepared(tmp_path, pair, replace(PLAN, **{name: 9}), "text")
 
 
 def test_data_of_another_target_or_text_are_refused(pair, tmp_path):
     open_prepared(tmp_path, pair, PLAN, "text")
-    with pytest.raises(TrainingError, match="prepared for another text "):
+    with pytest.raises(TrainingError, match="prepared for a different text "):
         open_prepared(tmp_path, pair, PLAN, "other")
     manifest = tmp_path / "manifest.json"
     content = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**content, "target": {**content["target"], "weights": "0.5"}}))
-    with pytest.raises(TrainingError, match="prepared for another target "):
+    with pytest.raises(TrainingError, match="prepared for a different target "):
         open_prepared(tmp_path, pair, PLAN, "text")
     manifest.write_text("{")
     with pytest.raises(TrainingError, match="cannot be read"):
         open_prepared(tmp_path, pair, PLAN, "text")
     manifest.unlink()
     (tmp_path / "letter.txt").write_text("x")
-    with pytest.raises(TrainingError, match="holds other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         open_prepared(tmp_path, pair, PLAN, "text")
     assert (tmp_path / "letter.txt").read_text() == "x"
 
@@ -295,16 +295,16 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
     before, after = load_network(find_head("first")), load_network(find_head("second"))
     assert before.config == after.config and not torch.equal(before.fc.weight, after.fc.weight)
     assert find_head("second").figures["top_k"] == 2.0
-    assert command(folder, *words) == 2 and "holds a training already" in capsys.readouterr().err
+    assert command(folder, *words) == 2 and "has a training already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--resume",), "Name the training that --resume is to go on with"),
-        (("--resume", "--out", "{home}/nowhere"), "holds no training"),
+        (("--resume",), "Name the training run to resume"),
+        (("--resume", "--out", "{home}/nowhere"), "has no training"),
         (("--corpus", "{home}/nothing"), "There is no folder"),
-        (("--start-from", "nobody"), "there is no such draft head"),
+        (("--start-from", "nobody"), "There is no draft head 'nobody' for draft_head: choose one of"),
         (("--top-k", "0"), "top_k must be from 1 to 64"),
         (("--minutes", "0"), "minutes must be above 0"),
         (("--continued", "2"), "continued must be from 0 to 1"),
@@ -323,7 +323,7 @@ def test_a_target_without_hidden_states_is_refused(trained, folder, monkeypatch,
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
     monkeypatch.setattr("decoding.engines.base.OutputHead._found", lambda *_: None)
     assert command(folder) == 2
-    assert "is a target without hidden states that its output head multiplies" in capsys.readouterr().err
+    assert "gives no hidden states before its output head" in capsys.readouterr().err
     assert not list(trained.glob("head-*"))
 
 

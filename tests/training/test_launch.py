@@ -14,10 +14,10 @@ from decoding.jobs.job import NEVER_BEGAN, SILENT, Job, Status
 from decoding.training.folder import (
     MODULES,
     SETTINGS,
-    FollowedTraining,
     LogReader,
     Training,
     TrainingSettings,
+    TrainingWatcher,
     launch,
     trainings,
 )
@@ -38,9 +38,9 @@ def toy_trainings(monkeypatch, tmp_path: Path):
             os.kill(folder.launched().pid, signal.SIGKILL)
 
 
-def wait_for(folder: Training, reached: Callable[[FollowedTraining], bool]) -> FollowedTraining:
+def wait_for(folder: Training, reached: Callable[[TrainingWatcher], bool]) -> TrainingWatcher:
     """Look until something is reached."""
-    followed, until = FollowedTraining(folder), time.monotonic() + WAIT_S
+    followed, until = TrainingWatcher(folder), time.monotonic() + WAIT_S
     while time.monotonic() < until:
         followed.look()
         if reached(followed):
@@ -49,7 +49,7 @@ def wait_for(folder: Training, reached: Callable[[FollowedTraining], bool]) -> F
     raise AssertionError(f"{followed.stand}\n{folder.output()}")
 
 
-def ended(followed: FollowedTraining) -> bool:
+def ended(followed: TrainingWatcher) -> bool:
     return not followed.stand.running
 
 
@@ -126,7 +126,7 @@ def test_one_started_on_the_command_line_is_known_and_resumed_in_its_place(tmp_p
     folder = Training(tmp_path / "mine")
     folder.begin(settings_of(folder))
     assert folder.stand().state == "starting", "its process is yet to write"
-    folder.write_status(Status("stopped", message="Stopped; resume goes on."))
+    folder.write_status(Status("stopped", message="Stopped; resume continues it."))
     assert trainings() == [folder] and folder.stand().state == "stopped"
     started = []
     monkeypatch.setattr(Job, "start", lambda job, command, *_: started.append((job, command)))
@@ -139,7 +139,7 @@ def test_what_is_damaged_hides_no_training(tmp_path: Path):
     folder.begin(settings_of(folder))
     folder.write_status(Status("stopped"))
     (folder.path / SETTINGS).write_text("{")
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     assert followed.look() and followed.name == "bad" and followed.kind == ""
     with pytest.raises(TrainingError, match="cannot be read"):
         folder.resume_command()
@@ -168,7 +168,7 @@ def test_looking_again_tells_whether_anything_changed(tmp_path: Path):
     folder = Training(tmp_path / "run")
     folder.begin(settings_of(folder))
     folder.write_status(Status("stopped"))
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     assert followed.look() and not followed.look()
     folder.append({"phase": "x", "step": 1, "trained_s": 0.1, "loss": 2.0})
     assert followed.look() and followed.records[-1]["loss"] == 2.0 and not followed.look()

@@ -20,9 +20,9 @@ from decoding.training.pair_networks import (
 )
 from decoding.training.pair_phases import (
     TargetSettings,
+    distributions,
     divergence,
     go_back,
-    laws,
     overlap,
     repeats,
     token_losses,
@@ -116,7 +116,7 @@ def test_divergence_and_overlap_by_hand():
 
 def test_only_the_draft_learns_from_the_target(network):
     draft = new_network(NetworkShape(hidden_size=16, layers=1, heads=1), VOCABULARY, seed=2)
-    for theirs, mine in laws(network, draft, windows(2, 9)):
+    for theirs, mine in distributions(network, draft, windows(2, 9)):
         (divergence(theirs, mine).mean() - overlap(theirs, mine).mean()).backward()
     assert all(weight.grad is None for weight in network.parameters())
     assert all(weight.grad is not None and weight.grad.any() for weight in draft.parameters())

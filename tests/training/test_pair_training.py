@@ -126,6 +126,7 @@ def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
         PairTraining(folder, arrays, LENGTH, SETUP).run(resume=True, again="loops")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
     arrays, _ = begun
     folder, step = Training(tmp_path / "full"), TargetLearner.step
@@ -165,7 +166,7 @@ def test_weights_of_another_tokenizer_are_taken_over_by_spelling(begun, tmp_path
     wide = new_network(replace(SETUP.target_shape, hidden_size=64), len(arrays.tokenizer), seed=9)
     with pytest.raises(TrainingError, match="has another shape"):
         begin_from(wide, source, arrays.tokenizer)
-    with pytest.raises(TrainingError, match="holds no network"):
+    with pytest.raises(TrainingError, match="has no network"):
         begin_from(network, tmp_path, arrays.tokenizer)
 
 
@@ -197,16 +198,16 @@ def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
     assert folder.settings().settings["steps"] == 12 and folder.settings().settings["seed"] == 3
     assert weights(folder) != first
     assert embedded.main([str(corpus), "--steps", "8", "--out", str(out)]) == 2
-    assert "holds a training already" in capsys.readouterr().err
+    assert "has a training already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nowhere", "--steps", "1"], "There is no folder nowhere"),
-        (["--steps", "1"], "Name a folder"),
+        (["--steps", "1"], "Give a folder"),
         (["--resume"], "Name the training"),
-        (["--resume", "--out", "nowhere"], "holds no training"),
+        (["--resume", "--out", "nowhere"], "has no training"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_leaves_no_folder(tmp_path, monkeypatch, capsys, words, said):

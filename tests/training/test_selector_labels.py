@@ -6,9 +6,9 @@ import torch
 
 from benchmarks.enumeration import SAMPLED
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import TargetRows
+from decoding.sampling.sampling import TargetDistributions
 from decoding.selector.actions import ACTIONS, SHAPE
-from decoding.training.selector_labels import VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
+from decoding.training.selector_labels import VERIFIER_NAMES, RootDistributions, SuperTrees, draw_super_trees
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree
@@ -16,7 +16,7 @@ from tests.helpers.families import family
 
 
 class RandomLaws:
-    """A draft whose law after every node is random; few tokens, so that paths often share their beginnings."""
+    """A draft whose distribution after every node is random; few tokens, so that paths often share their beginnings."""
 
     depth_limit = 16
 
@@ -30,16 +30,18 @@ class RandomLaws:
         return self.rows(len(nodes))
 
 
-def root_laws(seed: int, vocab: int = 5, spread: float = 1.5, one_hot: bool = False, cut: bool = False) -> RootLaws:
-    laws = RandomLaws(seed, vocab, spread)
-    trees = draw_super_trees(laws, 0, 2, GeneratorDraws(seed))
-    target = 0.5 * trees.draft + 0.5 * laws.rows(len(trees.nodes))  # acceptance neither rare nor certain
+def root_distributions(
+    seed: int, vocab: int = 5, spread: float = 1.5, one_hot: bool = False, cut: bool = False
+) -> RootDistributions:
+    distributions = RandomLaws(seed, vocab, spread)
+    trees = draw_super_trees(distributions, 0, 2, GeneratorDraws(seed))
+    target = 0.5 * trees.draft + 0.5 * distributions.rows(len(trees.nodes))  # acceptance neither rare nor certain
     if one_hot:
         target = torch.nn.functional.one_hot(target.argmax(-1), vocab).double()
     if cut:  # as a nucleus: some tokens have no probability
         target = torch.where(target > target.median(-1, keepdim=True).values, target, 0.0)
         target = target / target.sum(-1, keepdim=True)
-    return RootLaws(trees, target, trees.draft)
+    return RootDistributions(trees, target, trees.draft)
 
 
 def delayed_draft(trees: SuperTrees, number: int, paths: int, trunk: int, branch: int) -> Draft:
@@ -60,16 +62,16 @@ def delayed_draft(trees: SuperTrees, number: int, paths: int, trunk: int, branch
     return Draft(trees.tree, order, "iid", None, rows, {}, drawn=np.array(drawn, dtype=np.int64))
 
 
-def exact(laws: RootLaws, verifier: str, action) -> float:
+def exact(distributions: RootDistributions, verifier: str, action) -> float:
     """The same figure from the verifier itself, tree by tree."""
-    row_of = {int(node): row for row, node in enumerate(laws.trees.nodes)}
+    row_of = {int(node): row for row, node in enumerate(distributions.trees.nodes)}
     found = []
-    for number in range(len(laws.trees.trunk)):
-        draft = delayed_draft(laws.trees, number, *action)
+    for number in range(len(distributions.trees.trunk)):
+        draft = delayed_draft(distributions.trees, number, *action)
         # Leaves have no row: nothing below them is tested.
-        uniform = torch.full(laws.target.shape[1:], 1 / laws.target.shape[1], dtype=torch.float64)
-        rows = [laws.target[row_of[n]] if n in row_of else uniform for n in draft.order.tolist()]
-        target = TargetRows(None, SAMPLED, probs=torch.stack(rows))
+        uniform = torch.full(distributions.target.shape[1:], 1 / distributions.target.shape[1], dtype=torch.float64)
+        rows = [distributions.target[row_of[n]] if n in row_of else uniform for n in draft.order.tolist()]
+        target = TargetDistributions(None, SAMPLED, probs=torch.stack(rows))
         found.append(VERIFIERS[verifier]().decide(VerifiedTree(draft, target)).expected_tokens)
     return float(np.mean(found))
 
@@ -85,28 +87,28 @@ KINDS = {
 @pytest.mark.parametrize("kind", family(KINDS, "near", "cut"))
 @pytest.mark.parametrize("verifier", VERIFIER_NAMES)
 def test_labels_are_the_verifiers_own_expectations(verifier, kind):
-    laws = root_laws(sum(map(ord, kind)), **KINDS[kind])
-    labels = laws.expected(verifier)
+    distributions = root_distributions(sum(map(ord, kind)), **KINDS[kind])
+    labels = distributions.expected(verifier)
     assert labels.shape == SHAPE
     count = 12 if verifier == "khisti" else 40
     for number in np.random.default_rng(1).choice(len(ACTIONS), count, replace=False):
-        assert labels.ravel()[number] == pytest.approx(exact(laws, verifier, ACTIONS[number]), abs=1e-9)
+        assert labels.ravel()[number] == pytest.approx(exact(distributions, verifier, ACTIONS[number]), abs=1e-9)
 
 
 def test_overlapping_paths_are_there():
     """The test above would be weak if no two paths shared a node below the branching point."""
-    laws = root_laws(1, spread=2.0)
-    shared = laws.trees.first[..., 1:-1] != np.arange(4)[:, None]
-    assert shared.any((0, 1, 2)).sum() >= 2 and sum(len(rows) for rows, *_ in laws.trees.lists) > 50
+    distributions = root_distributions(1, spread=2.0)
+    shared = distributions.trees.first[..., 1:-1] != np.arange(4)[:, None]
+    assert shared.any((0, 1, 2)).sum() >= 2 and sum(len(rows) for rows, *_ in distributions.trees.lists) > 50
 
 
 def test_no_branch_makes_paths_meaningless():
-    labels = root_laws(3).expected("specinfer")
+    labels = root_distributions(3).expected("specinfer")
     assert np.allclose(labels[:, :, 0], labels[:1, :, 0])
     assert np.allclose(labels[:, 0, 0], 1.0)
 
 
 def test_more_paths_help_specinfer_in_the_mean():
     """Not tree by tree, but over many."""
-    mean = np.mean([root_laws(seed).expected("specinfer") for seed in range(20)], axis=0)
+    mean = np.mean([root_distributions(seed).expected("specinfer") for seed in range(20)], axis=0)
     assert (np.diff(mean[:, :, 4:].mean((1, 2))) > 0).all()

@@ -1,4 +1,4 @@
-"""Roots along a text: laws, features and labels are those that decoding itself would meet there."""
+"""Roots along a text: distributions, features and labels are those that decoding itself would meet there."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ import torch
 
 from decoding.common.errors import SettingsError, TrainingError
 from decoding.jobs.process import StoppedError
-from decoding.sampling.sampling import Sampling, target_law
-from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_laws
+from decoding.sampling.sampling import Sampling, target_distribution
+from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_distributions
 from decoding.training.text import Texts
 
 SMALL = RootPlan(
@@ -30,8 +30,8 @@ TEXTS = Texts(
 def test_laws_of_several_samplings_are_those_of_each():
     logits = torch.randn(6, 40, dtype=torch.float64) * 3
     samplings = (Sampling(0.0), Sampling(0.7), Sampling(1.0, 0.9), Sampling(1.0, 0.5), Sampling(0.0, 0.5))
-    for law, sampling in zip(target_laws(logits, samplings), samplings, strict=True):
-        assert torch.allclose(law, target_law(logits, sampling), atol=1e-14)
+    for probs, sampling in zip(target_distributions(logits, samplings), samplings, strict=True):
+        assert torch.allclose(probs, target_distribution(logits, sampling), atol=1e-14)
 
 
 def test_the_roots_of_a_text_are_a_function_of_its_number(pair):
@@ -71,13 +71,13 @@ def test_shards_are_made_once_and_go_on_where_they_stopped(pair, tmp_path):
 
 def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
     open_data(tmp_path / "data", pair, SMALL, "words")
-    with pytest.raises(TrainingError, match="prepared for another text"):
+    with pytest.raises(TrainingError, match=r"prepared for a different text \(words instead of other words\)"):
         open_data(tmp_path / "data", pair, SMALL, "other words")
-    with pytest.raises(TrainingError, match="prepared for another spacing"):
+    with pytest.raises(TrainingError, match=r"prepared for a different spacing \(8 instead of 4\)"):
         open_data(tmp_path / "data", pair, replace(SMALL, spacing=4), "words")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
-    with pytest.raises(TrainingError, match="holds other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         open_data(tmp_path / "full", pair, SMALL, "words")
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
     more = replace(SMALL, texts=9)  # of the same roots there may be more
@@ -94,5 +94,5 @@ def test_a_damaged_or_missing_shard_is_told(pair, tmp_path):
 
 
 def test_samplings_share_a_draft_temperature():
-    with pytest.raises(SettingsError, match="share one draft temperature"):
+    with pytest.raises(SettingsError, match="have the same draft temperature"):
         RootPlan(samplings=(Sampling(1.0), Sampling(0.5, draft_temperature=0.5)))

@@ -17,7 +17,7 @@ from decoding.selector.store import find_selector, selectors_for
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import selector
 from decoding.training.folder import Training
-from decoding.training.loop import Plan, train
+from decoding.training.loop import PhasePlan, train
 from decoding.training.selector_learner import (
     SelectorLearner,
     SelectorSettings,
@@ -79,13 +79,13 @@ def test_examples_stand_in_the_order_of_roots_and_samplings():
 def test_a_verifier_without_labels_is_refused():
     roots = roots_of(20, 1)
     bare = replace(roots, expected={"khisti": np.full_like(roots.expected["nss"], np.nan)})
-    with pytest.raises(TrainingError, match="No root is labelled for khisti"):
+    with pytest.raises(TrainingError, match="No root outside loops is labelled for khisti"):
         examples(bare, "khisti", SAMPLINGS, LATENCY, "rows")
 
 
 def test_it_learns_to_draft_deep_where_that_pays(tmp_path):
     trained = learner(replace(SETTINGS, learning_rate=3e-3))
-    train(trained, Training(tmp_path), Plan(steps=120), phase="p", belongs_to={})
+    train(trained, Training(tmp_path), PhasePlan(steps=120), phase="p", belongs_to={})
     figures = trained.finished_figures()
     assert figures["held_out_rate_over_static"] > 1.1
     assert figures["roots"] == 135 and figures["held_out_roots"] == 54
@@ -108,16 +108,16 @@ def test_a_training_that_stopped_ends_with_the_same_weights(tmp_path, monkeypatc
     whole = learner()
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    train(whole, Training(tmp_path / "whole"), Plan(steps=12), phase="p", belongs_to={})
+    train(whole, Training(tmp_path / "whole"), PhasePlan(steps=12), phase="p", belongs_to={})
     folder, parts = Training(tmp_path / "parts"), learner()
     step = parts.step
     monkeypatch.setattr(
         parts, "step", lambda number, share: (number == 6 and folder.ask_to_stop(), step(number, share))[1]
     )
     with pytest.raises(StoppedError):
-        train(parts, folder, Plan(steps=12), phase="p", belongs_to={})
+        train(parts, folder, PhasePlan(steps=12), phase="p", belongs_to={})
     resumed = learner()
-    train(resumed, folder, Plan(steps=12), phase="p", belongs_to={}, resume=True)
+    train(resumed, folder, PhasePlan(steps=12), phase="p", belongs_to={}, resume=True)
     for mine, theirs in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert resumed.finished_figures() == whole.finished_figures()
@@ -170,24 +170,24 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
 
 def test_what_cannot_be_done_is_one_sentence(home, capsys):
     assert selector.main(["--resume"]) == 2
-    assert "Name the training that --resume is to go on with" in capsys.readouterr().err
+    assert "Name the training run to resume" in capsys.readouterr().err
     assert selector.main(["--corpus", str(home / "none"), *SMALL, "--out", str(home / "x")]) == 2
     assert "There is no folder" in capsys.readouterr().err and not (home / "x").exists()
     with pytest.raises(SystemExit):
         selector.main(["--samplings", "warm"])
-    assert "no list of samplings" in capsys.readouterr().err
+    assert "not a list of samplings" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     folder = Training(tmp_path)
-    train(learner(), folder, Plan(steps=2), phase="p", belongs_to={"verifier": "nss"})
+    train(learner(), folder, PhasePlan(steps=2), phase="p", belongs_to={"verifier": "nss"})
     before = folder.checkpoint.read_bytes()
     for other, said in (
         ("spectr", r"\(verifier 'nss' instead of 'spectr'\)"),
-        ("x" * 999, r"\(another verifier\): resume"),
+        ("x" * 999, r"\(different verifier\): resume"),
     ):
         with pytest.raises(TrainingError, match=f"belongs to another training {said}"):
-            train(learner(), folder, Plan(steps=4), phase="p", belongs_to={"verifier": other}, resume=True)
+            train(learner(), folder, PhasePlan(steps=4), phase="p", belongs_to={"verifier": other}, resume=True)
     assert folder.checkpoint.read_bytes() == before
 
 

@@ -72,7 +72,7 @@ def test_preparing_goes_on_and_does_not_mix_texts(tmp_path):
     assert prepare(tmp_path / "data", must_not, report=quietly).identity == first.identity
     (tmp_path / "data" / "tokens.json").unlink()
     (tmp_path / "texts" / "stories.txt").write_text("Another text.\n\n" * 5000)
-    with pytest.raises(TrainingError, match="begun with another text"):
+    with pytest.raises(TrainingError, match="started with a different text"):
         prepare(tmp_path / "data", lambda: read_corpus(tmp_path / "texts"), report=quietly)
 
 

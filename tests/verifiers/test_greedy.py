@@ -4,13 +4,13 @@ import torch
 
 from benchmarks.table_source import TableSource
 from decoding.drafters import FixedTreeDrafter, LinearDrafter
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.verifiers import VERIFIERS, GreedyVerifier
 
 
 def rows(*argmaxes, vocab=4):
     """Target rows whose argmax is given per verified node."""
-    return TargetRows(torch.nn.functional.one_hot(torch.tensor(argmaxes), vocab).float(), Sampling())
+    return TargetDistributions(torch.nn.functional.one_hot(torch.tensor(argmaxes), vocab).float(), Sampling())
 
 
 def binary_tree():
@@ -46,7 +46,7 @@ def test_uses_raw_logits_where_probabilities_tie():
     logits = torch.tensor([[-1.0, 1e-9, 2e-9, -1.0]]).repeat(2, 1)
     assert torch.softmax(logits, -1).argmax(-1).tolist() == [1, 1], "the probabilities no longer tie"
     drafted = LinearDrafter(length=1).draft(None, TableSource({}, [0.0, 0.1, 0.9, 0.0]), 9, None)
-    assert GreedyVerifier().verify(drafted, TargetRows(logits, Sampling()), None).accepted == (1,)
+    assert GreedyVerifier().verify(drafted, TargetDistributions(logits, Sampling()), None).accepted == (1,)
 
 
 def test_refuses_temperature():

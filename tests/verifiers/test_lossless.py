@@ -1,4 +1,4 @@
-"""Every verifier on small tables: exact joint laws, exact expectations, what is refused, what it records."""
+"""Every verifier on small tables: exact joint distributions, exact expectations, what is refused, what it records."""
 
 import itertools
 
@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import SAMPLED, Tables, all_drafts, all_tables, bias, block_law, emitted_law
+from benchmarks.enumeration import (
+    SAMPLED,
+    Tables,
+    all_drafts,
+    all_tables,
+    bias,
+    block_distribution,
+    emitted_distribution,
+)
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
     DelayedDrafter,
@@ -18,14 +26,16 @@ from decoding.drafters import (
     SequoiaDrafter,
 )
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
-from decoding.sampling.sampling import TargetRows
+from decoding.sampling.sampling import TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.specinfer_wor import without
+from tests.helpers.families import family
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)
+BY_NAME = {tables.name: tables for tables in TABLES}
 TREES = {
     "chain": LinearDrafter(length=2, sampled=True),
     "iid": IIDPathsDrafter(paths=2, length=2),
@@ -38,12 +48,13 @@ TREES = {
 
 
 def allowed(tree: str, verifier: str) -> bool:
-    return VERIFIERS[verifier]().refusal(TREES[tree].law, SAMPLED) is None
+    return VERIFIERS[verifier]().refusal(TREES[tree].draft_sampling, SAMPLED) is None
 
 
-@pytest.mark.parametrize("tables", TABLES, ids=lambda tables: tables.name)
+@pytest.mark.parametrize("name", family(BY_NAME, "random 1", "one-hot target"))
 @pytest.mark.parametrize("tree", TREES)
-def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, tables):
+def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, name):
+    tables = BY_NAME[name]
     drafts = list(all_drafts(TREES[tree], tables))
     for verifier in SAMPLERS:
         if not allowed(tree, verifier):
@@ -51,9 +62,9 @@ def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, tables)
         emitted: dict = {}
         for draft, chance in drafts:
             decision = VERIFIERS[verifier]().decide(VerifiedTree(draft, tables.target_rows(draft)))
-            law = block_law(VERIFIERS[verifier](), draft, tables)
-            assert decision.expected_tokens == pytest.approx(sum(len(b) * p for b, p in law.items()), abs=1e-12)
-            for block, share in law.items():
+            probs = block_distribution(VERIFIERS[verifier](), draft, tables)
+            assert decision.expected_tokens == pytest.approx(sum(len(b) * p for b, p in probs.items()), abs=1e-12)
+            for block, share in probs.items():
                 emitted[block] = emitted.get(block, 0.0) + chance * share
         assert bias(emitted, tables) < 1e-12, verifier
 
@@ -74,7 +85,9 @@ def test_the_probability_of_being_accepted_is_that_of_all_draws(verifier):
 def test_what_is_refused_is_biased(tree):
     for verifier in SAMPLERS:
         if not allowed(tree, verifier):
-            worst = max(bias(emitted_law(TREES[tree], VERIFIERS[verifier](), tables), tables) for tables in TABLES[:3])
+            worst = max(
+                bias(emitted_distribution(TREES[tree], VERIFIERS[verifier](), tables), tables) for tables in TABLES[:3]
+            )
             assert worst > 1e-4, (tree, verifier)
 
 
@@ -88,19 +101,21 @@ def test_the_refusals_are_those_of_the_specification():
 
 def test_on_a_chain_solvers_are_naive_and_traversal_is_block_verification():
     for tables in TABLES:
-        laws = {name: emitted_law(TREES["chain"], VERIFIERS[name](), tables) for name in SAMPLERS}
+        distributions = {name: emitted_distribution(TREES["chain"], VERIFIERS[name](), tables) for name in SAMPLERS}
         for reference, same in (
             ("naive", ("naive_tree", "spectr", "specinfer", "specinfer_wor", "khisti")),
             ("block", ("traversal", "traversal_wor")),
         ):
             for name in same:
-                blocks = {*laws[reference], *laws[name]}
-                assert max(abs(laws[reference].get(b, 0) - laws[name].get(b, 0)) for b in blocks) < 1e-12, name
+                blocks = {*distributions[reference], *distributions[name]}
+                assert (
+                    max(abs(distributions[reference].get(b, 0) - distributions[name].get(b, 0)) for b in blocks) < 1e-12
+                ), name
 
 
 @pytest.mark.parametrize("truncation", [2, 3])
 def test_khisti_is_lossless_for_every_truncation(truncation):
-    assert bias(emitted_law(IIDPathsDrafter(3, 1), KhistiVerifier(truncation), TABLES[0]), TABLES[0]) < 1e-12
+    assert bias(emitted_distribution(IIDPathsDrafter(3, 1), KhistiVerifier(truncation), TABLES[0]), TABLES[0]) < 1e-12
 
 
 def test_khisti_refuses_a_truncation_of_one():
@@ -136,7 +151,7 @@ def test_steps_tell_the_walk(verifier):
 
 
 def bad(draft, rows) -> None:
-    VERIFIERS["nss"]().verify(draft, TargetRows(None, SAMPLED, probs=rows), GeneratorDraws(0))
+    VERIFIERS["nss"]().verify(draft, TargetDistributions(None, SAMPLED, probs=rows), GeneratorDraws(0))
 
 
 def test_bad_input_names_its_argument():
@@ -162,7 +177,7 @@ def test_a_parent_behind_its_child_and_a_bad_draft_row_are_refused():
     order = draft.order.copy()
     order[1:] = order[1:][::-1]
     object.__setattr__(draft, "order", order)
-    with pytest.raises(ValueError, match=r"draft\.order must name the parent of node"):
+    with pytest.raises(ValueError, match=r"draft\.order must list the parent of node"):
         bad(draft, good)
     object.__setattr__(draft, "order", np.sort(order))
     nodes, probs = draft.rows[0]
@@ -185,7 +200,7 @@ def test_large_vocabularies_in_float32_never_give_nan(verifier):
 
     drafts = drafter.draft(None, Source(), 0, GeneratorDraws(1))
     for target in (logits, -logits, logits + torch.randn(1, size, generator=generator)):
-        rows = TargetRows(target.expand(len(drafts.order), -1), SAMPLED)
+        rows = TargetDistributions(target.expand(len(drafts.order), -1), SAMPLED)
         told = VERIFIERS[verifier]().verify(drafts, rows, GeneratorDraws(2))
         assert np.isfinite(told.acceptance_probability).all() and 0 <= told.final_token < size
         assert told.acceptance_probability.max() <= 1 + 1e-9
@@ -206,15 +221,15 @@ def test_children_of_draft_probability_0_are_lossless_and_lost(goes_on, tokens, 
     """What the docstring of `traversal_wor` says of them, and what the rule that it does not follow would give."""
     tables = Tables("drawn on", {}, {}, [1.0, 0.0, 0.0], [0.6, 0.3, 0.1])
 
-    def uniform(law, token):
-        left = without(law, token)
-        return left if float(left.sum()) > 0 else without(torch.full_like(law, 1 / len(law)), token)
+    def uniform(probs, token):
+        left = without(probs, token)
+        return left if float(left.sum()) > 0 else without(torch.full_like(probs, 1 / len(probs)), token)
 
     if goes_on:
         monkeypatch.setattr(traversal, "without", uniform)
     verifier, emitted, expected = VERIFIERS["traversal_wor"](), {}, 0.0
     for draft, chance in trees_drawn_on():
         expected += chance * verifier.decide(VerifiedTree(draft, tables.target_rows(draft))).expected_tokens
-        for block, share in block_law(verifier, draft, tables).items():
+        for block, share in block_distribution(verifier, draft, tables).items():
             emitted[block] = emitted.get(block, 0.0) + chance * share
     assert bias(emitted, tables) < 1e-12 and expected == pytest.approx(tokens, abs=1e-12)

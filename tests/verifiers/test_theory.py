@@ -13,11 +13,11 @@ from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance,
 GENERATOR = np.random.default_rng(3)
 
 
-def law(size: int, evenness: float = 0.6) -> torch.Tensor:
+def probs(size: int, evenness: float = 0.6) -> torch.Tensor:
     return torch.from_numpy(GENERATOR.dirichlet(np.full(size, evenness)))
 
 
-PAIRS = [(law(size), law(size)) for size in (2, 3, 3, 4)] + [
+PAIRS = [(probs(size), probs(size)) for size in (2, 3, 3, 4)] + [
     (torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64), torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)),
     (torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64)),
     (torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64), torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)),
@@ -33,7 +33,7 @@ def lists(draft: torch.Tensor, draws: int):
 
 
 def picked_law(name: str, target, draft, tokens) -> np.ndarray:
-    """Law of the token that the solver itself picks, every draw enumerated."""
+    """Distribution of the token that the solver itself picks, every draw enumerated."""
     found = np.zeros(len(target))
     verifier = VERIFIERS[name]()
 
@@ -55,9 +55,9 @@ def picked_law(name: str, target, draft, tokens) -> np.ndarray:
 def test_branching_is_what_the_solver_does(name, draws):
     for target, draft in PAIRS:
         for tokens, _ in lists(draft, draws):
-            law = picked_law(name, target, draft, tokens)
+            probs = picked_law(name, target, draft, tokens)
             for token, chance in VERIFIERS[name]().solve(target, draft, tokens).branching().items():
-                assert chance == pytest.approx(law[token], abs=1e-12)
+                assert chance == pytest.approx(probs[token], abs=1e-12)
 
 
 @pytest.mark.parametrize("draws", [1, 2, 3])
@@ -84,7 +84,7 @@ def test_the_best_acceptance_is_the_minimum_over_all_sets_of_tokens(draws):
 def test_khisti_with_all_tokens_free_reaches_the_best_at_two_draws_and_less_with_few():
     gaps = []
     for _ in range(12):
-        target, draft = law(6), law(6)
+        target, draft = probs(6), probs(6)
         best = best_acceptance(target, draft, 2)
         assert KhistiVerifier(6).acceptance_rate(target, draft, 2) == pytest.approx(best, abs=1e-7)
         gaps.append(best - KhistiVerifier(2).acceptance_rate(target, draft, 2))

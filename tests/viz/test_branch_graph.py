@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from viz.branches.graph import MOST_DOTS, PROMPT, Line, branch_graph
+from viz.branches.graph import MOST_DOTS, PROMPT, BranchLine, branch_graph
 
-RUN = Line(0, None, 0, 12, "DynaTree", "decoded")
+RUN = BranchLine(0, None, 0, 12, "DynaTree", "decoded")
 
 
-def fork(number: int, parent: int, at: int, iterations: int | None = None, kind="live") -> Line:
-    return Line(number, parent, at, iterations or at + 1, f"change {number}", kind)
+def fork(number: int, parent: int, at: int, iterations: int | None = None, kind="live") -> BranchLine:
+    return BranchLine(number, parent, at, iterations or at + 1, f"change {number}", kind)
 
 
 def laid_out(lines, here: int = 0, first: int | None = None, second: int | None = None) -> dict:
@@ -70,13 +70,13 @@ def test_no_line_goes_through_dots_of_another_lane(order):
 
 
 def test_few_iterations_have_a_dot_each():
-    graph = laid_out([Line(0, None, 0, MOST_DOTS, "run", "recorded")])
+    graph = laid_out([BranchLine(0, None, 0, MOST_DOTS, "run", "recorded")])
     assert len(graph["columns"]) == MOST_DOTS + 1
     assert not any(skipped for _, skipped in graph["columns"])
 
 
 def test_long_runs_are_compressed_around_what_matters():
-    lines = [Line(0, None, 0, 300, "run", "decoded"), fork(1, 0, 120, 200)]
+    lines = [BranchLine(0, None, 0, 300, "run", "decoded"), fork(1, 0, 120, 200)]
     graph = laid_out(lines, here=50, first=0, second=1)
     assert len(graph["columns"]) < 30
     kept = {iteration for iteration, skipped in graph["columns"] if not skipped}
@@ -93,7 +93,7 @@ def test_an_iteration_that_no_branch_has_is_not_marked():
 
 
 def test_the_data_are_plain_and_small():
-    lines = [Line(0, None, 0, 500, "run", "decoded"), *(fork(n, 0, 10 * n, 10 * n + 5) for n in range(1, 30))]
+    lines = [BranchLine(0, None, 0, 500, "run", "decoded"), *(fork(n, 0, 10 * n, 10 * n + 5) for n in range(1, 30))]
     data = laid_out(lines, 3, 0, 2)
     assert len(json.dumps(data)) < 60_000
     assert {"number", "words", "kind", "columns", "gaps", "leaves", "side", "bias"} <= set(data["lanes"][0])

@@ -14,19 +14,19 @@ def test_points_are_what_was_measured_and_the_line_what_is_read_off(dark):
     figure = cost_figure(TARGET, DRAFT, dark)
     traces = {trace.name: trace for trace in figure.data}
     assert list(traces) == [
-        "target pass, read off",
+        "target pass, interpolated",
         "target pass, measured",
-        "draft level, read off",
+        "draft level, interpolated",
         "draft level, measured",
     ]
-    points, line = traces["target pass, measured"], traces["target pass, read off"]
+    points, line = traces["target pass, measured"], traces["target pass, interpolated"]
     assert (points.x, points.y, points.mode) == (TARGET.sizes, TARGET.medians, "markers")
     assert points.error_y.array == (0.5, 1.0, 0.5) and points.error_y.arrayminus == pytest.approx((0.1, 0.25, 0.0))
     assert (tuple(line.x), line.y, line.mode) == ((1, 2, 3, 4), TARGET.line, "lines")
     assert line.line.color == points.marker.color == PHASE_COLORS["verify"]
     draft = traces["draft level, measured"]
     assert draft.marker.color == PHASE_COLORS["draft"] and draft.marker.symbol != points.marker.symbol
-    assert traces["draft level, read off"].line.dash != line.line.dash
+    assert traces["draft level, interpolated"].line.dash != line.line.dash
     assert draft.error_y.arrayminus == (0.0, 0.0)  # a point below its quartiles has no whisker downwards
 
 

@@ -6,7 +6,7 @@ from decoding.trace.records import IterationTrace, VerificationStep
 from tests.helpers import traces
 from viz.explain.iteration import iteration_summary, why_final, why_verdict
 from viz.explain.known import cut_nodes, is_cut
-from viz.scope.cards import cards, laws
+from viz.scope.cards import cards, distributions
 from viz.scope.outline import steps_table, tree_outline
 from viz.scope.scene import build_scene
 
@@ -37,7 +37,7 @@ def test_sentences_say_where_the_text_ended_and_what_it_lost():
     assert "no final token as the text or its requested length ended with ‘</s>’" in iteration_summary(cut())
     assert why_final(cut()).endswith("no final token. Cut off: ‘·Once’ and the final token ‘·named’.")
     assert why_verdict(cut(), 2).startswith("The verifier accepted it, but it was not committed")
-    assert why_verdict(cut(), 3).startswith("After the end of the text and so without effect: Accepted if the draw")
+    assert why_verdict(cut(), 3).startswith("After the end of the text, so without effect: Accepted if the draw")
 
 
 def test_outline_card_and_tests_do_not_contradict_it():
@@ -47,9 +47,9 @@ def test_outline_card_and_tests_do_not_contradict_it():
     assert [row[-1] for row in table.rows] == [
         "accepted", "accepted, not committed", "rejected", "chosen, not committed",
     ]  # fmt: skip
-    assert "after it was not committed" in table.note
+    assert "after the end of the text were not committed" in table.note
     scene = build_scene(cut(), scene_id="s")
     assert cards(cut(), scene)["2"]["kind"].endswith("not committed")
-    tests = laws(cut(), scene)["2"]["tests"]
-    assert [test["words"].split(", ")[-1] for test in tests] == ["after the end", "after the end"]
+    tests = distributions(cut(), scene)["2"]["tests"]
+    assert [test["words"].split(", ")[-1] for test in tests] == ["after the end of text", "after the end of text"]
     assert [test["state"] for test in tests] == ["rejected", "not_reached"]

@@ -7,7 +7,7 @@ import pytest
 from decoding.trace.older import upgraded
 from tests.helpers import traces
 from viz.charts.run import tokens_over_time
-from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.expansion import why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, why_final, why_not_faster, why_verdict
 from viz.formats import plural
 from viz.scope.phases import phases_of
@@ -21,7 +21,7 @@ def test_a_rejected_node_under_greedy_decoding():
 def test_a_rejected_node_with_a_draw_says_the_draw():
     said = why_verdict(traces.sampled_recovered(), 8)
     assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
-    assert "The target gives it 0.17, its favourite ‘No’ 0.69 at temperature 1." in said
+    assert "The target gives it 0.17 and its most likely token, ‘No’, 0.69 at temperature 1." in said
     assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
     assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
 
@@ -46,29 +46,29 @@ def test_growth_is_told_with_the_setting_that_decided(node, words):
     assert words in why_not_expanded(traces.dynatree_recovered(), node)
 
 
-def grown(law, breadth, branching, multiplicity=1, setting=""):
+def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
     """What is said of an expanded node of the hand-written tree."""
     trace = traces.dynatree_recovered()
     node = replace(trace.nodes[8], breadth=breadth, branching=branching, multiplicity=multiplicity)
     rule = replace(trace.rule, breadth_setting=setting)
     nodes = (*trace.nodes[:8], node, *trace.nodes[9:])
-    return why_not_expanded(replace(trace, nodes=nodes, law=law, rule=rule), 8)
+    return why_not_expanded(replace(trace, nodes=nodes, draft_sampling=draft_sampling, rule=rule), 8)
 
 
 def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
     said = grown("iid", "level", 2, multiplicity=2, setting="widths")
     assert said == (
-        "expanded: the widths give 1 draw to each draw of a node of this level, and this one was drawn 2 times "
+        "expanded: the widths give 1 draw to each draw of a node on this level, and this node was drawn 2 times "
         "→ 2 draws"
     )
-    assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node of this level → 3 draws"
+    assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node on this level → 3 draws"
     said = grown("deterministic", "level", 3, setting="widths")
-    assert said == "expanded: the widths give 3 children to a node of this level → 3 children"
+    assert said == "expanded: the widths give 3 children to a node on this level → 3 children"
 
 
 def test_a_sampled_chain_draws_its_token():
-    assert grown("single_path", "chain", 1) == "expanded: a chain draws one token from the draft's law → 1 child"
-    assert grown("deterministic", "chain", 1) == "expanded: a chain takes the first choice only → 1 child"
+    assert grown("single_path", "chain", 1) == "expanded: a chain samples one token from the draft → 1 child"
+    assert grown("deterministic", "chain", 1) == "expanded: a chain takes only the first choice → 1 child"
 
 
 def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
@@ -82,7 +82,7 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
     repeated = 0
     for trace in session:
         for node in trace.nodes:
-            if node.growth == "expanded":
+            if node.stop_reason == "expanded":
                 given = f"the widths give {plural(widths[node.depth], 'draw')} to "
                 assert given in why_not_expanded(trace, node.node_id)
                 repeated += node.multiplicity > 1
@@ -90,14 +90,14 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
 
 
 def test_every_growth_has_a_sentence():
-    from decoding.trace.records import GROWTHS
+    from decoding.trace.records import STOP_REASONS
 
     trace = traces.dynatree_recovered()
-    for growth in GROWTHS:
-        nodes = (*trace.nodes[:5], replace(trace.nodes[5], growth=growth), *trace.nodes[6:])
+    for stop_reason in STOP_REASONS:
+        nodes = (*trace.nodes[:5], replace(trace.nodes[5], stop_reason=stop_reason), *trace.nodes[6:])
         for settings in (trace.settings, {}):
             said = why_not_expanded(replace(trace, nodes=nodes, settings=settings), 5)
-            assert said.startswith("expanded" if growth == "expanded" else "not expanded: ")
+            assert said.startswith("expanded" if stop_reason == "expanded" else "not expanded: ")
 
 
 def test_pruning_names_the_threshold():
@@ -119,7 +119,7 @@ def test_the_summary_is_one_sentence_with_the_counts():
 
 def test_a_replayed_iteration_has_no_times_to_explain():
     run = traces.run_replayed()
-    assert "was replayed from stored rows: its times were not measured" in why_not_faster(run)
+    assert "was replayed from recorded logits: its times were not measured" in why_not_faster(run)
     phases = phases_of(run.iterations[-1], ())
     assert {phase.seconds for phase in phases} == {None}
     assert "ms" not in next(phase.caption for phase in phases if phase.key == "verify")
@@ -130,8 +130,8 @@ def test_why_not_faster_uses_the_measured_phases():
     run, plain = traces.run_of([traces.dynatree_recovered()] * 4), traces.run_autoregressive()
     said = why_not_faster(run, plain)
     assert said.startswith("Draft takes 49% of each iteration (7.9 ms of 16.2 ms) and 2.0 drafted tokens are accepted")
-    assert "6.9 ms per target pass" in said and "costs 5.4 ms" in said
-    assert "Autoregressive takes 8.7 ms per token" in said and "1.61x its speed" in said and "commit 1.9 tokens" in said
+    assert "6.9 ms per target pass" in said and "5.4 ms per committed token" in said
+    assert "Autoregressive takes 8.7 ms per token" in said and "1.61x as fast" in said and "commit 1.9 tokens" in said
     assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
 
 
@@ -144,5 +144,5 @@ def test_a_tree_by_costs_explains_itself_by_tokens_per_second():
     trace = replace(trace, settings={"node_budget": 128, "verify_ms": "1:2.5 8:3", "level_ms": "0.3", "odds": "2 1"})
     trace = upgraded(traces.run_of([trace])).iterations[0]
     assert "more tokens per second" in why_pruned(trace, 2) and why_pruned(trace, 1) == ""
-    nodes = (trace.nodes[0], replace(trace.nodes[1], growth="unprofitable"), *trace.nodes[2:])
-    assert "did not promise more tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)
+    nodes = (trace.nodes[0], replace(trace.nodes[1], stop_reason="unprofitable"), *trace.nodes[2:])
+    assert "was not expected to raise tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)

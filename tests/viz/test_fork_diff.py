@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace.records import ForcedTrace, node_paths
+from decoding.trace.records import InterventionTrace, node_paths
 from tests.helpers.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
 from viz.branches.diff import (
     NO_TIME,
@@ -61,13 +61,13 @@ def test_measures_say_what_differs():
 
 def test_the_time_of_the_same_work_differs_by_chance():
     measures = fork_measures(lasting(dynatree_recovered(), 0.004), lasting(dynatree_recovered(), 0.010))
-    assert measure(measures, "time").difference == "chance: same work"
+    assert measure(measures, "time").difference == "noise: same work"
 
 
 def test_a_node_forced_out_is_not_in_both_trees():
     whole = dynatree_recovered()
     path = node_paths(whole)[1]
-    out = replace(whole, forced=(ForcedTrace("force_out", path),))
+    out = replace(whole, interventions=(InterventionTrace("force_out", path),))
     below = [node for node, each in enumerate(node_paths(whole)) if each[: len(path)] == path]
     assert out.forced_out == set(below) and not whole.forced_out
     assert measure(fork_measures(whole, out), "nodes only here").first == str(len(below))
@@ -107,7 +107,7 @@ def test_the_summary_is_one_sentence(first, second, words):
 
 def test_the_summary_says_when_other_tokens_were_committed():
     words = fork_summary(dynatree_recovered(), bonus())
-    assert words == "B committed as many tokens (3), but others, with 10 nodes fewer."
+    assert words == "B committed the same number of tokens (3), but different ones, with 10 nodes fewer."
 
 
 def test_texts_are_shared_until_they_part():
@@ -118,7 +118,7 @@ def test_texts_are_shared_until_they_part():
     assert texts.before[-1] == first.iterations[0].committed_texts[-1]
     assert [span.text for span in texts.second] == list(second.iterations[1].committed_texts)
     words = parting_words(texts)
-    assert words.startswith("The texts part at once")
+    assert words.startswith("The texts diverge at once")
     assert "‘·a’" in words and "‘,’" in words
 
 
@@ -132,9 +132,9 @@ def test_the_same_text_may_be_cut_into_other_iterations():
     )
     texts = continuations(run_of([whole]), run_of([head, rest]), 0)
     assert texts.same and texts.shared == len(whole.committed_ids)
-    assert parting_words(texts) == "The same 3 tokens: the change altered the work, not the text."
+    assert parting_words(texts) == "The same 3 tokens: the change affects the work, not the text."
     further = continuations(run_of([whole]), run_of([head]), 0)
-    assert parting_words(further) == "The same text as far as both go (1 token); A is further."
+    assert parting_words(further) == "The same text up to the shorter length (1 token); A is longer."
 
 
 def test_where_nothing_differs_nothing_is_said_to():
@@ -143,7 +143,7 @@ def test_where_nothing_differs_nothing_is_said_to():
     kept = smaller_tree()
     other = replace(kept, committed_ids=dynatree_recovered().committed_ids)
     words = parting_words(continuations(run_of([dynatree_recovered()]), run_of([other]), 0))
-    assert words == "The same 3 tokens: the change altered the work, not the text."
+    assert words == "The same 3 tokens: the change affects the work, not the text."
 
 
 def test_bold_begins_where_the_texts_part():

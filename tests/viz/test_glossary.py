@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
-from decoding.trace.records import FINAL_KINDS, GROWTHS, VERDICTS
-from decoding.verifiers import VERIFIERS
+from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
 from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
 from viz.scope.cards import cards
 from viz.scope.data import legend
@@ -16,8 +14,8 @@ from viz.scope.scene import build_scene
 from viz.theme import MARKS, PHASE_WORDS
 
 SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"
-# Growth words that a card writes out as a sentence of their own.
-TOLD_IN_SENTENCES = set(GROWTHS) - {"depth_gate", "early_stop"}
+# Stop reasons that a card writes out as a sentence.
+TOLD_IN_SENTENCES = set(STOP_REASONS) - {"depth_gate", "early_stop"}
 
 
 def panel_heads() -> set[str]:
@@ -32,8 +30,7 @@ def shown_words() -> set[str]:
     """Words of the main pages that stand for a concept."""
     run = home_run()
     words = {mark.words for mark in MARKS.values()} | set(PHASE_WORDS.values()) | panel_heads()
-    words |= {method.label for method in METHODS.values()} | {kind.label for kind in VERIFIERS.values()}
-    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(GROWTHS) - TOLD_IN_SENTENCES)
+    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(STOP_REASONS) - TOLD_IN_SENTENCES)
     for iteration in run.iterations:
         scene = build_scene(iteration, scene_id="x")
         words |= {entry["words"] for entry in legend(scene)}
@@ -43,7 +40,7 @@ def shown_words() -> set[str]:
 
 
 def test_panels_are_found():
-    assert {"Attention mask", "KV rows", "Text", "Time of this iteration"} <= panel_heads()
+    assert {"Attention mask", "KV slots", "Text", "Time of this iteration"} <= panel_heads()
 
 
 @pytest.mark.parametrize("word", sorted(shown_words()))

@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from decoding.trace import records
-from decoding.trace.records import ForcedTrace, IterationTrace, VerificationStep, node_paths
+from decoding.trace.records import InterventionTrace, IterationTrace, VerificationStep, node_paths
 from tests.helpers import traces
 from tests.helpers.counted import lines_run
 from viz.explain.draft_rule import Places
-from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.expansion import why_not_expanded, why_pruned
 from viz.explain.iteration import why_verdict
 from viz.explain.known import Known
 from viz.scope.data import frame_data
@@ -27,8 +27,8 @@ def wide(count: int) -> IterationTrace:
     for node in tree.nodes:
         if node.node_id % 4 == 3:
             node = replace(node, verdict="not_verified", reason="outranked", pruned=True, flat_index=None)
-        elif node.node_id % 4 == 2 and node.growth != "expanded":
-            node = replace(node, growth="beam")
+        elif node.node_id % 4 == 2 and node.stop_reason != "expanded":
+            node = replace(node, stop_reason="beam")
         changed.append(node)
     order = tuple(node.node_id for node in changed if not node.pruned)
     steps = []
@@ -37,10 +37,14 @@ def wide(count: int) -> IterationTrace:
         beside = VerificationStep(above, node, token, 0.3, 0.2, False, kind="match", rival_id=above)
         steps += [beside, VerificationStep(above, node, token, 0.3, 0.6, False)]
     paths = node_paths(tree)
-    forced = (ForcedTrace("force_out", paths[3]), ForcedTrace("reject", paths[-1]), ForcedTrace("accept", paths[-2]))
+    forced = (
+        InterventionTrace("force_out", paths[3]),
+        InterventionTrace("reject", paths[-1]),
+        InterventionTrace("accept", paths[-2]),
+    )
     rule = replace(tree.rule, value="chance", factors=(2.0, 1.5))
     return replace(
-        tree, nodes=tuple(changed), flatten_order=order, steps=tuple(steps), forced=forced, rule=rule,
+        tree, nodes=tuple(changed), flatten_order=order, steps=tuple(steps), interventions=forced, rule=rule,
         verified=len(order) - 1,
     )  # fmt: skip
 
@@ -84,7 +88,7 @@ def test_who_was_forced_out_is_found_in_one_walk_down_the_tree():
     paths = node_paths(tree)
 
     def asked(count: int) -> int:
-        out = replace(tree, forced=tuple(ForcedTrace("force_out", path) for path in paths[-count:]))
+        out = replace(tree, interventions=tuple(InterventionTrace("force_out", path) for path in paths[-count:]))
         return lines_run(lambda: out.forced_out)
 
     assert asked(100) < 2 * asked(1)
@@ -116,7 +120,7 @@ def test_the_place_on_a_level_counts_the_tokens_that_are_worth_more():
     trace = wide(60)
     places = Places(trace)
     for node in trace.nodes[1:]:
-        above = [n for n in trace.nodes if n.growth == "expanded" and n.depth == node.depth - 1]
+        above = [n for n in trace.nodes if n.stop_reason == "expanded" and n.depth == node.depth - 1]
         scored = [
             places.value(n.node_id, rank, p)
             for n in above

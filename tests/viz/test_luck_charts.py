@@ -9,7 +9,7 @@ from viz.charts.hindsight import (
     lost_figure,
     ranks_figure,
     run_luck_figure,
-    token_law_figure,
+    token_distribution_figure,
 )
 
 BARS = (
@@ -21,7 +21,7 @@ BARS = (
 
 
 def test_the_law_with_what_happened_and_the_rerolled_draws():
-    figure = token_law_figure({1: 0.25, 2: 0.0, 3: 0.75}, 3, {1: 30, 3: 70})
+    figure = token_distribution_figure({1: 0.25, 2: 0.0, 3: 0.75}, 3, {1: 30, 3: 70})
     exact, happened, rolled = figure.data
     assert list(exact.y) == [25, 0] and list(exact.x) == [1, 2] and (happened.x[0], happened.y[0]) == (3, 75)
     assert list(rolled.y) == [30, 0, 70] and "100 re-rolled" in rolled.name
@@ -29,7 +29,7 @@ def test_the_law_with_what_happened_and_the_rerolled_draws():
 
 
 def test_what_happened_stays_in_view_though_it_was_unlikely():
-    assert list(token_law_figure({1: 1.0}, 4).data[1].x) == [4]
+    assert list(token_distribution_figure({1: 1.0}, 4).data[1].x) == [4]
 
 
 def test_the_run_is_summed_up_in_its_band():

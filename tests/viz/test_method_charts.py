@@ -2,7 +2,7 @@
 
 from viz.charts.methods import (
     Bar,
-    Curve,
+    ProgressCurve,
     TokenCost,
     latency_figure,
     names,
@@ -36,7 +36,7 @@ def test_token_cost_stacks_only_the_parts_that_are_there():
     costs = [TokenCost("a", {"draft": 0.002, "verify": 0.004}), TokenCost("b", {"whole": 0.01})]
     figure = token_cost_figure(costs)
     assert {trace.name: list(trace.x) for trace in figure.data} == {
-        "not split (outside baseline)": [0.0, 10.0],
+        "no phase times (external baseline)": [0.0, 10.0],
         "draft": [2.0, 0.0],
         "verify": [4.0, 0.0],
     }
@@ -44,7 +44,7 @@ def test_token_cost_stacks_only_the_parts_that_are_there():
 
 
 def test_progress_begins_at_nothing_and_marks_only_the_end():
-    figure = progress_figure([Curve("a", (0.1, 0.2), (3, 5))])
+    figure = progress_figure([ProgressCurve("a", (0.1, 0.2), (3, 5))])
     (curve,) = figure.data
     assert list(curve.x) == [0.0, 0.1, 0.2] and list(curve.y) == [0, 3, 5]
     assert list(curve.marker.size) == [0, 0, 10]

@@ -65,9 +65,9 @@ def test_a_line_has_both_laws_the_verdict_and_the_reason():
     iteration = traces.dynatree_recovered()
     node = next(each for each in iteration.nodes if each.verdict == "rejected")
     line = next(each for each in tree_outline(iteration) if each.node_id == node.node_id)
-    laws = f"draft {node.draft_probability:.2f} → target {node.target_probability:.2f}"
+    distributions = f"draft {node.draft_probability:.2f} → target {node.target_probability:.2f}"
     assert line.words.startswith(f"Node {node.node_id} ‘")
-    assert f"{laws}, rejected. The target prefers" in line.words
+    assert f"{distributions}, rejected. The target prefers" in line.words
 
 
 def test_a_summary_says_that_it_has_no_tree():
@@ -97,7 +97,7 @@ def test_the_mask_says_whom_each_node_sees():
     for row, cells in enumerate(table.rows):
         seen = {int(node) for node in cells[3].rsplit("nodes ", 1)[1].split()}
         assert seen == set(iteration.path(mask.order[row]))
-        assert f"{mask.prefix_columns} rows of the text before" in cells[3]
+        assert f"{mask.prefix_columns} prefix tokens" in cells[3]
 
 
 def test_every_row_of_the_caches_has_its_fate():
@@ -105,14 +105,14 @@ def test_every_row_of_the_caches_has_its_fate():
     cache = iteration.kv_target
     table = cache_table(iteration, "target", cache)
     fates = [row[3] for row in table.rows]
-    assert len(fates) == cache.rows_written
-    assert fates.count("freed") == cache.rows_freed
+    assert len(fates) == cache.slots_written
+    assert fates.count("freed") == cache.slots_freed
     moved = [row for row in table.rows if row[3].startswith("moved")]
     assert [int(row[3].split()[-1]) for row in moved] == [
-        cache.rows_before + place for place, row in enumerate(cache.kept_from) if row != cache.rows_before + place
+        cache.slots_before + place for place, row in enumerate(cache.moved_from) if row != cache.slots_before + place
     ]
     rebuilt = cache_table(iteration, "target", replace(cache, rebuilt=True))
-    assert any("computed again" in row[3] for row in rebuilt.rows)
+    assert any("recomputed" in row[3] for row in rebuilt.rows)
 
 
 def test_tests_and_times_are_all_there():

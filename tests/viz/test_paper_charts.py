@@ -3,14 +3,14 @@
 import pytest
 
 from viz.charts.description import chart_sentence
-from viz.charts.papers import Mark, far_apart, lines_figure, table_figure
+from viz.charts.papers import PaperMark, far_apart, lines_figure, table_figure
 
 TABLE = [
-    Mark("Autoregressive", ours=1.0, low=1.0, high=1.0, paper=1.0),
-    Mark("Tree <b>, D = 8", ours=1.8, low=1.6, high=1.9, paper=1.5),
-    Mark("Never run", paper=1.64),
+    PaperMark("Autoregressive", ours=1.0, low=1.0, high=1.0, paper=1.0),
+    PaperMark("Tree <b>, D = 8", ours=1.8, low=1.6, high=1.9, paper=1.5),
+    PaperMark("Never run", paper=1.64),
 ]
-LINES = [Mark(way, at, speed * at, speed * at - 1, speed * at + 2) for way, speed in (("A", 1.0), ("B", 2.0))
+LINES = [PaperMark(way, at, speed * at, speed * at - 1, speed * at + 2) for way, speed in (("A", 1.0), ("B", 2.0))
          for at in (100, 500)]  # fmt: skip
 
 
@@ -18,37 +18,41 @@ def test_a_table_has_a_dot_with_its_interval_and_the_papers_mark():
     figure = table_figure(TABLE, "speed-up")
     paper, here = figure.data
     assert (paper.name, list(paper.x)) == ("paper", [1.0, 1.5, 1.64])
-    assert (here.name, list(here.x)) == ("here, 95% interval", [1.0, 1.8])
+    assert (here.name, list(here.x)) == ("Draftscope, 95% interval", [1.0, 1.8])
     assert here.error_x.array == pytest.approx([0, 0.1]) and here.error_x.arrayminus == pytest.approx([0, 0.2])
     assert paper.marker.symbol != here.marker.symbol and {paper.xaxis, here.xaxis} <= {None, "x"}
     assert figure.layout.xaxis.title.text == "speed-up"
     assert list(figure.layout.yaxis.categoryarray) == ["Never run", "Tree &lt;b&gt;, D = 8", "Autoregressive"]
-    assert "here, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
+    assert "Draftscope, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
 
 
 @pytest.mark.parametrize(("factor", "apart"), [(1.0, False), (7.0, False), (0.15, False), (9.0, True), (0.1, True)])
 def test_numbers_far_apart_get_an_axis_each(factor, apart):
-    marks = [Mark("A", ours=100.0 * factor, paper=100.0), Mark("B", ours=150 * factor, paper=150.0), Mark("C", paper=1)]
+    marks = [
+        PaperMark("A", ours=100.0 * factor, paper=100.0),
+        PaperMark("B", ours=150 * factor, paper=150.0),
+        PaperMark("C", paper=1),
+    ]
     assert far_apart(marks) is apart
     figure = table_figure(marks, "tokens/s", dark=True)
     paper, here = figure.data
     assert (paper.xaxis == "x2") is apart and here.xaxis in (None, "x")
-    assert figure.layout.xaxis.title.text == ("tokens/s, here" if apart else "tokens/s")
+    assert figure.layout.xaxis.title.text == ("tokens/s, Draftscope" if apart else "tokens/s")
     if apart:
         assert figure.layout.xaxis2.title.text == "tokens/s, paper" and figure.layout.yaxis2.matches == "y"
-    lines = lines_figure([Mark("A", at, at * factor, paper=at) for at in (1, 2)], "tokens/s", "length")
+    lines = lines_figure([PaperMark("A", at, at * factor, paper=at) for at in (1, 2)], "tokens/s", "length")
     assert (lines.data[1].yaxis == "y2") is apart and lines.data[1].showlegend is False
     assert (lines.data[1].mode == "lines+markers") is apart
 
 
 def test_numbers_that_share_no_place_are_compared_by_their_middle():
-    assert not far_apart([Mark("A", 100, ours=3.0), Mark("A", 200, paper=1.5)])
-    assert far_apart([Mark("A", 100, ours=300.0), Mark("A", 200, paper=1.5)])
-    assert not far_apart([Mark("A", ours=3.0)]) and not far_apart([])
+    assert not far_apart([PaperMark("A", 100, ours=3.0), PaperMark("A", 200, paper=1.5)])
+    assert far_apart([PaperMark("A", 100, ours=300.0), PaperMark("A", 200, paper=1.5)])
+    assert not far_apart([PaperMark("A", ours=3.0)]) and not far_apart([])
 
 
 def test_a_figure_has_a_line_per_way_over_its_axis():
-    figure = lines_figure([*LINES, Mark("C", 100, paper=90.0)], "speed-up", "generated tokens")
+    figure = lines_figure([*LINES, PaperMark("C", 100, paper=90.0)], "speed-up", "generated tokens")
     assert [trace.name for trace in figure.data] == ["A", "B", "C"]
     assert list(figure.data[1].x) == [100, 500] and list(figure.data[1].y) == [200.0, 1000.0]
     assert list(figure.data[1].error_y.array) == [2.0, 2.0]
@@ -60,14 +64,14 @@ def test_a_figure_has_a_line_per_way_over_its_axis():
 
 def test_few_places_are_the_ticks_of_their_axis():
     def ticks(*places):
-        return lines_figure([Mark("A", at, 1.0) for at in places], "speed-up", "depth").layout.xaxis.tickvals
+        return lines_figure([PaperMark("A", at, 1.0) for at in places], "speed-up", "depth").layout.xaxis.tickvals
 
     assert ticks(4, 2, 3) == (2, 3, 4) and ticks(100, 250, 500, 1500) == (100, 250, 500, 1500)
     assert ticks(1, 2, 100) is None and ticks(*range(20)) is None and ticks(5) is None
 
 
 def test_names_on_the_axis_have_marks_beside_one_another_and_no_lines():
-    marks = [Mark(way, kind, 1.0, paper=2.0) for way in ("A", "B") for kind in ("stories", "code")]
+    marks = [PaperMark(way, kind, 1.0, paper=2.0) for way in ("A", "B") for kind in ("stories", "code")]
     figure = lines_figure(marks, "speed-up", "kind of text")
     assert {trace.mode for trace in figure.data} == {"markers"} and figure.layout.scattermode == "group"
     assert [trace.offsetgroup for trace in figure.data] == ["A", "A", "B", "B"]
@@ -75,6 +79,6 @@ def test_names_on_the_axis_have_marks_beside_one_another_and_no_lines():
 
 
 def test_one_prompt_has_no_interval_and_nothing_run_no_dot_of_ours():
-    (only,) = table_figure([Mark("A", ours=2.0)], "speed-up").data
-    assert only.name == "here" and list(only.error_x.array) == [0]
-    assert [trace.name for trace in table_figure([Mark("A", paper=2.0)], "speed-up").data] == ["paper"]
+    (only,) = table_figure([PaperMark("A", ours=2.0)], "speed-up").data
+    assert only.name == "Draftscope" and list(only.error_x.array) == [0]
+    assert [trace.name for trace in table_figure([PaperMark("A", paper=2.0)], "speed-up").data] == ["paper"]

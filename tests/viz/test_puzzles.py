@@ -62,8 +62,8 @@ def test_pruned_siblings_are_no_choice():
 
 def test_children_are_counted_in_proper_english():
     settings = {"confidence_high": 0.9, "confidence_low": 0.3, "branch_min": 2, "branch_mid": 3, "branch_max": 1}
-    assert _breadth(0.95, 3, settings)[2].endswith("only 2 children are tried")
-    assert _breadth(0.1, 2, settings)[2].endswith("only 1 child is tried")
+    assert _breadth(0.95, 3, settings)[2].endswith("only 2 children are drafted")
+    assert _breadth(0.1, 2, settings)[2].endswith("only 1 child is drafted")
 
 
 def test_a_right_guess_of_every_recorded_case_is_right():

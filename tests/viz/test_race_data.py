@@ -22,7 +22,7 @@ from viz.race.data import (
     readable,
     time_ticks,
 )
-from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times
+from viz.race.lanes import Lane, LaneStep, check_lanes, lane_of, lane_of_times
 
 PROMPT = ((1, "Once"), (2, " upon"))
 
@@ -32,7 +32,7 @@ def lane(
 ) -> Lane:
     """A call whose iterations commit `ids`, begin at `first_s` and take `step_s` each, `draft_s` of it drafting."""
     steps = tuple(
-        Step(
+        LaneStep(
             first_s + place * step_s,
             first_s + (place + 1) * step_s,
             tokens,
@@ -117,15 +117,15 @@ def test_arrival_times_make_a_lane_without_phases():
 
 def test_the_same_greedy_texts_are_said_to_be_the_same():
     same, words = identity_words([TREE, PLAIN], {})
-    assert same is True and words == "Both texts are the same, token for token (all 8 tokens, greedy)."
+    assert same is True and words == "Both texts are equal token for token (all 8 tokens, greedy)."
 
 
 def test_the_first_difference_is_told_with_both_tokens_or_with_what_was_measured():
     other = lane("Other", ((1, 2), (3, 9), (5, 6), (7, 8)), 0.01, 0.03)
     same, words = identity_words([other, PLAIN], {})
     assert same is False
-    assert "Other parts from Plain: token 4 is ‘·t9’ instead of ‘·t4’" in words and "not measured" in words
-    assert identity_words([other, PLAIN], {0: "Measured so."})[1] == "Other parts from Plain: Measured so."
+    assert "Other diverges from Plain: token 4 is ‘·t9’ instead of ‘·t4’" in words and "not measured" in words
+    assert identity_words([other, PLAIN], {0: "Measured so."})[1] == "Other diverges from Plain: Measured so."
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
@@ -133,12 +133,12 @@ def test_a_shorter_text_differs_only_if_it_ended_by_itself(by_itself: bool):
     short = lane("Short", ((1, 2), (3, 4)), 0.01, 0.03, ended=by_itself)
     same, words = identity_words([short, PLAIN], {})
     assert same is not by_itself
-    assert ("the end instead of ‘·t5’" in words) if by_itself else ("the 4 tokens that all have" in words)
+    assert ("the end instead of ‘·t5’" in words) if by_itself else ("the first 4 tokens, which all have" in words)
 
 
 def test_sampled_texts_differ_by_their_draws():
     sampled = [replace(each, temperature=0.8) for each in (TREE, PLAIN)]
-    assert "happen to be the same" in identity_words(sampled, {})[1]
+    assert "happen to be equal" in identity_words(sampled, {})[1]
     sampled[0] = lane("Tree", ((9, 2), (3, 4)), 0.01, 0.03, temperature=0.8)
     same, words = identity_words(sampled, {})
     assert same is None and "temperature 0.8" in words and "different draws give different text" in words
@@ -152,10 +152,10 @@ def test_texts_of_two_targets_are_not_compared():
 def test_what_made_the_difference_is_counted_and_multiplies_out():
     words = difference_words([PLAIN, TREE])
     assert "Tree took 4 verification passes for 8 tokens (2.00 each), Plain 8 (1.00 each)" in words
-    assert "30.0 ms (draft 12.0 ms, target 18.0 ms) against 20.0 ms (target 20.0 ms" in words
-    assert "2.00× the tokens in 1.50× the time make 1.33× the speed" in words
+    assert "30.0 ms (draft 12.0 ms, target 18.0 ms) compared with 20.0 ms (target 20.0 ms" in words
+    assert "2.00× the tokens in 1.50× the time is 1.33× the speed" in words
     # Both calls as a whole: 160 ms against 130 ms.
-    assert words.endswith(", 1.23× with the prompt (10.0 ms against 20.0 ms).")
+    assert words.endswith(", or 1.23× with the prompt (10.0 ms compared with 20.0 ms).")
 
 
 def test_the_difference_names_who_reports_no_phases():
@@ -188,10 +188,10 @@ def test_facts_of_a_lane_count_its_passes_and_its_speed():
 @pytest.mark.parametrize(
     ("lanes", "words"),
     [
-        ([], "at least 2 runs and there is none"),
-        ([TREE], "at least 2 runs and there is 1"),
-        ([TREE] * 5, "at most 4 runs and there are 5"),
-        ([PLAIN, replace(TREE, prompt_ids=(5,))], "Tree continues another prompt than Plain"),
+        ([], "at least 2 runs, but there is none"),
+        ([TREE], "at least 2 runs, but there is 1"),
+        ([TREE] * 5, "at most 4 runs, but there are 5"),
+        ([PLAIN, replace(TREE, prompt_ids=(5,))], "Tree and Plain have different prompts"),
     ],
 )
 def test_what_cannot_race_is_refused_in_a_sentence(lanes, words):

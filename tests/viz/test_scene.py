@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace.records import ForcedTrace, node_paths
+from decoding.trace.records import InterventionTrace, node_paths
 from tests.helpers import traces
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, overview_data, scene_to_json
@@ -93,7 +93,7 @@ def test_captions_carry_numbers_of_the_trace():
     assert "14 x 89" in captions["mask"]
     assert "6.9 ms" in captions["verify"]
     assert captions["select"].startswith("2 of 13 nodes accepted after 4 tests")
-    assert "3 of 14 new rows kept, 11 freed" in captions["commit"]
+    assert "3 of 14 new KV slots kept, 11 freed" in captions["commit"]
 
 
 def test_up_to_64_nodes_have_every_label_and_up_to_300_only_what_matters():
@@ -214,5 +214,5 @@ def test_the_data_hold_every_node_with_state_and_text():
     data = overview_data(traces.pruned())
     assert data["states"] == "oaprp" and data["tokens"][1] == "·cat" and data["count"] == 4
     assert data["depths"] == [0, 1, 1, 2, 2]
-    forced = replace(traces.pruned(), forced=(ForcedTrace("force_out", node_paths(traces.pruned())[2]),))
+    forced = replace(traces.pruned(), interventions=(InterventionTrace("force_out", node_paths(traces.pruned())[2]),))
     assert overview_data(forced)["states"] == "oafrp"

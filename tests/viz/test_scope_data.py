@@ -28,22 +28,22 @@ def test_every_drawn_node_has_a_card_and_every_card_its_laws():
     ids = {str(node["node_id"]) for node in data["scene"]["nodes"]}
     assert set(data["cards"]) == ids
     for card in data["cards"].values():
-        assert card["why"] and str(card["law"]) in data["laws"]
+        assert card["why"] and str(card["probs"]) in data["distributions"]
 
 
 def test_laws_hold_the_node_in_question_and_both_sides():
-    law = frame(RUN)["laws"]["3"]
-    rows = {row["text"]: row for row in law["rows"]}
+    probs = frame(RUN)["distributions"]["3"]
+    rows = {row["text"]: row for row in probs["rows"]}
     assert [rows["Yes"][name] for name in ("draft", "target", "node")] == [0.62, 0.17, 8]
     assert [rows["No"][name] for name in ("draft", "target", "node")] == [0.05, 0.69, FINAL_ID]
     assert rows["·What"]["node"] is None
-    assert len(law["rows"]) >= 10 and law["after"] == '·"'
-    assert [test["state"] for test in law["tests"]] == ["rejected", "rejected", "recovered"]
+    assert len(probs["rows"]) >= 10 and probs["after"] == '·"'
+    assert [test["state"] for test in probs["tests"]] == ["rejected", "rejected", "recovered"]
 
 
 def test_the_law_of_a_place_that_nobody_computed_says_so():
-    law = frame(traces.run_autoregressive())["laws"]["0"]
-    assert law["has_target"] and not law["has_draft"]
+    probs = frame(traces.run_autoregressive())["distributions"]["0"]
+    assert probs["has_target"] and not probs["has_draft"]
 
 
 def test_the_text_gives_each_token_its_iteration_and_its_node_there():

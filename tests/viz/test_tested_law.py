@@ -1,4 +1,6 @@
-"""The target's law beside a test is the one that the test was made with, and its quotient is the test's probability."""
+"""The target's distribution beside a test is the one that the test was made with, and its quotient is the test's
+probability.
+"""
 
 from dataclasses import replace
 
@@ -9,15 +11,15 @@ from decoding.recorded import recorded_run
 from decoding.trace.records import IterationTrace, SamplingTrace
 from tests.helpers import traces
 from viz.explain.iteration import why_verdict
-from viz.explain.known import Rejections, law_head, limit_words, target_shown
-from viz.scope.cards import cards, laws
+from viz.explain.known import Rejections, distribution_title, limit_words, target_shown
+from viz.scope.cards import cards, distributions
 from viz.scope.data import run_words
 from viz.scope.outline import tree_outline
 from viz.scope.scene import build_scene
 
 
 def at_temperature(iteration: IterationTrace, tested: dict[int, float]) -> IterationTrace:
-    """The iteration with the law that it was tested with, half of the target's at temperature 1 elsewhere."""
+    """The iteration with the distribution that it was tested with, half of the target's at temperature 1 elsewhere."""
     nodes = tuple(
         node if node.target_probability is None
         else replace(node, tested_probability=tested.get(node.node_id, node.target_probability / 2))
@@ -33,9 +35,9 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
     node = trace.nodes[8]
     half = f"{node.target_probability / 2:.2f}"
     assert next(each.both for each in scene.nodes if each.node_id == 8).endswith(f"→ {half}")
-    law = laws(trace, scene)[str(node.parent_id)]
-    assert law["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in law["target_told"]
-    row = next(row for row in law["rows"] if row["token_id"] == node.token_id)
+    probs = distributions(trace, scene)[str(node.parent_id)]
+    assert probs["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in probs["target_told"]
+    row = next(row for row in probs["rows"] if row["token_id"] == node.token_id)
     assert row["target"] == pytest.approx(node.target_probability / 2, abs=1e-5)
     assert f"target {half} (temperature 0.8, top-p 0.9)" in next(
         line.words for line in tree_outline(trace) if line.node_id == 8
@@ -45,11 +47,11 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
 
 def test_a_record_without_that_law_says_which_one_it_shows():
     trace = traces.sampled_recovered()
-    head, told = law_head(trace)
+    head, told = distribution_title(trace)
     assert head == "target · T 1" and "own temperature" in told
     assert target_shown(trace.nodes[8]) == trace.nodes[8].target_probability
     assert "at temperature 1" in why_verdict(trace, 8)
-    assert law_head(traces.dynatree_recovered())[0] == "target"
+    assert distribution_title(traces.dynatree_recovered())[0] == "target"
 
 
 def test_the_probability_of_a_test_is_told_as_its_quotient():
@@ -58,7 +60,7 @@ def test_the_probability_of_a_test_is_told_as_its_quotient():
     draft = trace.nodes[8].draft_probability
     fits = at_temperature(trace, {8: draft * step.acceptance_probability})
     assert f" = target {draft * step.acceptance_probability:.3f} / draft {draft:.3f}; it was" in why_verdict(fits, 8)
-    # Another law than the one that was tested with is not put forward as the reason.
+    # Another distribution than the one that was tested with is not put forward as the reason.
     assert limit_words(at_temperature(trace, {8: draft * 0.9}), step, Rejections()) == ""
 
 
@@ -69,7 +71,7 @@ def test_every_test_of_the_recorded_sampled_run_follows_from_what_stands_beside_
         for step in iteration.steps
         if step.kind == "test"
     ]
-    reasons = (" = target ", " = what is left of the target ", "with certainty, as ", "is left for it")
+    reasons = (" = target ", " = residual ", "with certainty, because ", "the residual gives it 0")
     told = [any(reason in words for reason in reasons) for words in tests]
     assert sum(told) >= 0.95 * len(tests)
 
@@ -81,7 +83,7 @@ def test_a_test_that_cannot_pass_says_why():
         for step in iteration.steps
         if step.kind == "test" and step.acceptance_probability == 0
     ]
-    assert said and all("nothing of the target's probability is left for it" in each for each in said)
+    assert said and all("the residual gives it 0" in each for each in said)
     assert any("no less than the target's" in each for each in said)
 
 

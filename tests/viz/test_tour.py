@@ -52,11 +52,11 @@ def test_stops_lead_into_the_story(steps):
 def test_numbers_are_those_of_the_trace(steps):
     iteration = dynatree_recovered(2)
     cache = iteration.kv_target
-    assert f"grown {iteration.drafted} nodes" in steps["draft"].words
-    assert f"into {len(iteration.flatten_order)} rows" in steps["mask"].words
-    assert f"{cache.rows_written} rows" in steps["rollback"].words
-    assert f"other {cache.rows_freed} rolled back" in steps["rollback"].words
-    assert f"gives {len(iteration.committed_ids)} tokens" in steps["accept"].words
+    assert f"drafted {iteration.drafted} nodes" in steps["draft"].words
+    assert f"into {len(iteration.flatten_order)} mask rows" in steps["mask"].words
+    assert f"{cache.slots_written} slots" in steps["rollback"].words
+    assert f"other {cache.slots_freed} freed" in steps["rollback"].words
+    assert f"commits {len(iteration.committed_ids)} tokens" in steps["accept"].words
     assert "base depth 5 → 6" in steps["adapt"].words
     assert "0.95 of the tree's depth" in steps["adapt"].words
 

@@ -73,7 +73,7 @@ def test_shares_are_percent_from_zero_and_legends_leave_out_what_the_heading_say
     assert figure.data[0].y == pytest.approx((14.0, 60.0)) and figure.data[0].x == (0, 40)
     assert figure.layout.yaxis.range[0] == 0.0 and 100 < figure.layout.yaxis.range[1] < 103
     assert figure.layout.yaxis.title.text.endswith("(%)") and figure.layout.xaxis.title.text == "training step"
-    assert "overlap of the two laws" in chart_sentence(figure).lower() and chart_table(figure).rows
+    assert "overlap of the two distributions" in chart_sentence(figure).lower() and chart_table(figure).rows
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_nothing_moves_while_figures_come_in():
 def test_first_losses_far_above_the_others_are_told_not_drawn():
     figure = figure_of("Loss")
     assert figure.layout.yaxis.range[1] < 90
-    assert "begins at 90" in figure.layout.annotations[0].text
+    assert "starts at 90" in figure.layout.annotations[0].text
     assert figure.data[0].y[0] == 90.0, "the curve itself is whole"
     assert not training_figure(panels(RECORDS)[4], RECORDS).layout.annotations
 

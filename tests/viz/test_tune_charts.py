@@ -28,5 +28,5 @@ def test_points_frames_and_axes(dark: bool):
 
 def test_without_points_it_says_how_to_get_one():
     figure = tuning_figure([], current="", pinned="")
-    assert "Move a setting" in figure.layout.annotations[0].text
+    assert "Change a setting" in figure.layout.annotations[0].text
     assert not figure.layout.showlegend

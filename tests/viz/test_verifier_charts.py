@@ -8,17 +8,17 @@ from tests.helpers.traces import big, fallback, sampled_recovered
 from viz.verify.views import (
     TWO_LINE_ROWS,
     Curve,
-    LawPanel,
+    DistributionPanel,
     acceptance_by_depth_figure,
+    distributions_figure,
     draft_probability_figure,
     expected_tokens_figure,
     kept_tree_data,
-    laws_figure,
 )
 
 PANELS = [
-    LawPanel("1. <b>x", "passes 0.25", (0.10, 0.60, 0.30), (0.40, 0.35, 0.25), tested=(0,)),
-    LawPanel("Final token", "after 1 rejection", (0.0, 0.80, 0.20)),
+    DistributionPanel("1. <b>x", "passes 0.25", (0.10, 0.60, 0.30), (0.40, 0.35, 0.25), tested=(0,)),
+    DistributionPanel("Final token", "after 1 rejection", (0.0, 0.80, 0.20)),
 ]
 RATES = Curve("SpecInfer", (0, 1), (0.7, 0.6), (0.02, None), (33, 1))
 BOUND = Curve("α_opt", (0, 1), (0.8, 0.7), (0.01, None), (33, 1), bound=True)
@@ -32,12 +32,12 @@ def kept(iteration, chance: float = 0.25):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_panel_has_its_laws_its_words_and_one_scale(dark: bool):
-    figure = laws_figure(["<b>x", " the"], PANELS, "ρ × draft", dark)
+    figure = distributions_figure(["<b>x", " the"], PANELS, "ρ × draft", dark)
     bars = [trace for trace in figure.data if trace.type == "bar"]
     marks = [trace for trace in figure.data if trace.type == "scatter"]
     assert [tuple(bar.x) for bar in bars] == [panel.target for panel in PANELS]
     assert [tuple(mark.x) for mark in marks] == [PANELS[0].draft], "a final token is tested against nothing"
-    assert [trace.name for trace in figure.data if trace.showlegend] == ["target, what is left of it", "ρ × draft"]
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["target (residual)", "ρ × draft"]
     assert len({tuple(axis.range) for axis in (figure.layout.xaxis, figure.layout.xaxis2)}) == 1
     assert figure.layout.xaxis.range[1] > 0.8
     words = " ".join(note.text for note in figure.layout.annotations)
@@ -45,14 +45,14 @@ def test_every_panel_has_its_laws_its_words_and_one_scale(dark: bool):
 
 
 def test_tokens_are_escaped_in_ticks_titles_and_hover():
-    figure = laws_figure(["<b>x", " the"], PANELS)
+    figure = distributions_figure(["<b>x", " the"], PANELS)
     assert list(figure.layout.yaxis.ticktext) == ["&lt;b&gt;x ", "·the ", "all others "]
     assert "<b>1. &lt;b&gt;x</b>" in figure.layout.annotations[0].text
     assert figure.data[0].customdata[0] == "&lt;b&gt;x"
 
 
 def test_the_tested_token_stands_out():
-    bars = laws_figure(["a", "b"], PANELS).data[0]
+    bars = distributions_figure(["a", "b"], PANELS).data[0]
     assert bars.marker.color[0] != bars.marker.color[1]
 
 

@@ -75,20 +75,20 @@ def test_each_cache_says_which_end_of_the_text_it_lacks():
     recovered = traces.sampled_recovered()
     final = visible(recovered.final_text)
     # The target's final token is chosen after its pass; a draft that never read an accepted leaf lacks that one too.
-    kept = recovered.kv_draft.kept_from
-    behind = replace(recovered, kv_draft=replace(recovered.kv_draft, kept_from=kept[: len(recovered.accepted)]))
+    kept = recovered.kv_draft.moved_from
+    behind = replace(recovered, kv_draft=replace(recovered.kv_draft, moved_from=kept[: len(recovered.accepted)]))
     target, draft = cache_strips(behind)
-    assert target.rest == f"next time: {final}"
-    assert draft.rest == f"next time: {visible(recovered.committed_texts[-2])} {final}"
-    far = replace(recovered, kv_draft=replace(recovered.kv_draft, rows_before=recovered.kv_target.rows_before - 9))
-    assert cache_strips(far)[1].rest.startswith("next time: ") and "earlier and" in cache_strips(far)[1].rest
+    assert target.rest == f"next pass: {final}"
+    assert draft.rest == f"next pass: {visible(recovered.committed_texts[-2])} {final}"
+    far = replace(recovered, kv_draft=replace(recovered.kv_draft, slots_before=recovered.kv_target.slots_before - 9))
+    assert cache_strips(far)[1].rest.startswith("next pass: ") and "earlier and" in cache_strips(far)[1].rest
 
 
 def test_the_last_token_of_a_text_gets_no_row():
     last = home_run().iterations[-1]
     assert last.final_kind == "none" and last.accepted
     target, draft = cache_strips(last)
-    assert target.rest == draft.rest == f"no row for {visible(last.committed_texts[-1])}: the text ends"
+    assert target.rest == draft.rest == f"no slot for {visible(last.committed_texts[-1])}: the text ends"
 
 
 def test_the_cache_strip_says_what_was_kept_moved_and_freed():

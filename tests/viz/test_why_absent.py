@@ -7,8 +7,8 @@ import pytest
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
-from viz.explain.growth import why_absent
-from viz.scope.cards import cards, laws
+from viz.explain.expansion import why_absent
+from viz.scope.cards import cards, distributions
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
 
@@ -19,16 +19,16 @@ def why(trace, parent, text):
     return why_absent(trace, parent, traces._token_id(text))
 
 
-def told(settings, parent, text, law="deterministic", **more):
+def told(settings, parent, text, draft_sampling="deterministic", **more):
     """Why of the hand-written tree, read as that of an older record with these settings."""
-    trace = replace(traces.dynatree_recovered(), settings=settings, law=law, **more)
+    trace = replace(traces.dynatree_recovered(), settings=settings, draft_sampling=draft_sampling, **more)
     return why(upgraded(traces.run_of([trace])).iterations[0], parent, text)
 
 
 def test_a_rank_below_the_breadth_that_the_confidence_allows():
     said = told(DYNA | {"prune_probability": 0.05}, 3, "No")
     assert said.startswith("The draft's 5th choice here at 0.050; confidence 0.798 in 0.3…0.8 allows 2 children.")
-    assert said.endswith("Its path probability 0.021 is below prune_probability 0.05 as well.")
+    assert said.endswith("Its path probability 0.021 is also below prune_probability 0.05.")
     assert "0.67 in 0.3…0.8 allows 1 child" in told(DYNA, 8, " What")
 
 
@@ -52,7 +52,7 @@ def test_nothing_below_a_node_that_was_not_expanded():
 
 
 def test_chains_and_fixed_trees_tell_their_width():
-    assert told({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes the first choice only.")
+    assert told({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes only the first choice.")
     fixed = {"max_depth": 8, "branching": 2, "prune_probability": 0.0, "node_budget": 99, "branch_first_level": True}
     assert told(fixed, 0, " What").endswith("every node gets the draft's best 2 children (branching).")
 
@@ -60,8 +60,8 @@ def test_chains_and_fixed_trees_tell_their_width():
 def test_independent_draws_tell_their_chance():
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told({"paths": 4, "length": 4}, 0, " What", law="iid")
-    assert f"2 draws were made here; each takes it with probability {probability:.2f}" in said
+    said = told({"paths": 4, "length": 4}, 0, " What", draft_sampling="iid")
+    assert f"Not drawn in 2 draws here: each takes it with probability {probability:.2f}" in said
     assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
 
 
@@ -69,23 +69,23 @@ def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told(settings, 0, " What", law="without_replacement")
-    assert f"could take it with probability {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
-    assert said.endswith("One more was worth 0.070, below threshold 0.1.")
+    said = told(settings, 0, " What", draft_sampling="without_replacement")
+    assert f"its probability was {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
+    assert said.endswith("One more draw had the value 0.070, below threshold 0.1.")
 
 
 def test_places_go_to_the_highest_values():
     settings = {"node_budget": 13, "batch": 4, "max_depth": 7, "children": 0, "decay": 1.0}
     said = told(settings, 0, " What")
     assert "and the 13 places went at 0.005 or more" in said
-    assert "its path probability 0.035 is" in said and "of all tokens scored" in said
+    assert "its path probability 0.035 is" in said and "of all scored tokens" in said
     capped = told(settings | {"children": 2}, 0, " What")
     assert capped.endswith("only the first 2 children of a node are scored (children).")
 
 
 def test_a_search_that_stopped_early_says_so():
     settings = {"node_budget": 60, "batch": 10, "gain_threshold": 0.6, "top_up": False, "max_depth": 32}
-    assert told(settings, 0, " What").endswith("the next batch promised less than gain_threshold 0.6.")
+    assert told(settings, 0, " What").endswith("the next batch was expected to add less than gain_threshold 0.6.")
 
 
 MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}
@@ -108,10 +108,12 @@ def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     nodes = (replace(trace.nodes[0], breadth="ranked"), *trace.nodes[1:])
-    trace = replace(trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), law="without_replacement", nodes=nodes)
+    trace = replace(
+        trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), draft_sampling="without_replacement", nodes=nodes
+    )
     said = why(trace, 0, " What")
-    assert said.startswith("Not drawn: 2 draws were made here") and said.endswith("in turn.") and "worth" not in said
-    low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], growth="below_threshold"), *nodes[6:]))
+    assert said.startswith("Not drawn in 2 draws here") and said.endswith("in turn.") and "value" not in said
+    low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], stop_reason="below_threshold"), *nodes[6:]))
     assert why(low, 5, "x").endswith("is below the threshold.")
     named = replace(low, rule=RuleTrace("SurpriseDrafter", threshold_setting="surprise"), settings={"surprise": 0.3})
     assert why(named, 5, "x").endswith("is below surprise 0.3.")
@@ -135,14 +137,14 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
 
     iteration, search, checked = beam.iterations[0], change_search(beam, 0), 0
     for node in iteration.nodes:
-        if node.growth != "expanded":
+        if node.stop_reason != "expanded":
             continue
         drafted = {other.token_id for other in iteration.nodes if other.parent_id == node.node_id}
         for token, _, _ in iteration.draft_top(node.node_id)[:4]:
             if token in drafted:
                 continue
             said = why_absent(iteration, node.node_id, token)
-            rank = int(said.split(" is ")[1].split(" of all tokens scored")[0].rstrip("stndrh"))
+            rank = int(said.split(" is ")[1].split(" of all scored tokens")[0].rstrip("stndrh"))
             path = (*(iteration.nodes[n].token_id for n in iteration.path(node.node_id)[1:]), token)
             with_it, _ = search.draft(search.drafter.with_settings(node_budget=rank))
             without, _ = search.draft(search.drafter.with_settings(node_budget=rank - 1))
@@ -161,7 +163,7 @@ def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
 def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():
     trace = traces.dynatree_recovered()
     scene = build_scene(trace, scene_id="s")
-    rows = {row["text"]: row for row in laws(trace, scene)["3"]["rows"]}
+    rows = {row["text"]: row for row in distributions(trace, scene)["3"]["rows"]}
     assert rows["Yes"]["node"] == 8 and rows["Yes"]["absent"] == ""
     assert rows["No"]["node"] == FINAL_ID and "5th choice" in rows["No"]["absent"]
     others = [row for row in rows.values() if row["node"] is None]

@@ -35,8 +35,8 @@ def final(place, token_text, probability):
 def test_a_token_drawn_from_the_law_instead_of_another_is_told():
     drawn = VerificationStep(0, 2, TREE.nodes[2].token_id, 0.41, 0.3, True, kind="choice")
     trace = sampled([drawn, final(2, "\n", 0.31)], {1: "rejected", 2: "accepted"}, (2,))
-    assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was, from the target's law, which gave it 0.41.")
-    assert why_verdict(trace, 2).startswith("Drawn from the target's law, which gave it 0.41.")
+    assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was drawn from the target's distribution, at 0.41.")
+    assert why_verdict(trace, 2).startswith("Drawn from the target's distribution, at 0.41.")
 
 
 def test_what_a_rejection_left_is_named():
@@ -45,7 +45,7 @@ def test_what_a_rejection_left_is_named():
         VerificationStep(0, 2, TREE.nodes[2].token_id, 0.6, 0.3, True, kind="choice"),
     ]
     trace = sampled(steps, {1: "rejected", 2: "accepted"}, (2,))
-    assert "what the rejection of ‘,’ left of the target's law, which gave it 0.60" in why_verdict(trace, 2)
+    assert "the residual of the target's distribution after ‘,’ was rejected, at 0.60" in why_verdict(trace, 2)
 
 
 def test_a_verifier_that_sees_only_the_first_path_may_draw_the_token_of_a_sibling():
@@ -68,7 +68,7 @@ def test_bottom_up_verifiers_keep_paths():
     steps = [step(TREE, 8, 0.3, 0.8, False, weight=0.3), step(TREE, 3, 0.9, 0.1, True, weight=0.9), final(3, "No", 0.8)]
     trace = sampled(steps, {1: "accepted", 3: "accepted", 8: "rejected"}, (1, 3))
     assert why_verdict(trace, 8).startswith(
-        "Its path is kept down to here if the draw is below 0.30; it was 0.80: not kept"
+        "Its path is accepted down to this node if the draw is below 0.30; it was 0.80: not accepted"
     )
     assert "the path ends with it" in why_verdict(trace, 3)
     assert why_verdict(trace, 1).startswith('‘·"’ (node 3) below it passed its test')
@@ -81,9 +81,9 @@ def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
     settled, first_only = (sampled(passed, verdicts, (1, 3), code) for code in ("path_settled", "first_path_only"))
     for node in (5, 10):  # below a sibling of the path, and below a node that failed
         said = why_verdict(settled, node)
-        assert said.startswith('Not tested: ‘·"’ (node 3) passed its test before') and "ncestor" not in said
+        assert said.startswith('Not tested: ‘·"’ (node 3) had already passed its test') and "ncestor" not in said
         # No test could have led a verifier there that does not look at other paths: what passed is not why.
-        only_first = "Not tested: this verifier looks only at the first path that was drawn."
+        only_first = "Not tested: this verifier looks only at the first path drawn."
         assert why_verdict(first_only, node) == only_first
     failed = [step(TREE, node, 0.3, 0.8, False, weight=0.3) for node in (3, 1)] + [final(0, ".", 0.5)]
     trace = sampled(failed, {1: "rejected", 2: "rejected", 3: "rejected"}, untested="first_path_only")
@@ -106,7 +106,7 @@ def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(pair,
     ]
     for iteration, reason, said in told:
         passed = next((s.child_id for s in iteration.steps if s.kind == "test" and s.accepted), None)
-        settled = f"(node {passed}) passed its test before"
+        settled = f"(node {passed}) had already passed its test"
         assert {"path_settled": settled, "first_path_only": "looks only at the first path"}[reason] in said
     assert told
 
@@ -141,7 +141,10 @@ def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
 def test_residuals_follow_the_rejections_of_a_place():
     told = residuals(TREE, 3)
     assert told == [
-        {"after": "left of the target's law after ‘Yes’ was rejected", "rows": [["No", 0.83], [" What", 0.06]]}
+        {
+            "after": "residual of the target's distribution after ‘Yes’ was rejected",
+            "rows": [["No", 0.83], [" What", 0.06]],
+        }
     ]
     assert residuals(TREE, 0) == []
 

@@ -1,4 +1,4 @@
-"""Two branches or trees on the same prefix: what both have, what each did, in figures, in one sentence and in text.
+"""Two branches or trees on the same prefix compared: as numbers, in one sentence and as text.
 
 rows = fork_measures(a, b)                  # one Measure per line of the table, None-safe
 words = fork_summary(a, b)                  # "B committed 2 tokens more with 12 nodes fewer."
@@ -18,12 +18,12 @@ from viz.tokens import visible
 
 @dataclass(frozen=True, slots=True)
 class TreeDiff:
-    """Nodes of two trees, matched by their path of tokens; the root is in neither list.
+    """Nodes of two trees, matched by their token paths; the root is in neither list.
 
     Attributes:
         only_first, only_second: ids of nodes that the other tree lacks.
         both: pairs (id in the first, id in the second).
-        same_text: both iterations commit the same tokens as far as the shorter one goes.
+        same_text: both iterations commit the same tokens up to the shorter length.
     """
 
     only_first: tuple[int, ...]
@@ -32,12 +32,12 @@ class TreeDiff:
     same_text: bool
 
     def marks(self, first: str, second: str) -> tuple[dict[int, str], dict[int, str]]:
-        """Words for the nodes that only one tree has, by id: for the first tree and for the second."""
+        """Labels for the nodes that only one tree has, by id: for the first tree and for the second."""
         return dict.fromkeys(self.only_first, f"only in {first}"), dict.fromkeys(self.only_second, f"only in {second}")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MeasureChange:
     """One measure of two iterations; `unit` is empty for counts, `s` for times, `1/s` for rates."""
 
     words: str
@@ -52,7 +52,7 @@ class Change:
 
 
 def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
-    """Match the nodes of two recorded trees by their tokens from the root down; what was forced out is in neither."""
+    """Match the nodes of two recorded trees by their token paths; nodes forced out are in neither."""
     gone = first.forced_out | {0}, second.forced_out | {0}
     mine, others = (
         {path: node for node, path in enumerate(node_paths(each)) if node not in left_out}
@@ -69,52 +69,52 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
 
 def what_changed(
     first: IterationTrace, second: IterationTrace, first_s: float | None = None, second_s: float | None = None
-) -> tuple[Change, ...]:
-    """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
+) -> tuple[MeasureChange, ...]:
+    """Both iterations in numbers: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
 
     Args:
         first_s, second_s: measured seconds of the iterations; without both there are no entries for time and speed.
     """
     changes = [
-        Change("nodes drafted", first.drafted, second.drafted),
-        Change("nodes verified", first.verified, second.verified),
-        Change("depth", first.tree_depth, second.tree_depth),
-        Change("tokens accepted", len(first.accepted), len(second.accepted)),
-        Change("draft forwards", first.draft_forwards, second.draft_forwards),
-        Change("target passes", first.target_passes, second.target_passes),
+        MeasureChange("nodes drafted", first.drafted, second.drafted),
+        MeasureChange("nodes verified", first.verified, second.verified),
+        MeasureChange("depth", first.tree_depth, second.tree_depth),
+        MeasureChange("tokens accepted", len(first.accepted), len(second.accepted)),
+        MeasureChange("draft forwards", first.draft_forwards, second.draft_forwards),
+        MeasureChange("target passes", first.target_passes, second.target_passes),
     ]
     if first_s is not None and second_s is not None:
-        changes.append(Change("time", first_s, second_s, "s"))
+        changes.append(MeasureChange("time", first_s, second_s, "s"))
         rates = len(first.committed_ids) / first_s, len(second.committed_ids) / second_s
-        changes.append(Change("tokens / s here", *rates, "1/s"))
+        changes.append(MeasureChange("tokens / s here", *rates, "1/s"))
     return tuple(changes)
 
 
 NAMES = ("A", "B")
 NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
-NO_TIME = "no model ran, no time"
+NO_TIME = "no model ran"
 CONTEXT_TOKENS = 10
-# What each measure is, by its words.
+# Explanation of each measure, by its label.
 ABOUT: dict[str, str] = {
-    "nodes only here": "Nodes of this tree that the other one does not have: no node there has the same path.",
-    "nodes verified": "Nodes given to the target; drafted ones that were pruned before are not among them.",
+    "nodes only here": "Nodes of this tree that the other tree lacks: no node there has the same path.",
+    "nodes verified": "Nodes given to the target; drafted nodes that were pruned are not counted.",
     "depth": "Tokens on the longest path of the verified tree.",
-    "tokens accepted": "Drafted tokens that the verifier kept; the final token is not counted.",
+    "tokens accepted": "Drafted tokens that the verifier accepted; the final token is not counted.",
     "tokens committed": "Tokens that this iteration added to the text, the final token included.",
     "expected tokens": explain_term("expected tokens"),
-    "time": "Wall time of this iteration alone, as it was measured when the models ran: one measurement each, which "
-    "differs from run to run even where the work is the same.",
+    "time": "Wall time of this iteration, measured once when the models ran; it varies from run to run even for the "
+    "same work.",
 }
 LONGEST_SHARED, LONGEST_OWN = 24, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """One measure of both branches, ready to be written.
+class ComparedMeasure:
+    """One measure of both branches as text.
 
     Attributes:
         words: what is measured. exactness: `counted`, `exact` or `measured`.
-        first, second: its values. difference: second minus first, `same`, or empty where it makes no sense.
+        first, second: its values. difference: second minus first, `same`, or empty where there is none.
     """
 
     words: str
@@ -126,12 +126,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Continuations:
-    """The text of two branches from the iteration at which they part.
+    """The text of two branches from the iteration at which they diverge.
 
     Attributes:
-        before: tokens before it. first, second: each one's own, which may have come about in other ways.
-        shared: how many of them agree from the first on.
-        same_work: whether the iterations came to them by the same trees, verdicts and passes.
+        before: tokens before it. first, second: tokens of each branch from there on.
+        shared: how many of them agree from the start.
+        same_work: whether the iterations had the same trees, verdicts and passes.
     """
 
     before: tuple[str, ...]
@@ -142,7 +142,7 @@ class Continuations:
 
     @property
     def same(self) -> bool:
-        """Whether they agree as far as the shorter one goes."""
+        """Whether they agree up to the shorter length."""
         return self.shared == min(len(self.first), len(self.second))
 
 
@@ -157,12 +157,12 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
     return 1.0 + sum(chances)
 
 
-def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measure, ...]:
-    """What two iterations did; one that was replayed has no time."""
+def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[ComparedMeasure, ...]:
+    """Two iterations in numbers; a replayed one has no time."""
     diff = compare_trees(first, second)
     only = str(len(diff.only_first)), str(len(diff.only_second))
     counted = (
-        Measure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
+        ComparedMeasure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
         for words, a, b in (
             ("nodes verified", first.verified, second.verified),
             ("depth", first.tree_depth, second.tree_depth),
@@ -175,17 +175,17 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measur
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:
         took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
-        took = "chance: same work" if _work(first) == _work(second) else took
+        took = "noise: same work" if _work(first) == _work(second) else took
     return (
-        Measure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
+        ComparedMeasure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
         *counted,
-        Measure("expected tokens", "exact, before any cut", *map(number, expected), more),
-        Measure("time", "measured once", *times, took),
+        ComparedMeasure("expected tokens", "exact, before any cut", *map(number, expected), more),
+        ComparedMeasure("time", "measured once", *times, took),
     )
 
 
 def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
-    """What the change did to this iteration, in one sentence; times measured once do not belong in it."""
+    """The effect of the change on this iteration, in one sentence, without times, which were measured once."""
     diff = compare_trees(first, second)
     tokens = len(second.committed_ids) - len(first.committed_ids)
     nodes, others = second.verified - first.verified, len(diff.only_second)
@@ -194,22 +194,22 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     elif diff.same_text:
         committed = f"the same {plural(len(second.committed_ids), 'token')}"
     else:
-        committed = f"as many tokens ({len(second.committed_ids)}), but others,"
+        committed = f"the same number of tokens ({len(second.committed_ids)}), but different ones,"
     if nodes:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
     else:
-        tree = f"as many nodes, {others} of them others" if others else "the same tree"
+        tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
     return f"{NAMES[1]} committed {committed} with {tree}."
 
 
 def same_prefix(first: RunTrace, second: RunTrace, index: int) -> bool:
-    """Whether two branches of one run stand on the same text before iteration `index`."""
+    """Whether two branches of one run have the same text before iteration `index`."""
     texts = ([token for each in run.iterations[:index] for token in each.committed_ids] for run in (first, second))
     return next(texts) == next(texts)
 
 
 def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuations:
-    """Both texts from iteration `since` on, and where they part."""
+    """Both texts from iteration `since` on, and where they diverge."""
     before = list(first.prompt_texts)
     for iteration in first.iterations[:since]:
         before += iteration.committed_texts
@@ -222,28 +222,28 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
 
 
 def parting_words(texts: Continuations) -> str:
-    """Where two texts part, in one sentence."""
+    """Where two texts diverge, in one sentence."""
     sides = texts.first, texts.second
     if not texts.same:
-        says = [f"{name} says ‘{side[texts.shared].shown}’" for name, side in zip(NAMES, sides, strict=True)]
+        says = [f"{name} has ‘{side[texts.shared].shown}’" for name, side in zip(NAMES, sides, strict=True)]
         after = f"after {plural(texts.shared, 'token')}" if texts.shared else "at once"
-        return f"The texts part {after}: {says[0]}, {says[1]}."
+        return f"The texts diverge {after}: {says[0]}, {says[1]}."
     if len(sides[0]) != len(sides[1]):
         longer = NAMES[len(sides[0]) < len(sides[1])]
-        return f"The same text as far as both go ({plural(texts.shared, 'token')}); {longer} is further."
-    changed = "nothing differs" if texts.same_work else "the change altered the work, not the text"
+        return f"The same text up to the shorter length ({plural(texts.shared, 'token')}); {longer} is longer."
+    changed = "nothing differs" if texts.same_work else "the change affects the work, not the text"
     return f"The same {plural(texts.shared, 'token')}: {changed}."
 
 
 def _work(iteration: IterationTrace) -> tuple:
-    """What tells whether two iterations did the same."""
+    """What must be equal for two iterations to have done the same work."""
     nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
     counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
     return nodes, iteration.accepted, counts
 
 
 def continuation_html(texts: Continuations) -> str:
-    """A line per branch, bold from where they part; tokens are escaped and underlined by where they came from."""
+    """A line per branch, bold from where they diverge; tokens are escaped and underlined by provenance."""
     before = html.escape("".join(visible(text) for text in texts.before))
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
@@ -258,7 +258,7 @@ def continuation_html(texts: Continuations) -> str:
     return "".join(lines)
 
 
-def measures_html(measures: Sequence[Measure]) -> str:
+def measures_html(measures: Sequence[ComparedMeasure]) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
     heads = "".join(
         f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'

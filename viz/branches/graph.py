@@ -12,11 +12,11 @@ from viz.formats import plural
 Kind = Literal["recorded", "opened", "decoded", "replayed", "live"]
 
 KINDS: dict[str, str] = {
-    "recorded": "Decoded earlier by the real models; it comes with the program.",
+    "recorded": "Decoded earlier by the real models; included with Draftscope.",
     "opened": "Read from a file.",
-    "decoded": "Decoded here by the models in memory.",
-    "replayed": "Computed from stored rows: no model ran, so there is no time.",
-    "live": "The models ran from its first own iteration on, and times are measured.",
+    "decoded": "Decoded on this machine by the loaded models.",
+    "replayed": "Recomputed from recorded logits: no model ran, so there are no times.",
+    "live": "The models ran from its first own iteration on; times are measured.",
 }
 PROMPT = -1
 MOST_DOTS = 22
@@ -24,15 +24,15 @@ NEAR = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BranchLine:
     """One branch of the history.
 
     Attributes:
-        number: tells branches apart. parent: number of the branch it was made from, None for the run itself.
+        number: identifies the branch. parent: number of the branch it forks, None for the run itself.
         at: index of its first own iteration; those before it are its parent's.
         iterations: how many it has in all.
-        words: what was changed. kind: what its iterations come from.
-        note: more about it in a few words. bias: why its output is no longer the target's, empty if it still is.
+        words: what was changed. kind: where its iterations come from.
+        note: short extra text. bias: why its output no longer has the target's distribution, else empty.
     """
 
     number: int
@@ -45,13 +45,13 @@ class Line:
     bias: str = ""
 
 
-def branch_graph(lines: Sequence[Line], here: int, first: int | None, second: int | None) -> dict:
-    """Lay out a history as plain data; `here` is the iteration looked at, `first` and `second` the branches A and B.
+def branch_graph(lines: Sequence[BranchLine], here: int, first: int | None, second: int | None) -> dict:
+    """Lay out a history as plain data; `here` is the selected iteration, `first` and `second` the branches A and B.
 
-    Children stand below their parent, those that leave it last first: so no line ever crosses another lane's dots.
+    Children are below their parent, the latest fork first, so that no line crosses another lane's dots.
     `columns` are places in time, `[iteration, skipped]`: an iteration (`PROMPT` is the prompt before all), or `skipped`
     ones in one place; `here` is such a place, None where no branch has the iteration. A lane's `columns` are the places
-    of its own dots, `gaps` those of its compressed stretches, and `leaves` the row and place of the dot that it parts
+    of its own dots, `gaps` those of its compressed stretches, and `leaves` the row and place of the dot that it forks
     from, None for the run itself.
     """
     by_number = {line.number: line for line in lines}
@@ -85,15 +85,15 @@ def branch_graph(lines: Sequence[Line], here: int, first: int | None, second: in
     return {"columns": columns, "lanes": lanes, "here": place_of.get(here), "kinds": KINDS, "summary": summary}
 
 
-def _owner(line: Line, by_number: dict[int, Line]) -> Line:
-    """The branch whose own iteration stands right before the first one of `line`."""
+def _owner(line: BranchLine, by_number: dict[int, BranchLine]) -> BranchLine:
+    """The branch whose own iteration comes right before the first one of `line`."""
     owner = by_number[line.parent]
     while owner.parent is not None and owner.at > line.at - 1:
         owner = by_number[owner.parent]
     return owner
 
 
-def _columns(lines: Sequence[Line], here: int) -> list[tuple[int, int]]:
+def _columns(lines: Sequence[BranchLine], here: int) -> list[tuple[int, int]]:
     """Every iteration while they fit; beyond that the notable ones, and one place for each stretch between."""
     count = max((line.iterations for line in lines), default=0)
     if count <= MOST_DOTS:
@@ -105,7 +105,7 @@ def _columns(lines: Sequence[Line], here: int) -> list[tuple[int, int]]:
     columns = [(shown[0], 0)]
     for before, index in pairwise(shown):
         missing = index - before - 1
-        if missing:  # a stretch of one takes no less room than its dot
+        if missing:  # a stretch of one needs as much room as its dot
             columns.append((index - 1, 0 if missing == 1 else missing))
         columns.append((index, 0))
     return columns

@@ -1,4 +1,4 @@
-"""A chart in words: one sentence on what it shows, and its numbers as a table, both read from the figure itself."""
+"""A chart as text: one sentence on what it shows, and its numbers as a table, both read from the figure itself."""
 
 import html
 import re
@@ -16,7 +16,7 @@ MOST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One trace: where its values stand, the values, and what they measure."""
+    """One trace: positions, values, and what they measure."""
 
     name: str
     at: tuple
@@ -25,7 +25,7 @@ class Series:
 
 
 def chart_sentence(figure: go.Figure) -> str:
-    """What a chart shows and how far its values reach, for those who cannot see it."""
+    """What a chart shows and the range of its values, for screen readers."""
     series, places = _series(figure), _places(figure)
     if not series:
         return " ".join(_plain(note.text or "") for note in figure.layout.annotations) or "An empty chart."
@@ -39,7 +39,7 @@ def chart_sentence(figure: go.Figure) -> str:
 
 
 def chart_table(figure: go.Figure) -> Table:
-    """Every value of a chart: a column per series where they share their places, else a row per value."""
+    """Every value of a chart: a column per series where they share positions, else a row per value."""
     series, places = _series(figure), _places(figure) or "Place"
     rows_at = list(dict.fromkeys(place for one in series for place in one.at))
     few = len(series) * len(rows_at) <= 3 * sum(len(one.at) for one in series)
@@ -60,7 +60,7 @@ def chart_table(figure: go.Figure) -> Table:
 
 
 def _series(figure: go.Figure) -> list[Series]:
-    """Traces with values; marks that only repeat another trace (no hover, no legend) are left out."""
+    """Traces with values; marks that only repeat another trace (without hover) are left out."""
     found = []
     for trace in figure.data:
         if trace.hoverinfo == "skip" or getattr(trace, "x", None) is None or getattr(trace, "y", None) is None:
@@ -70,14 +70,14 @@ def _series(figure: go.Figure) -> list[Series]:
         if len(at) != len(values) or not len(values):
             continue
         axis = "x" + (trace.xaxis or "x")[1:] if lying else "y" + (trace.yaxis or "y")[1:]
-        # Plain numbers or texts in the place of numpy scalars.
+        # Plain numbers or strings instead of numpy scalars.
         at, values = (tuple(one.item() if hasattr(one, "item") else one for one in each) for each in (at, values))
         found.append(Series(_plain(trace.name or ""), at, values, _axis_title(figure, axis)))
     return found
 
 
 def _places(figure: go.Figure) -> str:
-    """What the values stand over."""
+    """Title of the axis that the values are plotted over."""
     lying = any(getattr(trace, "orientation", None) == "h" for trace in figure.data)
     return _axis_title(figure, "y" if lying else "x")
 
@@ -110,6 +110,6 @@ def _shown(value) -> str:
 
 
 def _plain(text: str) -> str:
-    """Plotly's markup taken out: line breaks become commas, other tags go, escapes become their characters."""
+    """Plotly's markup removed: line breaks become commas, other tags go, escapes become their characters."""
     text = re.sub(r"\s*<br\s*/?>\s*", ", ", text)
     return html.unescape(re.sub(r"</?(b|i|sub|sup|span|em)\b[^>]*>", "", text))

@@ -1,4 +1,4 @@
-"""Charts of hindsight and of luck: what was possible, what a run lost by its own budget, how far it ran ahead."""
+"""Charts of hindsight and luck: what was possible, what a run lost by its own budget, how lucky it was."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class RankBar:
     """One token of the text that followed.
 
     Attributes:
-        rank: the draft's rank of it, None where no record tells; at least that if not `exact`.
+        rank: the draft's rank of it, None if not recorded; a lower bound if not `exact`.
         kind: `taken` by this tree, `possible` for the best tree in the draft's order, or `beyond`.
-        note: where the rank is known from, for the pointer.
+        note: where the rank comes from, for the tooltip.
     """
 
     text: str
@@ -36,7 +36,7 @@ class RankBar:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """Tokens and modelled seconds by number of nodes, all `[nodes + 1]`, and the number with most tokens per second."""
+    """Tokens and modelled seconds by number of nodes, `[nodes + 1]` each, and the number with most tokens/s."""
 
     tokens: tuple[float, ...]
     seconds: tuple[float, ...]
@@ -49,7 +49,7 @@ class BudgetLine:
 
 
 def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
-    """The draft's rank of each token that followed; short bars are what a tree finds first."""
+    """The draft's rank of each token that followed; a tree finds short bars first."""
     shown = list(bars[:MOST_TOKENS])
     figure = go.Figure()
     for kind, name, color, shape in (
@@ -70,7 +70,7 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
         if bar.rank is None:
             figure.add_annotation(
                 x=place, y=0, text="?", showarrow=False, font_size=13, yanchor="bottom",
-                hovertext=f"{_token(bar)}: unknown, the draft was never asked here",
+                hovertext=f"{_token(bar)}: unknown, the draft did not run here",
             )  # fmt: skip
     most = max((bar.rank for bar in shown if bar.rank is not None), default=1)
     style(figure, dark).update_layout(barmode="overlay", margin={"l": 56, "r": 12, "t": 44, "b": 84})
@@ -82,7 +82,8 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
         tickfont={"family": "Source Code Pro, monospace", "size": 11},
     )  # fmt: skip
     return figure.update_yaxes(
-        title_text="rank in the draft's law", type="log", tickvals=[tick for tick in RANK_TICKS if tick <= 3 * most],
+        title_text="rank in the draft's distribution", type="log",
+        tickvals=[tick for tick in RANK_TICKS if tick <= 3 * most],
         ticktext=[f"{tick:,}" for tick in RANK_TICKS if tick <= 3 * most], range=[-0.25, max(0.7, log10(most) + 0.35)],
     )  # fmt: skip
 
@@ -99,7 +100,7 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
     """Tokens per second by budget, modelled, with the best one and the whole tree marked; below, the tokens.
 
     Args:
-        exact: tokens are an expectation over the verifier's draws, not what one walk committed.
+        exact: tokens are the expectation over the verifier's draws, not what one run committed.
     """
     nodes, rates = list(range(len(line.tokens))), line.rates
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.07)
@@ -132,7 +133,7 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
 def lost_figure(
     places: Sequence[int], lost: Sequence[float], current: int | None = None, dark: bool = False
 ) -> go.Figure:
-    """Modelled tokens per second that each iteration lost against its own best budget."""
+    """Modelled tokens per second that each iteration lost relative to its own best budget."""
     figure = go.Figure()
     colors = [POSSIBLE if place == current else with_alpha(SERIES[4], 0.75) for place in places]
     figure.add_bar(
@@ -145,19 +146,19 @@ def lost_figure(
     return figure.update_yaxes(title_text="tokens/s lost", rangemode="tozero", nticks=5)
 
 
-def token_law_figure(
-    law: Mapping[int, float], happened: int, rolled: Mapping[int, int] | None = None, dark: bool = False
+def token_distribution_figure(
+    probs: Mapping[int, float], happened: int, rolled: Mapping[int, int] | None = None, dark: bool = False
 ) -> go.Figure:
-    """Exact probability of each number of committed tokens; the one that happened stands out.
+    """Exact probability of each number of committed tokens; the actual one is highlighted.
 
     Args:
-        rolled: how many of some re-rolled draws committed how many tokens.
+        rolled: number of re-rolled draws by number of committed tokens.
     """
-    last = max(max((n for n, p in law.items() if p >= 5e-4), default=1), happened, *(rolled or {1: 0}))
+    last = max(max((n for n, p in probs.items() if p >= 5e-4), default=1), happened, *(rolled or {1: 0}))
     tokens = list(range(1, min(last, MOST_BARS) + 1))
-    values = [100 * law.get(n, 0.0) for n in tokens]
+    values = [100 * probs.get(n, 0.0) for n in tokens]
     figure = go.Figure()
-    for name, mine, color, shape in (("exact", False, SERIES[0], ""), ("exact, what happened", True, TAKEN, "/")):
+    for name, mine, color, shape in (("exact", False, SERIES[0], ""), ("exact, this pass", True, TAKEN, "/")):
         kept = [(n, value) for n, value in zip(tokens, values, strict=True) if (n == happened) is mine]
         figure.add_bar(
             x=[n for n, _ in kept], y=[value for _, value in kept], name=name, width=0.72,
@@ -188,11 +189,11 @@ def run_luck_figure(
     current: int | None = None,
     dark: bool = False,
 ) -> go.Figure:
-    """Tokens committed beyond expectation so far, over the iterations, in the band where two in three runs lie.
+    """Tokens committed minus expected so far, over the iterations, with bands of 1 and 2 standard deviations.
 
     Args:
         places: indices of the iterations; the other three belong to them.
-        current: index of the iteration looked at.
+        current: index of the selected iteration.
     """
     numbers = [place + 1 for place in places]
     ahead = np.cumsum(np.array(tokens) - np.array(expected))
@@ -205,7 +206,7 @@ def run_luck_figure(
             mode="none", fillcolor=with_alpha(GREY, shade), hoverinfo="skip",
         )  # fmt: skip
     figure.add_scatter(
-        x=numbers, y=ahead, mode="lines", name="happened − expected", line={"color": SERIES[0], "width": 2},
+        x=numbers, y=ahead, mode="lines", name="committed − expected", line={"color": SERIES[0], "width": 2},
         customdata=np.stack([tokens, expected, spread], axis=-1) if numbers else None,
         hovertemplate="iteration %{x}: %{customdata[0]} tokens, %{customdata[1]:.2f} expected; %{y:+.2f} so far, "
         "± %{customdata[2]:.2f}<extra></extra>",
@@ -219,5 +220,5 @@ def run_luck_figure(
     style(figure, dark).update_layout(margin={"l": 56, "r": 12, "t": 34, "b": 48})
     figure.update_xaxes(title_text="iteration", tickformat="d", rangemode="normal")
     return figure.update_yaxes(
-        title_text="tokens ahead, so far", nticks=5, zeroline=True, zerolinecolor=palette(dark).muted
+        title_text="tokens ahead of expectation", nticks=5, zeroline=True, zerolinecolor=palette(dark).muted
     )

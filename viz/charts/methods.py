@@ -1,4 +1,4 @@
-"""What passes cost here: measured times of target passes and draft levels, and the line that methods read off them."""
+"""Pass times on this machine: measured target passes and draft levels, and the curve that methods use."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,11 +51,11 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
     )
     for column, (line, name, nodes, color) in enumerate(panels, start=1):
         if line is not None:
-            # The line first, so that the points lie over it.
+            # The line first, so that the points are on top.
             figure.add_scatter(
-                x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
+                x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, interpolated",
                 line={"color": color, "width": 1.5, "dash": SERIES_DASHES[column - 1]}, row=1, col=column,
-                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
+                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, interpolated<extra></extra>",
             )  # fmt: skip
             above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
             below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
@@ -74,7 +74,7 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
         figure.update_xaxes(title_text=nodes, row=1, col=column)
         figure.update_yaxes(title_text=f"{name} (ms)", rangemode="tozero", row=1, col=column)
     if target is None or draft is None:
-        say(figure, "Nothing is measured yet: load a pair, or press Measure now.")
+        say(figure, "Nothing measured yet: load a pair or press Measure now.")
     figure.update_layout(height=HEIGHT, showlegend=False)
     style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
     return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
@@ -82,7 +82,7 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Accepted drafted tokens of one run with both denominators; the bonus token is in none of them."""
+    """Accepted drafted tokens of one run with both denominators; the bonus token counts in neither."""
 
     label: str
     accepted: int
@@ -92,7 +92,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One tried setting: tokens per second, accepted share of the drafted nodes, and what the setting was."""
+    """One setting that was run: tokens per second, accepted share of the drafted nodes, and the setting."""
 
     label: str
     throughput: float
@@ -102,7 +102,7 @@ class Tried:
 
 
 def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figure:
-    """Acceptance per run with both denominators written beside the bars."""
+    """Acceptance per run with both denominators written at the bars."""
     figure = go.Figure()
     names = [escaped(row.label) for row in rows]
     kinds = (("of drafted nodes", "drafted", SERIES[2], ""), ("of verified nodes", "verified", SERIES[0], "/"))
@@ -129,7 +129,7 @@ PATTERN = {"size": 5, "solidity": 0.25, "fillmode": "overlay"}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A median with its quartiles; `shown` is what stands beside the bar."""
+    """A median with its quartiles; `shown` is the label next to the bar."""
 
     label: str
     median: float
@@ -140,8 +140,8 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """Tokens committed by each moment of one call, in seconds since the call."""
+class ProgressCurve:
+    """Tokens committed over time in one call, in seconds since its start."""
 
     label: str
     seconds: tuple[float, ...]
@@ -150,14 +150,14 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """Seconds per committed token by part: the phases, `prefill`, and `other` for what no phase claims."""
+    """Seconds per committed token by part: the phases, `prefill`, and `other` for time outside all phases."""
 
     label: str
     parts: Mapping[str, float]
 
 
 def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
-    """Tokens per second: medians as bars, quartiles as whiskers; dotted lines carry the baselines' medians down."""
+    """Tokens per second: medians as bars, quartiles as whiskers; dotted lines extend the baselines' medians."""
     figure, colors = go.Figure(), palette(dark)
     labels, most = names([bar.label for bar in bars]), max((bar.high for bar in bars), default=1.0)
     figure.add_bar(
@@ -167,7 +167,7 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
     figure.update_traces(marker_pattern={"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN})
     words = {"showarrow": False, "xanchor": "left", "bgcolor": with_alpha(colors.surface, 0.75), "borderpad": 1}
     for bar, name in zip(bars, labels, strict=True):
-        # Words stand behind the whisker, where neither bar nor whisker can lie over them.
+        # Labels go right of the whisker, where neither bar nor whisker covers them.
         figure.add_annotation(x=bar.high, y=name, text=bar.shown, xshift=8, **words)
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
@@ -178,7 +178,7 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
 
 
 def _medians(bars: Sequence[Bar], scale: float, dark: bool) -> dict:
-    """Medians as lying bars with their quartiles as whiskers."""
+    """Medians as horizontal bars with quartiles as whiskers."""
     whiskers = {"type": "data", "symmetric": False, "color": palette(dark).text, "thickness": 1.5, "width": 4}
     above = [scale * (bar.high - bar.median) for bar in bars]
     below = [scale * (bar.median - bar.low) for bar in bars]
@@ -190,10 +190,10 @@ def _medians(bars: Sequence[Bar], scale: float, dark: bool) -> dict:
 
 
 def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figure:
-    """Milliseconds per committed token, stacked by phase; a call whose inside is not known is one bar."""
+    """Milliseconds per committed token, stacked by phase; a call without phase times is one bar."""
     figure = go.Figure()
     labels = names([cost.label for cost in costs])
-    known = {"prefill": (SERIES[5], ".", "prefill"), "whole": (GREY, "/", "not split (outside baseline)")}
+    known = {"prefill": (SERIES[5], ".", "prefill"), "whole": (GREY, "/", "no phase times (external baseline)")}
     known |= {name: (PHASE_COLORS[name], PHASE_PATTERNS[name], PHASE_WORDS[name]) for name in PHASE_COLORS}
     for part, (color, hatch, words) in known.items():
         values = [1e3 * cost.parts.get(part, 0.0) for cost in costs]
@@ -211,8 +211,8 @@ def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figu
 
 
 def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = False) -> go.Figure:
-    """Time to the first token and time per later token beside each other, in milliseconds."""
-    titles = ("to the first token, TTFT (ms)", "per later token, TPOT (ms)")
+    """Time to first token (TTFT) and time per later token (TPOT) side by side, in milliseconds."""
+    titles = ("time to first token, TTFT (ms)", "time per later token, TPOT (ms)")
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.08)
     for column, bars in enumerate((first, later), start=1):
         figure.add_bar(
@@ -226,8 +226,8 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
     return _rows(figure)
 
 
-def progress_figure(curves: Sequence[Curve], dark: bool = False) -> go.Figure:
-    """Tokens over time of every contestant; a step is one iteration, which commits all its tokens at its end."""
+def progress_figure(curves: Sequence[ProgressCurve], dark: bool = False) -> go.Figure:
+    """Tokens over time of every method; a step is one iteration, which commits all its tokens at its end."""
     figure = go.Figure()
     for place, (curve, name) in enumerate(zip(curves, names([curve.label for curve in curves]), strict=True)):
         color = SERIES[place % len(SERIES)]
@@ -235,18 +235,18 @@ def progress_figure(curves: Sequence[Curve], dark: bool = False) -> go.Figure:
         figure.add_scatter(
             x=[0.0, *curve.seconds], y=[0, *curve.tokens], name=name.replace("<br>", " "), mode="lines+markers",
             line={"shape": "hv", "width": 2, "color": color, "dash": SERIES_DASHES[place % len(SERIES_DASHES)]},
-            # Only the end has a symbol: it tells the curves apart where colour does not.
+            # Only the end has a symbol: it distinguishes the curves without colour.
             marker={"symbol": SERIES_SYMBOLS[place % 8], "size": [0] * last + [10]},
             hovertemplate="%{y} tokens after %{x:.3f} s<extra>%{fullData.name}</extra>",
         )  # fmt: skip
     figure.update_layout(height=380, hovermode="closest")
-    style(figure, dark).update_xaxes(title_text="time since the call (s)", rangemode="tozero")
+    style(figure, dark).update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
     figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin_t=64)
     return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
 
 
 def chart_height(rows: int) -> int:
-    """Height of a chart with one bar per contestant."""
+    """Height of a chart with one bar per method."""
     return 84 + BAR_PX * max(rows, 1)
 
 
@@ -268,7 +268,7 @@ SPREAD = 0.16  # of the smallest distance between two places, from the first lin
 
 
 def beside(places: Iterable[float], number: int, count: int) -> float:
-    """How far the points of line `number` of `count` stand beside their places on the axis."""
+    """Horizontal offset of the points of line `number` of `count` from their places on the axis."""
     known = sorted(set(places))
     nearest = min((after - before for before, after in pairwise(known)), default=1.0)
     return 0.0 if count < 2 else SPREAD * nearest * (number / (count - 1) - 0.5)
@@ -278,9 +278,9 @@ ITERATION, WHOLE = "one iteration on this prefix", "whole generation"
 
 
 def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool = False) -> go.Figure:
-    """Throughput over acceptance of every tried setting; `current` and `pinned`, labels of iterations, are framed."""
+    """Throughput over acceptance of every setting run; `current` and `pinned`, labels of iterations, are framed."""
     figure = go.Figure()
-    # Iterations first: the symbol goes by the order of the groups and must not change when points come and go.
+    # Iterations first: symbols follow the order of the groups and must not change when points come and go.
     ordered = sorted(tried, key=lambda entry: entry.group == WHOLE)
     for place, group in enumerate(dict.fromkeys(entry.group for entry in ordered)):
         members = [entry for entry in ordered if entry.group == group]
@@ -303,11 +303,11 @@ def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool 
                 marker={"size": size, "symbol": symbol, "color": color, "line": {"width": width}},
             )  # fmt: skip
     if not tried:
-        say(figure, "Move a setting to try it: every run leaves a point here.")
+        say(figure, "Change a setting to try it: every run adds a point here.")
     legend = {"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False}
     figure.update_layout(height=340, showlegend=bool(ordered))
     style(figure, dark).update_layout(legend=legend, margin={"l": 56, "r": 16, "t": 30, "b": 40})
-    # Few points make a wide room: from zero on, a small difference looks small.
+    # Axes start at zero, so that a small difference looks small.
     most = max((100 * entry.acceptance for entry in ordered), default=0.0)
     fastest = max((entry.throughput for entry in ordered), default=0.0)
     figure.update_xaxes(title_text="accepted share of drafted nodes (%)", range=[-2, max(most * 1.12, 20)])

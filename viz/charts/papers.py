@@ -1,4 +1,4 @@
-"""Charts of the papers' tables and figures: our estimates with their intervals beside the paper's numbers.
+"""Charts of the papers' tables and figures: our estimates with intervals next to the paper's numbers.
 
 marks = [Mark("DynaTree", ours=1.42, low=1.30, high=1.55, paper=1.64), ...]
 figure = table_figure(marks, "speed-up")
@@ -16,21 +16,21 @@ from viz.charts.methods import beside
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
 from viz.tokens import escaped
 
-FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all lie at 0
+FACTOR = 8.0  # further apart than this, the smaller ones would all be at 0 on one axis
 ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
-MOST_TICKS, LEAST_GAP = 8, 14  # ticks at most, and between two of them this part of the axis at least
-HERE, PAPER = "here", "paper"
+MOST_TICKS, LEAST_GAP = 8, 14  # most ticks, and the least share of the axis between two of them
+HERE, PAPER = "Draftscope", "paper"
 SECOND = {"row": 1, "col": 2}  # the panel of the paper's numbers, where one axis cannot show both
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A way to decode at one place of the axis: what was measured here, and what the paper has.
+class PaperMark:
+    """A method at one position of the axis: what Draftscope measured, and the paper's number.
 
     Attributes:
-        way: its name.
-        at: place on the axis of a figure; None in a table.
-        ours, low, high: our estimate with its interval; None where not run, the interval also where one prompt was.
+        way: name of the method.
+        at: position on the axis of a figure; None in a table.
+        ours, low, high: our estimate with its interval; None where not run; no interval for a single prompt.
         paper: the paper's number; None where it gives none.
     """
 
@@ -42,7 +42,7 @@ class Mark:
     paper: float | None = None
 
 
-def far_apart(marks: Sequence[Mark]) -> bool:
+def far_apart(marks: Sequence[PaperMark]) -> bool:
     """Whether the paper's numbers are so much larger or smaller than ours that one axis cannot show both."""
     both = [mark.ours / mark.paper for mark in marks if (mark.ours or 0) > 0 and (mark.paper or 0) > 0]
     if not both:
@@ -52,8 +52,8 @@ def far_apart(marks: Sequence[Mark]) -> bool:
     return not 1 / FACTOR <= statistics.median(both) <= FACTOR
 
 
-def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Figure:
-    """A row per way: a dot with its interval for ours, an open diamond for the paper's; two panels where far apart.
+def table_figure(marks: Sequence[PaperMark], words: str, dark: bool = False) -> go.Figure:
+    """A row per method: a dot with its interval for ours, an open diamond for the paper's; two panels where far apart.
 
     Args:
         words: what is measured, with its unit.
@@ -75,7 +75,7 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
             orientation="h", marker={"symbol": "circle", "size": 10, "color": SERIES[0]},
             name=f"{HERE}, 95% interval" if any(mark.low is not None for mark in ours) else HERE,
             error_x=_bars(ours, SERIES[0]), customdata=[_interval(mark) for mark in ours],
-            hovertemplate="%{y}: %{x:.4g}%{customdata} here<extra></extra>",
+            hovertemplate="%{y}: %{x:.4g}%{customdata} in Draftscope<extra></extra>",
         )  # fmt: skip
     style(figure, dark).update_layout(height=AROUND + ROW_HEIGHT * len(ways), showlegend=True)
     figure.update_layout(margin={"l": 8, "r": 16, "t": 34, "b": 44}, legend={"itemclick": False})
@@ -87,10 +87,10 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
     )
 
 
-def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = False) -> go.Figure:
-    """A line per way over an axis, ours filled with intervals, the paper's open; two panels where far apart.
+def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool = False) -> go.Figure:
+    """A line per method over an axis, ours filled with intervals, the paper's open; two panels where far apart.
 
-    Over names, such as kinds of text, there is nothing between two places: marks beside one another, and no line.
+    Over names, such as kinds of text, marks are placed side by side without a line.
 
     Args:
         words: what is measured, with its unit. axis: what it is measured over.
@@ -102,7 +102,7 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
         aside = beside((mark.at for mark in marks), number, len(ways)) if intervals and not named else 0.0
         mine = [mark for mark in marks if mark.way == way]
         _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
-    figure.update_traces(cliponaxis=False)  # a mark at 0 is whole
+    figure.update_traces(cliponaxis=False)  # do not clip marks at 0
     style(figure, dark).update_layout(height=LINES_HEIGHT, showlegend=True)
     legend = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
     figure.update_layout(margin={"l": 56, "r": 16, "t": 26, "b": 46}, legend=legend)
@@ -111,7 +111,7 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
         figure.update_layout(scattermode="group", scattergap=0.3)
         figure.update_xaxes(categoryorder="array", categoryarray=places, type="category")
     else:
-        # The places themselves, where they are few and far enough apart to be written below the axis.
+        # The positions themselves as ticks, where they are few and far enough apart.
         ticks = sorted({mark.at for mark in marks})
         gaps = [after - before for before, after in pairwise(ticks)]
         if gaps and len(ticks) <= MOST_TICKS and min(gaps) * LEAST_GAP >= ticks[-1] - ticks[0]:
@@ -122,16 +122,16 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
         figure.update_yaxes(title_text=f"{words}, {PAPER}", col=2)
     if any(mark.paper is not None for mark in marks):
         figure.add_annotation(
-            text="open marks: the paper", showarrow=False, xref="paper", yref="paper", x=1, y=1, xanchor="right",
+            text="open marks: paper", showarrow=False, xref="paper", yref="paper", x=1, y=1, xanchor="right",
             yanchor="bottom", font={"size": 11, "color": palette(dark).muted},
         )  # fmt: skip
     return figure
 
 
-def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, aside: float) -> None:
-    """The marks of one way, ours `aside` of their places so that intervals do not lie on one another.
+def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: str, aside: float) -> None:
+    """The marks of one method, ours shifted by `aside` so that intervals do not overlap.
 
-    The paper's are in the second panel where there is one, else without a line beside ours.
+    The paper's are in the second panel if there is one, else without a line next to ours.
     """
     ours = [mark for mark in mine if mark.ours is not None]
     theirs = [mark for mark in mine if mark.paper is not None]
@@ -144,7 +144,7 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
             name=name, legendgroup=name,
             offsetgroup=name, line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
             error_y=_bars(ours, color), customdata=[[mark.at, _interval(mark)] for mark in ours],
-            hovertemplate="%{fullData.name} at %{customdata[0]}: %{y:.4g}%{customdata[1]} here<extra></extra>",
+            hovertemplate="%{fullData.name} at %{customdata[0]}: %{y:.4g}%{customdata[1]} in Draftscope<extra></extra>",
         )  # fmt: skip
     if theirs:
         figure.add_scatter(
@@ -156,7 +156,7 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
         )  # fmt: skip
 
 
-def _bars(marks: Sequence[Mark], color: str) -> dict:
+def _bars(marks: Sequence[PaperMark], color: str) -> dict:
     """The intervals as Plotly's error bars."""
     return {
         "array": [0 if mark.high is None else mark.high - mark.ours for mark in marks],
@@ -165,5 +165,5 @@ def _bars(marks: Sequence[Mark], color: str) -> dict:
     }  # fmt: skip
 
 
-def _interval(mark: Mark) -> str:
+def _interval(mark: PaperMark) -> str:
     return "" if mark.low is None else f" ({mark.low:.4g} to {mark.high:.4g})"

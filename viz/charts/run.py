@@ -66,7 +66,7 @@ def _phase_bar(name: str, x: list, y: list, orientation: str) -> dict:
 
 
 def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = False) -> go.Figure:
-    """One column per iteration: accepted tokens, the final token in its colour, the current one framed."""
+    """One column per iteration: accepted tokens, the final token in its colour, the current iteration framed."""
     figure = go.Figure()
     numbers = [i.index + 1 for i in run.iterations]
     accepted = [len(i.accepted) for i in run.iterations]
@@ -116,7 +116,7 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
 def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
     """Committed tokens over wall time of each run; steps, because an iteration commits all its tokens at its end.
 
-    A run ends there where an iteration was replayed, so that nobody knows when its tokens would have come.
+    A curve ends at the first replayed iteration, which has no measured time.
     """
     figure = go.Figure()
     for place, run in enumerate(runs):
@@ -135,7 +135,7 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
             marker={"symbol": SERIES_SYMBOLS[place % 8], "size": 9, "color": SERIES[place % len(SERIES)]},
         )  # fmt: skip
     figure.update_layout(height=320)
-    style(figure, dark).update_xaxes(title_text="time since the call (s)", rangemode="tozero")
+    style(figure, dark).update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
     return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
 
 
@@ -144,7 +144,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     told = [i for i in run.iterations if i.history is not None]
     figure = go.Figure()
     if not told:
-        say(figure, "This run has no history adaptation: choose a method that adapts.")
+        say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers = [i.index + 1 for i in told]
     first = told[0].history
@@ -172,7 +172,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
     figure.update_layout(height=340)
     style(figure, dark).update_xaxes(title_text="iteration")
-    return figure.update_yaxes(title_text="probability or share (band = aim)", selector={"side": None})
+    return figure.update_yaxes(title_text="probability or share (band: target range)", selector={"side": None})
 
 
 def acceptance_by_depth(run: RunTrace, dark: bool = False) -> go.Figure:

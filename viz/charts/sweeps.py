@@ -6,7 +6,7 @@ lines_over(cells, depth, width, Measure("value", "speed-up"))       # with colum
 parallel(table, (depth, width), (Measure("iterations", "passes"), Measure("speedup", "speed-up")))
 every_run(runs, PER_PASS, SPEEDUP, width)
 
-A point's `customdata` says what it stands for: the values on the axes as the screen tells them, or the run's key.
+A point's `customdata` identifies it: the values on the axes as shown, or the run's key.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from viz.tokens import escaped
 MOST_SERIES, MOST_NUMBERS = len(SERIES), 240
 BLACK_OR_WHITE = ("#0B0F12", "#FFFFFF")
 LABEL_LETTERS = 26
-MOST_LEVEL = 6  # labels of parallel axes that stand beside one another without running together
+MOST_LEVEL = 6  # labels of parallel axes that fit side by side
 ROW_PX, CELL_POINT = 42, 30
-# From what lies near the page to the blue of the series: the best stands out, in both themes.
+# From near the page colour to the blue of the series: the best stands out in both themes.
 SCALES = {False: ((0.0, "#E4ECF3"), (1.0, "#0072B2")), True: ((0.0, "#24323C"), (1.0, "#56B4E9"))}
 LINE_SCALES = {False: ((0.0, "#C6CCD6"), (1.0, "#0072B2")), True: ((0.0, "#3B4754"), (1.0, "#56B4E9"))}
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What varies: its column, and what an axis calls it."""
+    """What varies: its column and its axis label."""
 
     column: str
     words: str
@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What was measured: its column, words with the unit; the column times `scale` is told, with so many digits."""
+    """What was measured: column and label with unit; shown as column times `scale` with `digits` decimals."""
 
     column: str
     words: str
@@ -51,7 +51,7 @@ class Measure:
 
 
 def told(value: object) -> str:
-    """A value of a setting as axes and tables tell it."""
+    """A setting's value as axes and tables show it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int | float):
@@ -60,7 +60,7 @@ def told(value: object) -> str:
 
 
 def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool = False) -> go.Figure:
-    """A figure for every pair of values of two settings; a pair that has not been run stays empty."""
+    """A number for every pair of values of two settings; a pair not yet run stays empty."""
     table = cells.pivot(index=y.column, columns=x.column, values=measure.column) * measure.scale
     across, up = [escaped(told(value)) for value in table.columns], [escaped(told(value)) for value in table.index]
     figure = go.Figure()
@@ -76,10 +76,10 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
                 share = (value - low) / (high - low) if high > low else 0.5
                 cell = mixed(SCALES[dark][1][1], SCALES[dark][0][1], share)
                 font = {"color": max(BLACK_OR_WHITE, key=lambda each: contrast(each, cell)), "size": 12}
-                # By their numbers: a name such as 2 would be taken for one.
+                # By index: a category named 2 would be taken for an index.
                 words = f"{value:.{measure.digits}f}"
                 figure.add_annotation(x=column, y=row, text=words, showarrow=False, font=font)
-    # Plotly tells clicks on points alone: one that cannot be seen lies on every cell.
+    # Plotly reports clicks only on points: every cell has an invisible one.
     points = [(told(row[x.column]), told(row[y.column]), row) for _, row in cells.iterrows()]
     figure.add_scatter(
         x=[escaped(each[0]) for each in points], y=[escaped(each[1]) for each in points], mode="markers",
@@ -91,14 +91,14 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
     )  # fmt: skip
     style(figure, dark).update_layout(
         height=110 + ROW_PX * max(len(up), 3), margin={"l": 64, "r": 16, "t": 12, "b": 52},
-        hovermode="closest", hoverdistance=-1,  # the nearest point is that of the cell, wherever in it one clicks
+        hovermode="closest", hoverdistance=-1,  # a click anywhere in a cell finds its point
     )  # fmt: skip
     figure.update_xaxes(title_text=escaped(x.words), type="category", categoryarray=across, showgrid=False)
     return figure.update_yaxes(title_text=escaped(y.words), type="category", categoryarray=up, showgrid=False)
 
 
 def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measure, dark: bool = False) -> go.Figure:
-    """A figure over the values of one setting, a line per value of another, with 95% intervals over prompts."""
+    """A measure over the values of one setting, a line per value of another, with 95% intervals over prompts."""
     figure = go.Figure()
     numeric = pd.api.types.is_numeric_dtype(cells[x.column]) and not pd.api.types.is_bool_dtype(cells[x.column])
     groups = [(None, cells)] if series is None else list(cells.groupby(series.column, sort=True))[:MOST_SERIES]
@@ -130,7 +130,7 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
 
 
 def parallel(table: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Measure], dark: bool = False) -> go.Figure:
-    """Every combination of settings as a line through what it was and what it reached; coloured by the last measure.
+    """Every combination of settings as a line through its values and results; coloured by the last measure.
 
     Args:
         table: a row per combination, with a column for each axis and each measure.
@@ -156,7 +156,7 @@ def parallel(table: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Measu
 def every_run(
     runs: pd.DataFrame, x: Measure, y: Measure, series: Axis | None, dark: bool = False
 ) -> go.Figure:  # fmt: skip
-    """Every run as a point; `runs` has the columns of both measures, `key`, and `words` that tell a run."""
+    """Every run as a point; `runs` has the columns of both measures, `key`, and `words` that describe a run."""
     figure = go.Figure()
     groups = [(None, runs)] if series is None else list(runs.groupby(series.column, sort=True, dropna=False))
     for place, (value, part) in enumerate(groups[:MOST_SERIES]):
@@ -176,7 +176,7 @@ def every_run(
 
 
 def cells_sentence(cells: pd.DataFrame, axes: Sequence[Axis], measure: Measure) -> str:
-    """What a chart shows and how far its values reach, for those who cannot see it."""
+    """What a chart shows and the range of its values, for screen readers."""
     over = " and ".join(each.words for each in axes)
     head = f"{measure.words[0].upper()}{measure.words[1:]}{f' by {over}' if over else ''}"
     known = cells[cells[measure.column].notna()]
@@ -199,7 +199,7 @@ def cells_table(cells: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Me
 
 
 def _series_name(series: Axis, value: object) -> str:
-    """What tells a line from the others; what a method lacks is a dash."""
+    """Name of a line; a dash for a setting that a method lacks."""
     if isinstance(value, str):
         return told(value)
     return f"{series.words} {'–' if pd.isna(value) else told(value)}"
@@ -227,7 +227,7 @@ def _place(row: pd.Series, axes: Sequence[Axis]) -> str:
 
 
 def _setting_dimension(values: pd.Series, words: str) -> dict:
-    """An axis with a place per value, so that words and numbers stand alike; what a method lacks has one of its own."""
+    """An axis with a place per value, so text and numbers are spaced alike; a missing setting has its own place."""
     known = sorted(values.dropna().unique().tolist(), key=lambda value: (isinstance(value, str), value))
     places = {value: place for place, value in enumerate(known)}
     lacking = bool(values.isna().any())

@@ -1,11 +1,10 @@
-"""Charts of a training: panels by family of figures, from log records alone, and what its trees were worth.
+"""Charts of a training: panels by family of figures, from log records alone, and tokens per pass over time.
 
     for panel in panels(records):                      # records: plain dicts with `phase`, `step`, `trained_s`, figures
         figure = training_figure(panel, records, by_time=True, planned=10)
     figure = moments_figure(moments, chosen=3)
 
-Ranges are fixed to round numbers and to what is planned, so that a chart that is drawn again as figures come in stays
-where it is.
+Ranges are round numbers and cover the planned length, so that a chart stays still while new values arrive.
 """
 
 import math
@@ -25,13 +24,13 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Figures that share an axis.
+    """Logged values that share an axis.
 
     Attributes:
-        title: heading of the panel. axis: what the y axis says, with its unit.
-        names: pattern that a figure's name holds. percent: whether the figures are shares, shown from 0%.
-        least: value below which none of them can be, where there is one.
-        word: what a legend need not repeat.
+        title: heading of the panel. axis: label of the y axis, with its unit.
+        names: regular expression for their names. percent: whether they are shares, shown from 0%.
+        least: lower bound of the values, if any.
+        word: word that the legend leaves out.
     """
 
     title: str
@@ -44,14 +43,14 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart: a family and the figures of it that are there."""
+    """One chart: a family and the values of it that were logged."""
 
     family: Family
     names: tuple[str, ...]
 
     @property
     def held_out(self) -> bool:
-        """Whether all of it was measured on text that is not trained on."""
+        """Whether all of it was measured on held-out text."""
         return all("held_out" in name for name in self.names)
 
     @property
@@ -61,13 +60,13 @@ class Panel:
         return self.family.title if told else f"{self.family.title}, held-out text"
 
     def words(self, name: str) -> str:
-        """A figure in the legend, without what the heading says already."""
+        """A value's name in the legend, without what the heading already says."""
         if len(self.names) == 1:
             return words_of(name)
         shared = all(self.family.word in words_of(each).split(" ") for each in self.names)
         words = [word for word in words_of(name).split(" ") if not (shared and word == self.family.word)]
         left = [word for word in words if word != "held-out"]
-        # Kinds of text are measured on held-out text alone: what also has a training figure needs the word.
+        # Kinds of text are measured only on held-out text; a name that also has a training value keeps the word.
         if self.held_out:
             words = left or ["mean"]
         elif left and name.removeprefix("held_out_") not in self.names:
@@ -75,10 +74,10 @@ class Panel:
         return " ".join(words).removeprefix("at ") or "training"
 
 
-# The first family whose pattern a name holds takes it.
+# The first family whose pattern matches a name gets it.
 FAMILIES: tuple[Family, ...] = (
     Family("Greedy agreement", "share (%)", r"agreement|accuracy|top_?1", percent=True, word="agreement"),
-    Family("Acceptance", "overlap of the two laws (%)", r"accept|overlap", percent=True, word="overlap"),
+    Family("Acceptance", "overlap of the two distributions (%)", r"accept|overlap", percent=True, word="overlap"),
     Family("Text that loops", "share (%)", r"looping", percent=True, word="looping"),
     Family("Calibration", "error (%)", r"calibration|ece\b", percent=True),
     Family("Tokens per target pass", "tokens per target pass", r"efficiency|per_pass|block", least=1.0),
@@ -87,7 +86,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("Gradient norm", "norm of the gradient", r"gradient|grad_norm"),
     Family("Learning rate", "learning rate", r"learning_rate|\blr\b"),
     Family(
-        "Parts of the loss", "part, unweighted", r"regression|classification|distillation|gain", word="classification"
+        "Parts of the loss", "term, unweighted", r"regression|classification|distillation|gain", word="classification"
     ),
     Family("Loss", "loss", r"loss|held_out|entropy|divergence"),
 )
@@ -99,7 +98,7 @@ ORDER = (
 
 
 def family_of(name: str) -> Family:
-    """The family that a figure belongs to by its name; one that is not known gets a panel of its own."""
+    """The family of a logged value by its name; an unknown one gets a panel of its own."""
     known = next((family for family in FAMILIES if re.search(family.names, name)), None)
     return known or Family(words_of(name).capitalize(), words_of(name), re.escape(name))
 
@@ -107,7 +106,7 @@ def family_of(name: str) -> Family:
 def panels(records: Sequence[Record]) -> list[Panel]:
     """The charts that some records fill, in a fixed order."""
     names = list(dict.fromkeys(name for record in records for name in record if name not in PLACE))
-    # A weighted loss of several parts is no loss per token: held-out losses then have a panel of their own.
+    # A weighted loss of several parts is not a loss per token: held-out losses then get their own panel.
     parts = any(family_of(name).title == "Parts of the loss" for name in names)
     grouped: dict[Family, list[str]] = {}
     for name in names:
@@ -120,7 +119,7 @@ def panels(records: Sequence[Record]) -> list[Panel]:
 
 
 def best(records: Sequence[Record]) -> tuple[str, float] | None:
-    """The held-out figure that a list shows of a training, the best it has reached: its name and value.
+    """The best held-out result of a training, for lists: its name and value.
 
     Throughput against the best static shape or tokens per target pass where there are any, else a share of acceptance,
     else a held-out loss; None before the first.
@@ -142,19 +141,19 @@ def best(records: Sequence[Record]) -> tuple[str, float] | None:
 
 
 def words_of(name: str) -> str:
-    """A figure's name in words: `held_out_loss` becomes `held-out loss`."""
+    """A logged name as text: `held_out_loss` becomes `held-out loss`."""
     words = name.replace("held_out", "held-out").replace("_", " ")
     words = re.sub(r" static$", ", best static shape", words) if "over" not in words else words
     return re.sub(r"(overlap|agreement|classification|regression|distillation) (\d+)$", r"\1 at depth \2", words)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a figure can be drawn."""
+    """Whether a value can be drawn."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _series_rank(name: str) -> tuple[int, int, str]:
-    """Training before held-out, the whole before its kinds."""
+    """Training before held-out, the whole before its parts."""
     return "held_out" in name, name.count("_"), name
 
 
@@ -162,15 +161,15 @@ X_TITLES = {True: "minutes of training", False: "training step"}  # of one phase
 HEIGHT = 250
 MOST_POINTS = 400  # of a series; more are averaged in groups
 MOST_MARKED = 60
-STARTS = 0.05  # share of the figures at the beginning that may leave the panel: the first losses dwarf all others
+STARTS = 0.05  # share of the first values that may leave the panel: early losses dwarf all others
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The held-out prompt drafted at one moment of a training.
+    """The held-out prompt decoded at one checkpoint of a training.
 
     Attributes:
-        place: step or minute at which. words: the moment in words. tokens_per_pass: committed per pass of the target.
+        place: its step or minute. words: its label. tokens_per_pass: tokens committed per target pass.
     """
 
     place: float
@@ -208,7 +207,7 @@ def training_figure(
     figure.update_yaxes(title_text=panel.family.axis, range=[low, high + 0.02 * (high - low)], nticks=6)
     if first and max(first) > high + 0.05 * (high - low):
         figure.add_annotation(
-            text=f"begins at {max(first):.3g}, above this panel", showarrow=False, xref="paper", yref="paper",
+            text=f"starts at {max(first):.3g}, above this panel", showarrow=False, xref="paper", yref="paper",
             x=1, y=1, xanchor="right", yanchor="top", font={"size": 11, "color": palette(dark).muted},
         )  # fmt: skip
     return figure.update_layout(margin={"l": 56, "r": 16, "t": 34 if len(panel.names) > 1 else 14, "b": 44})
@@ -217,10 +216,10 @@ def training_figure(
 def moments_figure(
     moments: Sequence[Moment], chosen: int, by_time: bool, planned: float | None = None, dark: bool = False
 ) -> go.Figure:
-    """Tokens per target pass of the held-out prompt, moment by moment; the chosen one is framed.
+    """Tokens per target pass of the held-out prompt at each checkpoint; the chosen one is framed.
 
     Args:
-        chosen: index of the moment that is looked at.
+        chosen: index of the selected checkpoint.
         by_time, planned: whether places are minutes instead of steps, and how far the phase is planned to go.
     """
     values = [moment.tokens_per_pass for moment in moments]
@@ -249,7 +248,7 @@ def moments_figure(
 
 
 def series(records: Sequence[Record], name: str, by_time: bool = False, scale: float = 1) -> list[tuple[float, float]]:
-    """Places and values of a figure; where there are more than `MOST_POINTS`, means of neighbours."""
+    """Positions and values of a series; above `MOST_POINTS`, means of neighbours."""
     points = [(_place(record, by_time), scale * record[name]) for record in records if is_number(record.get(name))]
     together = math.ceil(len(points) / MOST_POINTS)
     if together <= 1:
@@ -259,7 +258,7 @@ def series(records: Sequence[Record], name: str, by_time: bool = False, scale: f
 
 
 def round_range(values: Sequence[float]) -> tuple[float, float]:
-    """A range of round numbers around some values, which changes seldom while values come in."""
+    """A range of round numbers around some values, which rarely changes while values arrive."""
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
@@ -271,7 +270,7 @@ def round_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _range(family: Family, values: Sequence[float]) -> tuple[float, float]:
-    """What the y axis of a family shows of some values."""
+    """The y range of a family for some values."""
     highest = max(values, default=0.0)
     if family.percent:
         return 0.0, next((top for top in (10.0, 25.0, 50.0) if highest <= 0.9 * top), 100.0)
@@ -285,7 +284,7 @@ def _place(record: Record, by_time: bool) -> float:
 
 
 def _line(points: list[tuple[float, float]], words: str, place: int, by_time: bool, percent: bool) -> dict:
-    """One series; where its points are few each has a mark."""
+    """One series; a short one has a mark at each point."""
     color, unit = SERIES[place % len(SERIES)], "%" if percent else ""
     at = "minute %{x:.1f}" if by_time else "step %{x:,}"
     return {

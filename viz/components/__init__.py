@@ -1,11 +1,11 @@
-"""Scripts and styles of the components as they go into a page; what all of them share stands beside this file.
+"""Scripts and styles of the components as sent to a page; shared ones are next to this file.
 
-    js = component_script("race/race.js")      # with all that it imports
-    css = component_style("race/race.css")     # behind the colours and marks that all of them share
+    js = component_script("race/race.js")      # with everything it imports
+    css = component_style("race/race.css")     # after the shared colours and marks
 
 The scripts are ES modules that import each other, as a browser and a linter read them. Streamlit takes one module of
-text per component, and a page of its own must not load anything: so modules are joined here, and no name may stand at
-the top of two of them.
+text per component, and a standalone page must not load anything, so modules are joined here; no two of them may have
+the same top-level name.
 """
 
 import re
@@ -18,17 +18,17 @@ EXPORT = re.compile(r"^export (?:default )?", re.MULTILINE)
 
 
 def component_script(name: str) -> str:
-    """One module without imports; where `name` has a default export it is that of the whole."""
+    """One module without imports; a default export of `name` is that of the whole."""
     joined: dict[Path, str] = {}
 
     def join(path: Path) -> None:
-        joined[path] = ""  # known from here on: modules may import each other
+        joined[path] = ""  # marked as seen: modules may import each other
         source = path.read_text(encoding="utf-8")
         for found in IMPORT.findall(source):
             imported = (path.parent / found).resolve()
             if imported not in joined:
                 join(imported)
-        del joined[path]  # behind what it needs
+        del joined[path]  # after what it needs
         joined[path] = IMPORT.sub("", source)
 
     entry = (FOLDER / name).resolve()

@@ -1,10 +1,10 @@
-// What every component is drawn with. Token text only ever goes through textContent.
+// Helpers shared by all components. Token text is only ever set as textContent.
 
 export const SVG_NS = "http://www.w3.org/2000/svg";
 const VIEWS = new WeakMap(); // one view per place on the page
 
-// The view of a component, the first time made by `build(root, data)`, which gives at least `root`. Streamlit hands over
-// new data again and again: the view stays as long as its class does.
+// The view of a component, built once by `build(root, data)`, which returns at least `root`. Streamlit sends new data
+// repeatedly: the view stays as long as its class does.
 export function viewOf(component, className, build) {
   const { data, parentElement } = component;
   let view = VIEWS.get(parentElement);
@@ -19,7 +19,7 @@ export function viewOf(component, className, build) {
   return view;
 }
 
-// Whether a view does not show these data yet; the same answer again (a rerun for another reason) draws nothing.
+// Whether these data are new to a view; the same data again (a rerun for another reason) draw nothing.
 export function isNew(view, data) {
   const version = data.version || JSON.stringify(data);
   if (view.version === version) return false;
@@ -53,20 +53,20 @@ export function button(className, parent, text, title, onClick) {
   return element;
 }
 
-// What an element is to a screen reader, and what it is called there.
+// Role and name of an element for screen readers.
 export function labelled(element, role, label) {
   element.setAttribute("role", role);
   if (label) element.setAttribute("aria-label", label);
   return element;
 }
 
-// A part that may scroll, or takes keys, must be reachable by the keyboard.
+// A part that scrolls or handles keys must be reachable by keyboard.
 export function focusable(element, label, role = "group") {
   element.tabIndex = 0;
   return labelled(element, role, label);
 }
 
-// Writes only what changes: the same value again would make the browser lay out and paint the element anew.
+// Writes only changes: setting the same value would make the browser lay out and paint the element again.
 export function set(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
@@ -75,14 +75,14 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// The children of an element, brought to `count`: made where they are missing, taken away where there are too many.
+// The children of an element, adjusted to `count`: missing ones are created, surplus ones removed.
 export function reuse(parent, count, make) {
   while (parent.children.length > count) parent.lastElementChild.remove();
   while (parent.children.length < count) make(parent.children.length);
   return parent.children;
 }
 
-// Draws anew, and gives the focus back to the element that is called the same in the data attribute `key`.
+// Redraws, and returns the focus to the element with the same data attribute `key`.
 export function keepingFocus(root, key, draw) {
   const focused = root.getRootNode().activeElement;
   const name = focused && root.contains(focused) ? focused.dataset[key] : null;
@@ -90,7 +90,7 @@ export function keepingFocus(root, key, draw) {
   if (name) root.querySelector(`[data-${key}="${CSS.escape(name)}"]`)?.focus({ preventScroll: true });
 }
 
-// A mouse click on what matches leaves the focus on the root, so that space and arrows keep their meaning.
+// A mouse click on a match leaves the focus on the root, so that space and arrows keep their meaning.
 export function focusStaysOn(root, selector) {
   root.addEventListener("mousedown", (event) => {
     if (!event.target.closest?.(selector)) return;
@@ -99,11 +99,11 @@ export function focusStaysOn(root, selector) {
   });
 }
 
-// Whether a key is the button's own that it was pressed on.
+// Whether a key press activates the button it was pressed on.
 export const pressesButton = ({ key, target }) =>
   (key === " " || key === "Enter") && Boolean(target.closest?.("button"));
 
-// Does what a table of keys has for an event and keeps the event from everybody else; `before` comes first.
+// Runs the action of a key and stops the event; `before` runs first.
 export function actOn(event, actions, before) {
   const action = actions[event.key];
   if (!action) return;
@@ -115,7 +115,7 @@ export function actOn(event, actions, before) {
 
 export const prefersStillness = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// Size of an element without asking the layout for it: asking in the middle of drawing would lay everything out anew.
+// Size of an element without querying the layout, which would force a new layout in the middle of drawing.
 export function watchSize(element, onChange) {
   const size = { width: 0, height: 0, known: false };
   new ResizeObserver(([entry]) => {

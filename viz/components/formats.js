@@ -1,9 +1,9 @@
-// Numbers as a person reads them; the same words as those of viz/formats.py (a test compares them).
+// Numbers as text, the same as in viz/formats.py (a test compares them).
 
 // A count of things: 12,345.
 export const count = (value) => value.toLocaleString("en");
 
-// A probability: 0.62, <0.01 for what would read 0.00; for none the floor that it lies below, or a dash.
+// A probability: 0.62, <0.01 for what would read 0.00; for none, the bound it is below, or a dash.
 export function probability(value, floor = 0) {
   if (value === null || value === undefined) return floor > 0 ? `<${shortNumber(floor)}` : "–";
   return number(value, 2);

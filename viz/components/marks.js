@@ -1,4 +1,4 @@
-// How states and tokens look: a shape per state, so that nothing depends on colour alone, and a line per provenance.
+// How states and tokens look: a shape per state, so that nothing depends on colour alone, and an underline per provenance.
 
 import { html, svg } from "./dom.js";
 
@@ -34,7 +34,7 @@ export const PROVENANCE = {
   recovered: "recovered",
   fallback: "fallback",
   own: "target's own",
-  unknown: "not told",
+  unknown: "not reported",
 };
 
 export const shapeOf = (state) => SHAPES[state] || DISC;
@@ -43,7 +43,7 @@ export function marker(state, parent) {
   return svg("path", { class: "mk", d: shapeOf(state) }, parent);
 }
 
-// A mark on its own, beside a text.
+// A mark on its own, next to text.
 export function markPicture(parent, state) {
   const box = { width: 16, height: 16, viewBox: "-10 -10 20 20", class: `n s-${state}`, "aria-hidden": "true" };
   marker(state, svg("svg", box, parent));
@@ -57,7 +57,7 @@ export function legendItem(parent, { state, words, told }) {
   if (told) item.title = told;
 }
 
-// A token of a text and what stands behind it: a line break in the text really breaks the line.
+// A token of a text and the break after it: a line break in the text also breaks the line.
 export function tokenElements(text, breaks) {
   return [html("span", "t", null, text), document.createElement(breaks ? "br" : "wbr")];
 }

@@ -1,4 +1,4 @@
-"""How the rule that drafted a tree ranks the tokens that compete for places, as its record tells."""
+"""How the rule that drafted a tree ranks the tokens that compete for places, read from its record."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -10,12 +10,12 @@ from decoding.trace.records import TOP_TOKENS, IterationTrace
 
 @dataclass(frozen=True)
 class DraftRank:
-    """What the draft thinks of a token after a node.
+    """The draft's rank and probability of a token after a node.
 
     Attributes:
         rank: 1 for its likeliest token; None where it is not recorded.
         probability: None where it is not recorded.
-        floor: the least probability recorded there; an unrecorded one is not above it.
+        floor: the lowest probability recorded there; an unrecorded token is not above it.
     """
 
     rank: int | None
@@ -24,13 +24,13 @@ class DraftRank:
 
 
 class DraftRanks:
-    """The draft's rank and probability of tokens, from its recorded top or, for the rank, its raw row."""
+    """The draft's rank and probability of tokens, from its recorded top tokens or, for the rank, its raw logits."""
 
     def __init__(self, iteration: IterationTrace):
         self._iteration, self._top = iteration, cache(iteration.draft_top)
 
     def of(self, parent: int, token: int) -> DraftRank:
-        """What the draft thinks of a token after a node."""
+        """The draft's rank and probability of a token after a node."""
         top = self._top(parent)
         floor = top[-1][2] if len(top) == TOP_TOKENS else 0.0
         ranked = {known: (rank, probability) for rank, (known, _, probability) in enumerate(top, start=1)}
@@ -56,11 +56,11 @@ class Places:
             values = [node.path_probability * self.rule.decay**node.depth for node in nodes]
         self.node_values = np.array(values)
         self._depths = np.array([node.depth for node in nodes])
-        self._expanded = [node.node_id for node in nodes if node.growth == "expanded"]
+        self._expanded = [node.node_id for node in nodes if node.stop_reason == "expanded"]
 
     @property
     def budget(self) -> int:
-        """Places there are; as many as are taken where no setting tells."""
+        """The node budget; the number of verified nodes where no setting gives one."""
         given = self.iteration.settings.get("node_budget")
         return int(given) if isinstance(given, int | float) else self.iteration.verified
 
@@ -71,30 +71,30 @@ class Places:
 
     @cached_property
     def children(self) -> int:
-        """Children of a node that are scored; as many as can be of use where the rule sets no limit."""
+        """How many children of a node are scored; unlimited where the rule sets no limit."""
         return self.rule.children or 1 << 30
 
     def value(self, parent: int, rank: int, probability: float) -> float:
-        """Value of a child of a node, the `rank`-th of the draft there."""
+        """Value of a child of a node, the draft's `rank`-th choice there."""
         if not self.by_chance:
             return float(self.node_values[parent]) * self.rule.decay * probability
         return float(self.node_values[parent]) * self._chance(probability, rank > 1)
 
     def rank(self, value: float) -> tuple[int, bool]:
-        """Place of a value among all tokens scored, and whether it is exact or at least that."""
+        """Rank of a value among all tokens scored, and whether it is exact or a lower bound."""
         value *= 1 + 1e-9
-        # Beyond the recorded top of a node there may be more that are worth as much.
+        # Beyond the recorded top tokens of a node there may be more of equal value.
         exact = self.children <= TOP_TOKENS or self._scored[:, -1].max(initial=0.0) <= value
         return 1 + int((self._scored > value).sum()), exact
 
     def rank_on_level(self, node_id: int) -> int:
-        """Place of a node among all tokens scored at its depth."""
+        """Rank of a node among all tokens scored at its depth."""
         scored = self._scored[self._depths[self._expanded] == self._depths[node_id] - 1]
         return 1 + int((scored > self.node_values[node_id] * (1 + 1e-9)).sum())
 
     @cached_property
     def least_draw(self) -> float:
-        """Worth of the least draw without replacement: path probability times what was left of the law there."""
+        """Value of the lowest draw without replacement: path probability times the mass not yet drawn there."""
         left: dict[int, float] = {}
         worths = []
         for node in self.iteration.nodes[1:]:
@@ -105,7 +105,7 @@ class Places:
 
     @cached_property
     def _scored(self) -> np.ndarray:
-        """Values of the recorded children of every expanded node, `[num_expanded, 20 at most]`; 0 where none is."""
+        """Values of the recorded children of every expanded node, `[num_expanded, at most 20]`; 0 where none is."""
         ids, width = self._expanded, min(self.children, TOP_TOKENS)
         if self.iteration.draft_top_probs is None:
             return np.zeros((len(ids), width))
@@ -117,7 +117,7 @@ class Places:
         return self.node_values[ids][:, None] * self.rule.decay * probs
 
     def _chance(self, probability, other: bool):
-        """Chance of acceptance as the rule takes it: the draft's odds times the factor in force."""
+        """Acceptance probability in the rule's estimate: the draft's odds times the current factor."""
         first, others = self.rule.factors
         raised = (others if other else first) * probability
         return raised / (1 - probability + raised)

@@ -1,9 +1,9 @@
-"""Why an iteration went as it did: verdicts by the tests made, the final token, what limited a run."""
+"""Why an iteration went as it did: verdicts from the tests, the final token, what limited a run."""
 
 from collections.abc import Sequence
 
 from decoding.trace.records import PHASES, IterationTrace, NodeTrace, Reason, RunTrace, VerificationStep
-from viz.explain.growth import why_pruned
+from viz.explain.expansion import why_pruned
 from viz.explain.known import (
     Known,
     certain_words,
@@ -21,20 +21,20 @@ from viz.theme import MARKS, PHASE_WORDS
 from viz.tokens import quote
 
 MOST_TOLD = 3
-# Codes of reasons where the record has no numbers to tell them by.
+# Sentences for reason codes where the record has no numbers.
 REASONS: dict[Reason | None, str] = {
     "favourite": "It is the target's most likely token here.",
     "test_passed": "Its test passed.",
     "drawn": "It was drawn here.",
-    "kept_below": "A node below it passed its test, and that keeps the whole path to it.",
-    "not_favourite": "The target's most likely token here is another one.",
+    "kept_below": "A node below it passed its test, which accepts the whole path to that node.",
+    "not_favourite": "The target's most likely token here is a different one.",
     "test_failed": "Its test failed.",
     "not_drawn": "Another token was drawn here.",
     "match_lost": "It lost its match against a sibling; only the winner is tested.",
-    "ancestor_lost": "An ancestor was not accepted, so the verifier never came here.",
+    "ancestor_lost": "An ancestor was not accepted, so the verifier never got here.",
     "sibling_taken": "A sibling was accepted before it was tested.",
-    "path_settled": "Not tested: another node passed its test before, and that settled the path.",
-    "first_path_only": "Not tested: this verifier looks only at the first path that was drawn.",
+    "path_settled": "Not tested: another node had already passed its test, which settled the path.",
+    "first_path_only": "Not tested: this verifier looks only at the first path drawn.",
     "text_ended": "The text or its requested length ended before this token.",
 }
 
@@ -43,27 +43,27 @@ def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = N
     """One to three sentences on why the verifier decided as it did about a node.
 
     Args:
-        known: of the iteration, where it is at hand: it serves every node.
+        known: the `Known` of the iteration if there is one already; it serves every node.
     """
     node, known = iteration.nodes[node_id], known or Known(iteration)
     if node.verdict == "root":
-        return "The last committed token, not drafted: this pass writes its key/value row and reads what follows it."
+        return "The last committed token, not drafted: this pass writes its KV slot and computes what follows it."
     if node.verdict == "not_verified":
         return why_pruned(iteration, node_id, known) or "It was drafted but not given to the target."
     if node_id in known.cut:
         return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
-    forced = node_id in known.forced
+    forced = node_id in known.interventions
     said = _told_by_draws(known, node) if known.sampled else _without_draws(known, node)
-    # What the target gives a token whose verdict was forced is told as what the verifier was not to know.
+    # For a forced verdict, the sentence on the intervention gives the target's real probability.
     if known.sampled and not forced:
         said = f"{said} {_preference(iteration, node)}".strip()
     tested = any(step.node_id in known.after_end for step in known.about.get(node_id, ()))
-    late = "After the end of the text and so without effect: " if tested else ""
-    return late + (known.forced.words(node_id, said) if forced else said)
+    late = "After the end of the text, so without effect: " if tested else ""
+    return late + (known.interventions.words(node_id, said) if forced else said)
 
 
 def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
-    """The verdict on a node in a word or two; what the verifier accepted after the end was reached all the same."""
+    """The verdict on a node in a word or two; a node accepted after the end of the text is "not committed"."""
     node, known = iteration.nodes[node_id], known or Known(iteration)
     if node_id in known.cut:
         return "not committed"
@@ -73,28 +73,28 @@ def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None =
 
 
 def _by_code(node: NodeTrace) -> str:
-    """The reason without numbers, and without any in a record that does not tell it."""
+    """The reason without numbers; only the verdict where the record has no reason."""
     return REASONS.get(node.reason, f"It was {node.verdict.replace('_', ' ')}.")
 
 
 def _without_draws(known: Known, node: NodeTrace) -> str:
-    """Greedy decoding: the target's favourite decides."""
+    """Greedy decoding: the target's most likely token decides."""
     if node.verdict == "not_reached":
         return _why_not_reached(known, node)
     parent = known.iteration.nodes[node.parent_id]
     if parent.target_argmax is None or node.target_probability is None:
         return _by_code(node)
     if parent.target_argmax == node.token_id:
-        return f"The target prefers this token too, at {number(parent.target_argmax_probability)}."
+        return f"It is the target's most likely token too, at {number(parent.target_argmax_probability)}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
     return (
         f"The target prefers {favourite} at {number(parent.target_argmax_probability)}; this token has "
-        f"{number(node.target_probability)}. Greedy decoding keeps only the favourite."
+        f"{number(node.target_probability)}. Greedy decoding accepts only the most likely token."
     )
 
 
 def _told_by_draws(known: Known, node: NodeTrace) -> str:
-    """What the numbers drawn came to for a node."""
+    """What the numbers drawn decided for a node."""
     tests = [step for step in known.about.get(node.node_id, ()) if step.kind == "test"]
     matches = _match_words(known, node)
     if tests:
@@ -107,34 +107,34 @@ def _told_by_draws(known: Known, node: NodeTrace) -> str:
         return matches
     if node.verdict == "not_reached":
         return _why_not_reached(known, node)
-    # A node that had no test of its own: something else was drawn at its place.
+    # A node without a test of its own: another token was drawn at its position.
     choice = known.choice(node.parent_id)
     if choice is None:
         return _by_code(node)
     if choice.token_id == node.token_id:
         return (
-            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
-            "drawn, so the path ends with it."
+            "The final token drawn here is this same token, but this verifier looks only at the first path drawn, so "
+            "the path ends with it."
         )
-    text, law = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
-    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
+    text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
+    return f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
 
 
 def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
     """The tests of one node with the numbers drawn."""
     from_below = any(step.weight is not None for step in tests)
-    outcomes = ("the path ends with it", "not kept") if from_below else ("accepted", "rejected")
+    outcomes = ("the path ends with it", "not accepted") if from_below else ("accepted", "rejected")
     outcome = outcomes[not tests[-1].accepted]
     if len(tests) == 1:
         about = known.iteration, tests[0], known.before(tests[0])
         limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
         if tests[0].acceptance_probability == 1:
-            why, said = certain_words(*about), "Kept with its whole path" if from_below else "Accepted"
-            return f"{said}: its test passes with certainty{', as ' + why if why else ''}."
+            why, said = certain_words(*about), "Accepted with its whole path" if from_below else "Accepted"
+            return f"{said}: its test passes with certainty{', because ' + why if why else ''}."
         if tests[0].acceptance_probability == 0:
-            said = f"{'Not kept' if from_below else 'Rejected'}: its test passes with probability 0."
+            said = f"{'Not accepted' if from_below else 'Rejected'}: its test passes with probability 0."
             return f"{said} {impossible_words(*about)}".strip()
-        kept, made_of = "Its path is kept down to here" if from_below else "Accepted", limit_words(*about)
+        kept, made_of = "Its path is accepted down to this node" if from_below else "Accepted", limit_words(*about)
         return f"{kept} if the draw is below {limit}{' = ' + made_of if made_of else ''}; it was {drawn}: {outcome}."
     limits, drawn = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
     limits = limits[:1] if len(set(limits)) == 1 else limits
@@ -145,7 +145,7 @@ def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
 
 
 def _match_words(known: Known, node: NodeTrace) -> str:
-    """The matches of a tournament that a node won, and the one it lost."""
+    """The tournament matches that a node won, and the one it lost."""
     won, lost = [], None
     for step in known.matches.get(node.node_id, ()):
         challenged = step.child_id == node.node_id
@@ -170,50 +170,50 @@ def _match_words(known: Known, node: NodeTrace) -> str:
 
 
 def _accepted_untested(known: Known, node: NodeTrace) -> str:
-    """A token drawn from a law, or a node above one that passed."""
+    """A token drawn from a distribution, or a node above one that passed."""
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
-        return f"Drawn from {_law_words(known, node)}, which gave it {given}."
+        return f"Drawn from {_law_words(known, node)}, at {given}."
     if known.passed is None:
         return _by_code(node)
     below = known.iteration.nodes[known.passed.child_id]
-    return f"{quote(below.text)} (node {below.node_id}) below it passed its test, and that keeps the whole path to it."
+    return f"{quote(below.text)} (node {below.node_id}) below it passed its test, which accepts the whole path."
 
 
 def _law_words(known: Known, node: NodeTrace) -> str:
-    """The law that a token is drawn from at the place of a node, after the tests that failed there."""
+    """The distribution that a token is drawn from at the place of a node, after the tests that failed there."""
     failed = known.before(known.choice(node.parent_id))
     if not failed.count:
-        return "the target's law"
+        return "the target's distribution"
     if failed.count == 1:
         text = quote(known.iteration.nodes[failed.last.child_id].text)
-        return f"what the rejection of {text} left of the target's law"
-    return f"what {failed.count} rejections left of the target's law"
+        return f"the residual of the target's distribution after {text} was rejected"
+    return f"the residual of the target's distribution after {failed.count} rejections"
 
 
 def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
-    """What the target thinks of this token, beside its favourite at the same place, in the law that was tested with."""
+    """The target's probability of this token and of its most likely token there, in the distribution tested against."""
     parent = iteration.nodes[node.parent_id]
     if node.verdict == "not_reached" or parent.target_argmax is None or node.target_probability is None:
         return ""
     best, given = number(preferred(iteration, parent.node_id)), number(target_shown(node))
-    # The test was made with another law, which an older record does not have.
+    # The test used another distribution, which an older record does not have.
     where = "" if iteration.tested_top_probs is not None else " at temperature 1"
     if parent.target_argmax == node.token_id:
-        return f"It is the target's favourite here, at {best}{where}."
+        return f"It is the target's most likely token here, at {best}{where}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
-    return f"The target gives it {given}, its favourite {favourite} {best}{where}."
+    return f"The target gives it {given} and its most likely token, {favourite}, {best}{where}."
 
 
 def _why_not_reached(known: Known, node: NodeTrace) -> str:
-    """What kept the verifier away from a node: mostly the nearest ancestor where the walk went another way."""
+    """Why the verifier did not get to a node: mostly the nearest ancestor where it took another path."""
     nodes, blocker = known.iteration.nodes, node
-    # What a verifier that tests a node before its ancestors left out need not lie below a node that failed.
+    # If a verifier tests nodes before their ancestors, an untested node need not lie below a failed one.
     if node.reason == "path_settled" and known.passed is not None:
         kept = nodes[known.passed.child_id]
         return (
-            f"Not tested: {quote(kept.text)} (node {kept.node_id}) passed its test before, and that settled the path."
+            f"Not tested: {quote(kept.text)} (node {kept.node_id}) had already passed its test, which settled the path."
         )
     if node.reason in ("path_settled", "first_path_only"):
         return _by_code(node)
@@ -225,15 +225,15 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
             return "The text or its requested length ended before this token, so it was not committed."
         return f"The text or its requested length ended before its ancestor {where}."
     if blocker is not node:
-        return f"Its ancestor {where} was not accepted, so the verifier never came here."
+        return f"Its ancestor {where} was not accepted, so the verifier never got here."
     if node.parent_id in known.taken:
         taken = nodes[known.taken[node.parent_id]]
-        return f"Its sibling {quote(taken.text)} (node {taken.node_id}) was taken first, so it was not tested."
+        return f"Its sibling {quote(taken.text)} (node {taken.node_id}) was accepted first, so it was not tested."
     return _by_code(node)
 
 
 def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None) -> list[dict]:
-    """What is left of the target's law at a node after each rejection there, as the verifier's record has it."""
+    """The recorded residuals of the target's distribution at a node, one per rejection there."""
     told, count = [], 0
     for step in (known or Known(iteration)).decisions.get(place, ()):
         if step.kind != "test" or step.accepted:
@@ -243,19 +243,19 @@ def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known
             pairs = list(zip(step.residual_ids, step.residual_probs, strict=True))[:most]
             text = quote(iteration.nodes[step.child_id].text)
             told.append({
-                "after": f"left of the target's law after {text} was rejected"
+                "after": f"residual of the target's distribution after {text} was rejected"
                 + (f" ({ordinal(count)} rejection)" if count > 1 else ""),
                 "rows": [[iteration.texts.get(i, f"<{i}>"), p] for i, p in pairs if p > 0],
             })  # fmt: skip
     return told
 
 
-FREE = "the same target pass already holds what comes next, so this token is free."
+FREE = "the same target pass already computed what comes next, so this token is free."
 LEAF = "The path ended at a leaf of the verified tree"
 FINAL_WORDS = {
     "bonus": f"The path ended at a leaf: {FREE}",
-    "recovered": "The path ended above a leaf: the target's own token takes the place of the rejected ones.",
-    "fallback": "Nothing drafted was accepted: the target's own token is committed, as plain decoding would.",
+    "recovered": "The path ended above a leaf: the target's own token replaces the rejected ones.",
+    "fallback": "Nothing drafted was accepted: the target's own token is committed, as in plain decoding.",
 }
 
 
@@ -273,9 +273,9 @@ def why_final(iteration: IterationTrace) -> str:
     if lost is not None:
         began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(kind, "Nothing drafted was accepted")
         return (
-            f"{began}, but this very token had been drafted there (node {lost.node_id}) and was removed before "
-            f"verification: a loss, as verified it {'could' if is_sampled(iteration) else 'would'} have been accepted, "
-            "and the same pass would hold the token behind it as well."
+            f"{began}, but this same token had been drafted there (node {lost.node_id}) and was removed before "
+            f"verification: a loss, as it {'could' if is_sampled(iteration) else 'would'} have been accepted, and "
+            "the same pass would have computed the token after it too."
         )
     if kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
         return f"{LEAF} (what was drafted below it had been pruned): {FREE}"
@@ -283,7 +283,7 @@ def why_final(iteration: IterationTrace) -> str:
 
 
 def lost_node(iteration: IterationTrace) -> NodeTrace | None:
-    """The node that had the final token at its place and was removed before verification, None if there is none."""
+    """The node drafted for the final token's position with that token but removed before verification, else None."""
     if iteration.final_kind == "none":
         return None
     last, token = iteration.accepted[-1] if iteration.accepted else 0, iteration.committed_ids[-1]
@@ -291,7 +291,7 @@ def lost_node(iteration: IterationTrace) -> NodeTrace | None:
 
 
 def iteration_summary(iteration: IterationTrace) -> str:
-    """One sentence that says what an iteration did, also its label for a screen reader."""
+    """One sentence on what an iteration did, also its label for a screen reader."""
     tokens = "".join(iteration.committed_texts)
     text = iteration.final_text
     final = f"{iteration.final_kind} token {quote(text)}" if text is not None else "no final token"
@@ -304,7 +304,7 @@ def iteration_summary(iteration: IterationTrace) -> str:
 
 
 def phase_seconds(iterations: tuple[IterationTrace, ...]) -> dict[str, float]:
-    """Seconds by phase over some iterations; what no phase claims is `other`."""
+    """Seconds by phase over some iterations; time outside all phases is `other`."""
     seconds = {name: sum(i.phase_s[name] for i in iterations) for name in PHASES}
     total = sum(i.times.total_s for i in iterations)
     seconds["other"] = max(0.0, total - sum(seconds.values()))
@@ -317,7 +317,7 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     if not count:
         return "No iteration has been run yet."
     if not run.timed:
-        return "An iteration of this run was replayed from stored rows: its times were not measured."
+        return "An iteration of this run was replayed from recorded logits: its times were not measured."
     seconds = phase_seconds(run.iterations)
     total = sum(seconds.values())
     tokens = sum(len(i.committed_ids) for i in run.iterations) / count
@@ -331,8 +331,8 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     said = (
         f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of each iteration "
         f"({duration(seconds[largest] / count)} of {duration(total / count)}) and {accepted:.1f} drafted "
-        f"tokens are accepted: with {duration(pass_s)} per target pass, a committed token costs "
-        f"{duration(token_s)}."
+        f"tokens are accepted: at {duration(pass_s)} per target pass, that is {duration(token_s)} per committed "
+        "token."
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
@@ -341,7 +341,7 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
         plain_s = plain_total / (sum(len(i.committed_ids) for i in baseline.iterations) or 1)
         iteration_s = sum(i.times.total_s for i in run.iterations) / count
         said += (
-            f" {baseline.label} takes {duration(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
-            f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
+            f" {baseline.label} takes {duration(plain_s)} per token, so this run is {plain_s / token_s:.2f}x as "
+            f"fast; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
         )
     return said

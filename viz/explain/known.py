@@ -1,13 +1,14 @@
-"""What sentences about an iteration need to know of all of it: where it was cut, which law tests used, what was forced.
+"""Facts about a whole iteration that its sentences need: where it was cut, which distribution tests used, what
+was forced.
 
-known = Known(iteration)        # computes each thing when it is first asked for
+known = Known(iteration)        # computes each fact on first use
 said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
 
-The end of text token or the requested length may cut a path in its middle, as autoregressive decoding would. The
-verifier decided about the whole tree all the same, so that its record goes on behind the end.
+The end-of-text token or the requested length may cut a path in the middle, as in autoregressive decoding. The
+verifier still decided about the whole tree, so its record goes past the end.
 
-Shown is the target's law that the verifier tested against, after temperature and top-p. A record that was written
-without it, and greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
+Sentences show the target's distribution that the verifier tested against, after temperature and top-p. A record
+without it, and greedy decoding, which needs none, have the target at temperature 1; the text then says so.
 """
 
 from collections import defaultdict
@@ -55,34 +56,34 @@ AGREES = 1e-3  # relative: probabilities of models are float32, those of tests f
 
 
 def is_sampled(iteration: IterationTrace) -> bool:
-    """Whether chance had a say in the verifier's decisions."""
+    """Whether the verifier's decisions were random."""
     return any(step.drawn is not None for step in iteration.steps)
 
 
 def target_shown(node: NodeTrace) -> float | None:
-    """The target's probability of a node as the test used it, at temperature 1 where that is not known."""
+    """The target's probability of a node as the test used it, at temperature 1 where that is not recorded."""
     return node.target_probability if node.tested_probability is None else node.tested_probability
 
 
 def target_top(iteration: IterationTrace, place: int) -> tuple[tuple[int, str, float], ...]:
-    """Top of the target's law after a node in the same law as `target_shown`."""
+    """The target's top tokens after a node, in the same distribution as `target_shown`."""
     return iteration.tested_top(place) or iteration.target_top(place)
 
 
 def target_of(iteration: IterationTrace, place: int, token: int) -> tuple[int | None, float | None]:
-    """Rank and probability of a token after a node in the same law, None where they are not recorded."""
+    """Rank and probability of a token after a node in the same distribution, None where they are not recorded."""
     ranked = enumerate(target_top(iteration, place), start=1)
     return next(((rank, p) for rank, (known, _, p) in ranked if known == token), (None, None))
 
 
 def preferred(iteration: IterationTrace, place: int) -> float | None:
-    """Probability of the target's favourite after a node in the same law."""
+    """Probability of the target's most likely token after a node in the same distribution."""
     tested = iteration.tested_top(place)
     return tested[0][2] if tested else iteration.nodes[place].target_argmax_probability
 
 
-def law_words(iteration: IterationTrace) -> str:
-    """The target's law that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
+def distribution_text(iteration: IterationTrace) -> str:
+    """Label of the target's distribution that is shown: `temperature 0.8, top-p 0.9`."""
     known = iteration.tested_top_probs is not None and iteration.sampling is not None
     return sampling_words(iteration.sampling) if known else "temperature 1"
 
@@ -95,26 +96,26 @@ def sampling_words(sampling: SamplingTrace) -> str:
     return f"temperature {sampling.temperature:g}{cut}"
 
 
-def law_head(iteration: IterationTrace) -> tuple[str, str]:
-    """Head of a column of the target's probabilities, and a sentence on which law they are of."""
+def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
+    """Heading for a column of target probabilities, and a sentence on which distribution they come from."""
     if not is_sampled(iteration):
-        told = "What the target gives a token here, at temperature 1. Greedy decoding takes the largest."
+        told = "The target's probability of a token here, at temperature 1. Greedy decoding takes the highest."
         return "target", told
-    words = law_words(iteration)
+    words = distribution_text(iteration)
     short = words.replace("temperature", "T").replace(", top-p", " · p")
     if iteration.tested_top_probs is None:
         told = (
-            "What the target gives a token here at temperature 1. The run tested at its own temperature, and this "
-            "record does not have the target there."
+            "The target's probability of a token here, at temperature 1. The run tested at its own temperature, for "
+            "which this record has no probabilities."
         )
         return f"target · {short}", told
-    told = f"What the target gives a token here at {words}: the law that the verifier tested with"
-    return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.forced else ''}."
+    told = f"The target's probability of a token here, at {words}: the distribution the verifier tested against"
+    return f"target · {short}", f"{told}{', except for forced verdicts' if iteration.interventions else ''}."
 
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """Failed tests at a place: how many, the last of them, and what the draft gave the tokens rejected."""
+    """Failed tests at a position: how many, the last, and the draft probability of the rejected tokens."""
 
     count: int = 0
     last: VerificationStep | None = None
@@ -122,42 +123,42 @@ class Rejections:
 
 
 def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
-    """Where a test's probability comes from, ` = target 0.291 / draft 0.606`; empty where the record does not tell.
+    """How a test's probability is computed, ` = target 0.291 / draft 0.606`; empty where the record does not say.
 
-    Both multi-round verifiers take target / draft at a place's first test. After a rejection SpecInfer takes what is
-    left of the target / draft, and without replacement the rejected tokens leave the draft's law too.
+    Both multi-round verifiers take target / draft at a position's first test. After a rejection SpecInfer takes the
+    residual / draft, and without replacement the rejected tokens leave the draft's distribution too.
     """
     target, left, draft, rest = _parts(iteration, step, before)
-    whose = "what is left of the target" if left else "target"
+    whose = "residual" if left else "target"
     return f"{whose} {_small(target)} / draft{rest} {_small(draft)}" if draft else ""
 
 
 def certain_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
-    """Why a test cannot fail, empty where the record does not tell."""
+    """Why a test cannot fail, empty where the record does not say."""
     target, left, draft, rest = _parts(iteration, step, before)
-    gives = "what is left of the target gives it" if left else "the target gives it"
-    return f"{gives} {_small(target)}, no less than the draft{rest} with {_small(draft)}" if draft else ""
+    gives = "the residual gives it" if left else "the target gives it"
+    return f"{gives} {_small(target)}, no less than the draft{rest} at {_small(draft)}" if draft else ""
 
 
 def impossible_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
-    """Why a test cannot pass, empty where the record does not tell."""
+    """Why a test cannot pass, empty where the record does not say."""
     node = iteration.nodes[step.child_id]
     if node.tested_probability == 0:
-        return f"At {law_words(iteration)} the target gives it nothing."
+        return f"At {distribution_text(iteration)} the target gives it probability 0."
     if step.weight is not None or before.last is None or step.token_id in before.last.residual_ids:
         return ""
     after = quote(iteration.nodes[before.last.child_id].text)
     if before.count > 1:
-        return f"After {before.count} rejections here nothing of the target's probability is left for it."
-    said = f"After {after} was rejected nothing of the target's probability is left for it"
+        return f"After {before.count} rejections here, the residual gives it 0."
+    said = f"After {after} was rejected, the residual gives it 0"
     target, draft = node.tested_probability, node.draft_probability
     if target is None or draft is None or target > draft:
         return said + "."
-    return f"{said}: the draft's {_small(draft)}, no less than the target's {_small(target)}, is taken off."
+    return f"{said}: the draft's {_small(draft)}, no less than the target's {_small(target)}, is subtracted."
 
 
 def _parts(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> tuple[float, bool, float, str]:
-    """Numerator, whether it is a residual, denominator, words on it; zeros if none gives the recorded probability."""
+    """Numerator, whether it is a residual, denominator, text on it; zeros if none gives the recorded probability."""
     node, last, rest = iteration.nodes[step.child_id], before.last, 1 - before.drafted
     draft, given = node.draft_probability, node.tested_probability
     if last is not None:
@@ -171,24 +172,24 @@ def _parts(iteration: IterationTrace, step: VerificationStep, before: Rejections
 
 
 def _small(value: float) -> str:
-    """A probability with three digits that count, so that a reader's own division comes out."""
+    """A probability with three significant digits, so that a reader can check the division."""
     return beside(value, 1.0) if value >= 0.1 else f"{value:.3g}" if value >= 1e-4 else f"{value:.1e}"
 
 
 MOST_NAMED = 8
 
 
-class Forced:
-    """What a person forced in an iteration, by the nodes that it is about; every forced path as far as it goes."""
+class KnownInterventions:
+    """The interventions of an iteration by the nodes they affect; forced paths as far as the tree has them."""
 
     def __init__(self, iteration: IterationTrace):
         self._iteration = iteration
         self._put_in: set[int] = set()
-        # By parent: the only token that the verifier was told the target gives there, and those it takes away.
+        # By parent: the only token the verifier sees target probability for, and the tokens removed.
         self._only: dict[int, int] = {}
         self._removed: dict[int, list[int]] = {}
-        nodes = {path: node for node, path in enumerate(node_paths(iteration))} if iteration.forced else {}
-        for each in iteration.forced:
+        nodes = {path: node for node, path in enumerate(node_paths(iteration))} if iteration.interventions else {}
+        for each in iteration.interventions:
             for depth, token in enumerate(each.path):
                 place = nodes.get(tuple(each.path[:depth]))
                 if place is not None and each.kind == "accept":
@@ -204,7 +205,7 @@ class Forced:
         return node_id in self._put_in or parent in self._only or parent in self._removed
 
     def words(self, node_id: int, usual: str) -> str:
-        """Why a forced node that was verified has its verdict; `usual` is what would be said without interference."""
+        """Why a forced, verified node has its verdict; `usual` is the sentence without interventions."""
         said = self._verdict_words(self._iteration.nodes[node_id], usual)
         return f"Forced into the tree: {_lower(said)}" if node_id in self._put_in else said
 
@@ -213,21 +214,21 @@ class Forced:
         only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
         if node.token_id in removed or node.token_id == only:
             end, share = ("fail", 0) if node.token_id in removed else ("pass", 1)
-            told = f"Forced to {end}: the verifier was told that the target gives this token {share}, not {gives}"
+            told = f"Forced to {end}: the verifier saw a target probability of {share} for this token, not {gives}"
             return f"{told}." if node.reason == f"forced_{end}" else f"{told}; {_lower(usual)}"
         if node.verdict not in ("accepted", "rejected"):
             return usual
         if only is not None:
-            return f"A sibling was forced to pass: the verifier was told that this token has 0, not {gives}."
+            return f"A sibling was forced to pass: the verifier saw 0 for this token, not {gives}."
         if not removed:
             return usual
         names = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
         names = listed([*names, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else names)
         if is_sampled(self._iteration):
             return f"With {names} forced to fail: {_lower(usual)}"
-        likeliest = "the target's most likely token left"
-        likeliest = likeliest if node.verdict == "accepted" else "not the likeliest token left"
-        return f"With {names} forced to fail this was {likeliest}, at {gives}."
+        likeliest = "the target's most likely remaining token"
+        likeliest = likeliest if node.verdict == "accepted" else "not the most likely remaining token"
+        return f"With {names} forced to fail, this was {likeliest}, at {gives}."
 
 
 def _lower(sentence: str) -> str:
@@ -236,7 +237,7 @@ def _lower(sentence: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """One iteration and what follows from its whole tree or from all its tests."""
+    """One iteration and facts derived from its whole tree or all its tests."""
 
     iteration: IterationTrace
 
@@ -247,17 +248,17 @@ class Known:
 
     @cached_property
     def sampled(self) -> bool:
-        """Whether chance had a say in the verifier's decisions."""
+        """Whether the verifier's decisions were random."""
         return is_sampled(self.iteration)
 
     @cached_property
-    def forced(self) -> Forced:
-        """What a person forced."""
-        return Forced(self.iteration)
+    def interventions(self) -> KnownInterventions:
+        """The interventions."""
+        return KnownInterventions(self.iteration)
 
     @cached_property
     def forced_out(self) -> frozenset[int]:
-        """Nodes that a person took out before verification, those below them included."""
+        """Nodes forced out before verification, including those below them."""
         return self.iteration.forced_out
 
     @cached_property
@@ -267,7 +268,7 @@ class Known:
 
     @cached_property
     def after_end(self) -> frozenset[int]:
-        """Nodes at which the verifier decided after the end of the text: where the text ended, and what was cut off."""
+        """Nodes decided on after the end of the text: where the text ended, and what was cut off."""
         ended_at = self.iteration.accepted[-1] if self.iteration.accepted else 0
         return frozenset((ended_at, *self.cut)) if is_cut(self.iteration) else frozenset()
 
@@ -278,7 +279,7 @@ class Known:
 
     @cached_property
     def walked(self) -> frozenset[int]:
-        """Nodes from the root down to where the verifier decided last."""
+        """Nodes from the root down to the verifier's last decision."""
         steps = self.iteration.steps
         return frozenset(self.iteration.path(steps[-1].node_id)) if steps else frozenset()
 
@@ -289,7 +290,7 @@ class Known:
 
     @cached_property
     def about(self) -> Mapping[int | None, Sequence[VerificationStep]]:
-        """Tests, matches and choices by the child that they are about."""
+        """Tests, matches and choices by the child they concern."""
         return _grouped((step.child_id, step) for step in self.iteration.steps)
 
     @cached_property
@@ -309,12 +310,12 @@ class Known:
         return next((step for step in tests if step.accepted), None)
 
     def before(self, step: VerificationStep) -> Rejections:
-        """What had been rejected at the place of a test when it was made."""
+        """What had been rejected at the position of a test before it."""
         return self._rejections[id(step)]
 
     @cached_property
     def _rejections(self) -> Mapping[int, Rejections]:
-        """By the step's `id`: equal tests may come twice."""
+        """By the step's `id`: equal tests may occur twice."""
         before: dict[int, Rejections] = {}
         at_place: dict[int, Rejections] = {}
         gone: set[int | None] = set()

@@ -1,8 +1,8 @@
 """Two puzzles on recorded iterations: guess the accepted path, and find the setting that saves a token.
 
-A guess is the node at which the path is said to end; 0 says that nothing is accepted. The final token is missing where
-the accepted path ended above a leaf: the target wanted a token that no child had. What kept it out is read from the
-trace; whether a setting saves it is only decided by drafting again.
+A guess is the node where the path should end; 0 means that nothing is accepted. A token is missing where the accepted
+path ended above a leaf: the target chose a token that no child had. Why it was left out is read from the trace; whether
+a setting would have kept it is decided only by re-drafting.
 """
 
 from dataclasses import dataclass, replace
@@ -15,18 +15,18 @@ from viz.tokens import quote, visible
 
 FEWEST_NODES, MOST_NODES, FEWEST_ACCEPTED = 5, 16, 2
 QUESTION = (
-    "Which path does the target accept? Its probabilities are hidden; beside each token stands the draft's own. "
+    "Which path does the target accept? Its probabilities are hidden; the number at each token is the draft's. "
     "Pruned nodes were not given to the target."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What became of a guess.
+class JudgedGuess:
+    """The result of a guess.
 
     Attributes:
         right: whether it ends where the accepted path ends.
-        agreed: tokens of the guess that were really accepted.
+        agreed: tokens of the guess that were accepted.
         words: why, from the trace.
     """
 
@@ -36,7 +36,7 @@ class Judged:
 
 
 def guessable(run: RunTrace) -> tuple[int, ...]:
-    """Iterations of a run that leave a real choice and fit on the screen."""
+    """Iterations of a run with a real choice that fit on the screen."""
     fit = []
     for each in run.iterations:
         whole = each.nodes and not each.in_loop and each.final_kind != "none"
@@ -48,7 +48,7 @@ def guessable(run: RunTrace) -> tuple[int, ...]:
 
 
 def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
-    """The tree as it was given to the target, the guessed path framed; nothing the target said is in it."""
+    """The tree as given to the target, with the guessed path framed and without any of the target's results."""
     said = ("reason", "target_probability", "target_argmax", "target_argmax_text", "target_argmax_probability")
     hidden = dict.fromkeys((*said, "acceptance_probability"))
     nodes = (replace(n, verdict="not_verified" if n.node_id else "root", **hidden) for n in iteration.nodes)
@@ -58,7 +58,7 @@ def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> 
     scene = data["scene"]
     states = ["root" if not node.node_id else "pruned" if node.pruned else "drafted" for node in iteration.nodes]
     shown = next(phase for phase in scene["phases"] if phase["key"].startswith("draft"))
-    # One phase, so that no key leads to what came after it; nodes are drawn by their last state.
+    # One phase, so that no key leads to a later one; nodes are drawn by their last state.
     shown |= {"caption": QUESTION, "states": states}
     scene |= {"phases": [shown], "summary": QUESTION, "note": plural(iteration.drafted, "node")}
     for node, state in zip(scene["nodes"], states, strict=True):
@@ -68,28 +68,28 @@ def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> 
 
 
 def path_words(iteration: IterationTrace, node_id: int) -> str:
-    """The tokens of a path as a person reads them; of the root, that nothing is accepted."""
+    """The tokens of a path as text; `nothing is accepted` for the root."""
     if node_id == 0:
         return "nothing is accepted"
     return " ".join(visible(iteration.nodes[node].text, 14) for node in iteration.path(node_id)[1:])
 
 
-def judge(iteration: IterationTrace, guess: int) -> Judged:
+def judge(iteration: IterationTrace, guess: int) -> JudgedGuess:
     """Compare a guess with what the verifier did."""
     guessed, accepted = iteration.path(guess)[1:], iteration.accepted
     agreed = sum(mine == theirs for mine, theirs in zip(guessed, accepted, strict=False))
     if guessed == accepted:
         kept = "Nothing was accepted" if not accepted else f"{plural(len(accepted), 'token')} accepted"
-        return Judged(True, agreed, f"{kept}. {why_final(iteration)}")
+        return JudgedGuess(True, agreed, f"{kept}. {why_final(iteration)}")
     begun = f"The first {plural(agreed, 'token')} of your path {'was' if agreed == 1 else 'were'} accepted. "
     begun = begun if agreed else ""
     if agreed == len(guessed):
         following = accepted[agreed]
-        said = f"{begun}The path goes on: {quote(iteration.nodes[following].text)} was accepted, too. "
-        return Judged(False, agreed, said + why_verdict(iteration, following))
+        said = f"{begun}The path goes on: {quote(iteration.nodes[following].text)} was accepted too. "
+        return JudgedGuess(False, agreed, said + why_verdict(iteration, following))
     wrong = iteration.nodes[guessed[agreed]]
     words = {"rejected": "was rejected", "not_reached": "was never tested"}.get(wrong.verdict, "was not verified")
-    return Judged(False, agreed, f"{begun}{quote(wrong.text)} {words}. {why_verdict(iteration, wrong.node_id)}")
+    return JudgedGuess(False, agreed, f"{begun}{quote(wrong.text)} {words}. {why_verdict(iteration, wrong.node_id)}")
 
 
 MOST_CHILDREN = 8
@@ -97,13 +97,13 @@ MOST_CHILDREN = 8
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A token that the target wanted and the tree did not have.
+    """A token that the target chose and the tree did not have.
 
     Attributes:
         iteration: index in the run. parent: the node after which it is missing. token_id, text: the token.
-        settings: names of the two settings offered, the one that matters most first.
-        answer: values of them that let the token in, by the rules of the drafter.
-        words: why it was not there, from the trace.
+        settings: names of the two settings offered, the most important first.
+        answer: values that keep the token in the tree by the rules of the drafter.
+        words: why it was missing, from the trace.
     """
 
     iteration: int
@@ -116,13 +116,13 @@ class Missing:
 
 
 def missing_tokens(run: RunTrace) -> tuple[Missing, ...]:
-    """Every such token of a DynaTree run that two settings can save."""
+    """Every such token of a DynaTree run that two settings can keep in the tree."""
     found = (_missing(iteration) for iteration in run.iterations)
     return tuple(missing for missing in found if missing is not None)
 
 
 def has_token(iteration: IterationTrace, missing: Missing, base: IterationTrace) -> int | None:
-    """The verified node that has the token at its place in a tree drafted again, None if there is none."""
+    """The verified node with that token at that position in a re-drafted tree, None if there is none."""
     wanted = (*node_paths(base)[missing.parent], missing.token_id)
     nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
     return next((node.node_id for node, path in nodes if path == wanted and not node.pruned), None)
@@ -149,14 +149,14 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     reasons = [] if not answer else [rule]
     if path < limit:
         answer["prune_probability"] = int(path * 100) / 100
-        reasons.append(f"the path to it has {number(path, 3)}, and paths below {limit:g} are pruned")
-    # A second setting that is plausible and does not matter here.
+        reasons.append(f"its path probability {number(path, 3)} is below prune_probability {limit:g}")
+    # A second setting that is plausible but has no effect.
     decoy = "base_depth" if "prune_probability" in answer else "prune_probability"
     offered = tuple(answer) if len(answer) == 2 else (*answer, decoy)
     text = iteration.final_text or ""
     words = (
-        f"After {quote(parent.text)} the draft gives {quote(text)} {number(probability)}, its choice number {rank}: "
-        f"{'; and '.join(reasons)}."
+        f"After {quote(parent.text)} the draft gives {quote(text)} {number(probability)}, its choice no. {rank}: "
+        f"{', and '.join(reasons)}."
     )
     return Missing(iteration.index, parent.node_id, token, text, offered, answer, words) if answer else None
 
@@ -164,7 +164,7 @@ def _missing(iteration: IterationTrace) -> Missing | None:
 def _breadth(confidence: float, rank: int, settings) -> tuple[str, Setting, str] | None:
     """The setting of the node's band that gives it `rank` children, the value, and the rule in words."""
     high, low = float(settings["confidence_high"]), float(settings["confidence_low"])
-    sure = f"with a confidence of {number(confidence)}"
+    sure = f"at a confidence of {number(confidence)}"
     if confidence >= high:
         value = int(confidence * 100 + 1) / 100
         rule = f"{sure} (at least {high:g}) {_only(settings['branch_min'])}"
@@ -177,4 +177,4 @@ def _breadth(confidence: float, rank: int, settings) -> tuple[str, Setting, str]
 
 
 def _only(children: Setting) -> str:
-    return f"only {plural(int(children), 'child', 'children')} {'is' if children == 1 else 'are'} tried"
+    return f"only {plural(int(children), 'child', 'children')} {'is' if children == 1 else 'are'} drafted"

@@ -1,4 +1,4 @@
-"""The guided tour: the recorded run, iteration, node and phase of each stop, and two sentences with its numbers."""
+"""The guided tour: run, iteration, node and phase of each stop, and two sentences with its numbers."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import phase_seconds, why_verdict
 from viz.formats import duration, number, plural
-from viz.scope.phases import Shown, phases_of
+from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
 
 # Recordings that the tour shows: one iteration from the draft to the commit, one run that adapts, three methods.
@@ -20,9 +20,9 @@ class TourStep:
     """One stop.
 
     Attributes:
-        key, title: name of the stop and what the bar calls it.
+        key, title: name of the stop and its label in the bar.
         page: label of the page it is on.
-        recording: the run put on screen. iteration, node, phase: where the scope is sent, None for wherever it is.
+        recording: the run shown. iteration, node, phase: where the scope goes, None to stay.
         words: two sentences with numbers of that run.
     """
 
@@ -38,7 +38,7 @@ class TourStep:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The iteration that the tour goes through, and where in it a sibling of a rejected first choice was accepted."""
+    """The iteration of the tour, and where in it the sibling of a rejected first choice was accepted."""
 
     iteration: IterationTrace
     rejected: int
@@ -48,10 +48,10 @@ class Story:
 def tour_steps(
     runs: Mapping[str, RunTrace], story: Story, rivals: Mapping[str, RunTrace], pages: Collection[str]
 ) -> tuple[TourStep, ...]:
-    """The stops in order; those whose page is not there are left out.
+    """The stops in order, without those whose page is missing.
 
     Args:
-        runs: the recordings by name. rivals: the runs beside `COMPARED`, by `chain` and `plain`.
+        runs: the recordings by name. rivals: the runs compared with `COMPARED`, by `chain` and `plain`.
         pages: labels of the pages that can be shown.
     """
     steps = (
@@ -76,7 +76,7 @@ def _stop(iteration: IterationTrace, key: str, title: str, node: int | None, pha
 
 def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
     """Key of the last phase of an iteration whose key begins with one of some words."""
-    shown = [Shown((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
+    shown = [PhaseNode((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
     return [phase.key for phase in phases_of(iteration, shown) if phase.key.startswith(kinds)][-1]
 
 
@@ -85,8 +85,8 @@ def _draft(iteration: IterationTrace) -> TourStep:
     path = "".join(iteration.nodes[node].text for node in iteration.path(best.node_id)[1:])
     words = (
         f"In {plural(iteration.draft_forwards, 'pass', 'passes')} ({duration(iteration.times.draft_s)}) the small "
-        f"draft model has grown {plural(iteration.drafted, 'node')} below the last token "
-        f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, to which it gives "
+        f"draft model drafted {plural(iteration.drafted, 'node')} below the last token "
+        f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, with path probability "
         f"{number(best.path_probability)}."
     )
     return _stop(iteration, "draft", "Draft", best.node_id, _last_phase(iteration, "draft"), words)
@@ -100,9 +100,9 @@ def _tree(iteration: IterationTrace) -> TourStep:
     wide = plural(unsure.branching, "child is", "children are")
     narrow = f"; after {quote(sure.text)} it has {number(sure.confidence)} and gets {sure.branching}"
     words = (
-        f"After {quote(unsure.text)} the draft's best next token has only {number(unsure.confidence)}, so {wide} tried"
+        f"After {quote(unsure.text)} the draft's top token has only {number(unsure.confidence)}, so {wide} drafted"
         f"{narrow if sure.branching < unsure.branching else ''}. "
-        f"{pruned} of {plural(iteration.drafted, 'node')} lie on paths too unlikely to be checked and are pruned."
+        f"{pruned} of {plural(iteration.drafted, 'node')} are on paths too unlikely to verify and are pruned."
     )
     return _stop(iteration, "tree", "Tree", unsure.node_id, _last_phase(iteration, "draft", "prune"), words)
 
@@ -112,9 +112,9 @@ def _mask(story: Story) -> TourStep:
     node = iteration.nodes[iteration.accepted[-1]]
     mask, rows = tree_mask(iteration), len(iteration.flatten_order)
     words = (
-        f"For one pass the tree is flattened into {rows} rows; of the {rows * rows} cells between them the mask allows "
-        f"{mask.cells}. The row of {quote(node.text)} sees {plural(mask.prefix_columns, 'row')} of text and its "
-        f"{plural(node.depth, 'ancestor')} beside itself, but no other branch."
+        f"The tree is flattened into {rows} mask rows for one pass; the mask allows {mask.cells} of their "
+        f"{rows * rows} cells. {quote(node.text)} attends to {plural(mask.prefix_columns, 'token')} of text, its "
+        f"{plural(node.depth, 'ancestor')} and itself, but to no other branch."
     )
     return _stop(iteration, "mask", "Mask", node.node_id, "mask", words)
 
@@ -124,10 +124,10 @@ def _verify(iteration: IterationTrace) -> TourStep:
     agree = [node for node in compared if iteration.nodes[node.parent_id].target_argmax == node.token_id]
     most = max(agree or compared, key=lambda node: node.target_probability - node.draft_probability)
     words = (
-        f"One pass of the large target model reads all {len(iteration.flatten_order)} rows in "
-        f"{duration(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} turn out to be its "
-        f"favourite at their place. For {quote(most.text)} the draft had {number(most.draft_probability)}, the target "
-        f"has {number(most.target_probability)}."
+        f"One pass of the large target model reads the root and all {len(iteration.flatten_order) - 1} verified nodes "
+        f"in {duration(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} are its most "
+        f"likely token at their position. For {quote(most.text)} the draft has {number(most.draft_probability)}, the "
+        f"target {number(most.target_probability)}."
     )
     return _stop(iteration, "verify", "Verify", most.node_id, "verify", words)
 
@@ -137,10 +137,10 @@ def _accept(story: Story) -> TourStep:
     first, second = iteration.nodes[story.rejected], iteration.nodes[story.accepted]
     below = len(iteration.accepted) - iteration.accepted.index(story.accepted) - 1
     words = (
-        f"The draft's first choice {quote(first.text)} ({number(first.draft_probability)}) is rejected, which ends "
-        f"any chain; its sibling {quote(second.text)} ({number(second.draft_probability)}) is accepted and {below} "
-        f"more below it. With the {iteration.final_kind} token {quote(iteration.final_text or '')} this pass gives "
-        f"{plural(len(iteration.committed_ids), 'token')}."
+        f"The draft's first choice {quote(first.text)} ({number(first.draft_probability)}) is rejected, which would "
+        f"end a chain; its sibling {quote(second.text)} ({number(second.draft_probability)}) is accepted, and {below} "
+        f"more below it. With the {iteration.final_kind} token {quote(iteration.final_text or '')} this pass "
+        f"commits {plural(len(iteration.committed_ids), 'token')}."
     )
     return _stop(iteration, "accept", "Accept", story.accepted, "select", words)
 
@@ -149,7 +149,7 @@ def _why(story: Story) -> TourStep:
     iteration = story.iteration
     node = iteration.nodes[story.rejected]
     words = (
-        f"Click any node and its card says why. {quote(node.text)}, {node.verdict.replace('_', ' ')}: "
+        f"Click any node: its card says why. {quote(node.text)}, {node.verdict.replace('_', ' ')}: "
         f"{why_verdict(iteration, node.node_id)}"
     )
     return _stop(iteration, "why", "Why", node.node_id, "select", words)
@@ -158,9 +158,9 @@ def _why(story: Story) -> TourStep:
 def _rollback(story: Story) -> TourStep:
     iteration, cache = story.iteration, story.iteration.kv_target
     words = (
-        f"The pass has written {plural(cache.rows_written, 'row')} into the target's key/value cache; the "
-        f"{len(cache.kept_from)} of the root and the accepted path are kept, the other {cache.rows_freed} rolled back. "
-        f"The cache now holds {cache.rows_before + len(cache.kept_from)} rows, as if the rest had never been computed."
+        f"The pass wrote {plural(cache.slots_written, 'slot')} of the target's key/value (KV) cache; the "
+        f"{len(cache.moved_from)} of the root and the accepted path are kept, the other {cache.slots_freed} freed. "
+        f"The cache now holds {cache.slots_before + len(cache.moved_from)} slots, as if the rest were never computed."
     )
     return _stop(iteration, "rollback", "Rollback", story.rejected, "commit", words)
 
@@ -177,7 +177,7 @@ def _adapt(run: RunTrace) -> TourStep:
     changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
     words = (
         f"Another run: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
-        f"depth was accepted, the aim is {history.target:g} ± {history.dead_band:g}. So drafting becomes {direction}: "
+        f"depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. So drafting gets {direction}: "
         f"{', '.join(changes)}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
@@ -186,8 +186,8 @@ def _adapt(run: RunTrace) -> TourStep:
 def _what_if(story: Story) -> TourStep:
     iteration = story.iteration
     words = (
-        f"Change the same iteration {iteration.index + 1} with its {plural(iteration.drafted, 'node')}: decode the run "
-        f"again here, then take a node out, force another in or move a setting. A and B show what becomes of its "
+        f"Change the same iteration {iteration.index + 1} with its {plural(iteration.drafted, 'node')}: re-run it "
+        f"on this machine, then force a node out or in, or change a setting. A and B compare the new text with its "
         f"{plural(len(iteration.committed_ids), 'token')}."
     )
     return _stop(iteration, "what_if", "What if", story.accepted, "select", words, page=WHAT_IF)

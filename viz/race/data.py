@@ -1,4 +1,4 @@
-"""What a race ends with, in sentences: who was first, whether the texts are the same, what made the difference."""
+"""Result of a race in sentences: which method was first, whether the texts are equal, what made the difference."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
@@ -16,13 +16,13 @@ LEAST_SHARE = 0.02
 
 
 def reference_lane(lanes: Sequence[Lane]) -> int:
-    """Index of the lane that the others are measured against: plain decoding, or the first."""
+    """Index of the reference lane: plain decoding, or the first."""
     plain = [number for number, lane in enumerate(lanes) if lane.plain]
     return next((number for number in plain if lanes[number].has_phases), plain[0] if plain else 0)
 
 
 def headline(lanes: Sequence[Lane]) -> str:
-    """Who was first, its time, how much faster than plain decoding, and how far behind the next one is."""
+    """The first method, its time, and its speed relative to plain decoding and to the next one."""
     first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
     plain = lanes[reference_lane(lanes)]
     said = f"{first.label} is first: {plural(first.count, 'token')} in {duration(first.end_s)}"
@@ -32,52 +32,50 @@ def headline(lanes: Sequence[Lane]) -> str:
 
 
 def doubt_words(lanes: Sequence[Lane]) -> str:
-    """What speaks against the order: texts of different lengths, repeats of the first two that overlap; else empty."""
+    """Caveats on the order: texts of different lengths, overlapping repeats of the first two; else empty."""
     first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
     said = []
     if len({lane.count for lane in lanes}) > 1:
-        said.append("The texts differ in length: places go by tokens per second.")
+        said.append("The texts differ in length: the order is by tokens per second.")
     if first.speeds and second.speeds and min(first.speeds) <= max(second.speeds):
-        said.append("Repeats of the first two overlap in speed: their order is not certain.")
+        said.append("Repeats of the first two overlap in speed: their order is uncertain.")
     return " ".join(said)
 
 
 def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple[bool | None, str]:
     """Whether greedy texts are the same, None where that is not to be expected, and the check in a sentence.
 
-    `explained` tells by lane why a text parts from the reference, where that was measured.
+    `explained` gives, by lane, why a text diverges from the reference, where that was measured.
     """
     sampled = [lane for lane in lanes if lane.temperature > 0]
     if sampled:
         how = f"at temperature {sampled[0].temperature:g}"
         equal = len({lane.output_ids for lane in lanes}) == 1
-        end = "these texts happen to be the same." if equal else "different draws give different text."
+        end = "these texts happen to be equal." if equal else "different draws give different text."
         return None, f"Sampled {how}, each method with its own draws: {end}"
     if len({lane.target for lane in lanes}) > 1:
         targets = " and ".join(dict.fromkeys(lane.target for lane in lanes))
-        return None, f"The texts are by different targets ({targets}): they need not be the same."
+        return None, f"The texts come from different targets ({targets}) and need not be equal."
     number = reference_lane(lanes)
     reference = lanes[number]
-    parted = [(i, _first_difference(lane, reference)) for i, lane in enumerate(lanes) if i != number]
-    parted = [(i, position) for i, position in parted if position is not None]
+    places = [(i, _first_difference(lane, reference)) for i, lane in enumerate(lanes) if i != number]
+    parted = [(i, position) for i, position in places if position is not None]
     if not parted:
         shortest, longest = (pick(lane.count for lane in lanes) for pick in (min, max))
-        far = f"all {shortest} tokens" if shortest == longest else f"the {shortest} tokens that all have"
+        far = f"all {shortest} tokens" if shortest == longest else f"the first {shortest} tokens, which all have"
         texts = "Both texts" if len(lanes) == 2 else f"All {len(lanes)} texts"
-        return True, f"{texts} are the same, token for token ({far}, greedy)."
+        return True, f"{texts} are equal token for token ({far}, greedy)."
     said = []
     for i, place in parted:
-        texts = ([text for step in lane.steps for text, _ in step.tokens] for lane in (lanes[i], reference))
-        here, there = (quote(every[place]) if place < len(every) else "the end" for every in texts)
-        unmeasured = (
-            f"token {place + 1} is {here} instead of {there}; how undecided the target is there was not measured."
-        )
-        said.append(f"{lanes[i].label} parts from {reference.label}: {explained.get(i) or unmeasured}")
+        both = ([text for step in lane.steps for text, _ in step.tokens] for lane in (lanes[i], reference))
+        here, there = (quote(every[place]) if place < len(every) else "the end" for every in both)
+        unmeasured = f"token {place + 1} is {here} instead of {there}; the target's margin there was not measured."
+        said.append(f"{lanes[i].label} diverges from {reference.label}: {explained.get(i) or unmeasured}")
     return False, " ".join(said)
 
 
 def _first_difference(lane: Lane, reference: Lane) -> int | None:
-    """Index of the first token that differs; a text that only stopped earlier at its length limit does not."""
+    """Index of the first differing token; None if one text only stopped earlier at its length limit."""
     ours, theirs = lane.output_ids, reference.output_ids
     common = min(len(ours), len(theirs))
     place = next((place for place in range(common) if ours[place] != theirs[place]), None)
@@ -88,7 +86,7 @@ def _first_difference(lane: Lane, reference: Lane) -> int | None:
 
 
 def difference_words(lanes: Sequence[Lane]) -> str:
-    """What made the difference, from counted passes and measured phases alone: the first against plain decoding."""
+    """What made the difference between the first method and plain decoding, from passes and phase times alone."""
     order = sorted(lanes, key=lambda lane: -lane.throughput)
     plain = lanes[reference_lane(lanes)]
     if not plain.plain:
@@ -99,27 +97,27 @@ def difference_words(lanes: Sequence[Lane]) -> str:
         times = [duration(lane.end_s / lane.count) for lane in (ours, plain)]
         return (
             f"{ours.label} took {times[0]} per token, {plain.label} {times[1]}; {silent.label} reports no phases, so "
-            "the difference cannot be divided."
+            "the difference cannot be split up."
         )
-    # Once the prompt had been read: tokens per iteration, and how long one took.
+    # After the prompt: tokens per iteration, and time per iteration.
     later = [sum(len(step.token_ids) for step in lane.later) / len(lane.later) for lane in (ours, plain)]
     tokens, length = later[0] / later[1], _iteration_s(ours) / _iteration_s(plain)
     said = (
         f"{ours.label} took {plural(len(ours.steps), 'verification pass', 'verification passes')} for "
         f"{plural(ours.count, 'token')} ({_tokens_per_pass(ours):.2f} each), {plain.label} {len(plain.steps)} "
-        f"({_tokens_per_pass(plain):.2f} each). Once the prompt was read, an iteration took "
-        f"{duration(_iteration_s(ours))} ({_phases(ours)}) against {duration(_iteration_s(plain))} "
-        f"({_phases(plain)}): {tokens:.2f}× the tokens in {length:.2f}× the time make {tokens / length:.2f}× the speed"
+        f"({_tokens_per_pass(plain):.2f} each). After the prompt, an iteration took "
+        f"{duration(_iteration_s(ours))} ({_phases(ours)}) compared with {duration(_iteration_s(plain))} "
+        f"({_phases(plain)}): {tokens:.2f}× the tokens in {length:.2f}× the time is {tokens / length:.2f}× the speed"
     )
     whole = ours.throughput / plain.throughput
     if abs(whole - tokens / length) < LEAST_PROMPT_EFFECT:
         return f"{said}."
-    prompts = f"{duration(ours.prompt_s)} against {duration(plain.prompt_s)}"
-    return f"{said}, {whole:.2f}× with the prompt ({prompts})."
+    prompts = f"{duration(ours.prompt_s)} compared with {duration(plain.prompt_s)}"
+    return f"{said}, or {whole:.2f}× with the prompt ({prompts})."
 
 
 def lane_facts(lane: Lane, lanes: Sequence[Lane]) -> str:
-    """A lane's passes, tokens per pass and time per iteration, and its speed against plain decoding."""
+    """A lane's passes, tokens per pass and time per iteration, and its speed relative to plain decoding."""
     plain = lanes[reference_lane(lanes)]
     ratio = f" · {lane.throughput / plain.throughput:.2f}× {plain.label}" if plain.plain and plain is not lane else ""
     if not lane.has_phases:
@@ -135,12 +133,12 @@ def _tokens_per_pass(lane: Lane) -> float:
 
 
 def _iteration_s(lane: Lane) -> float:
-    """Mean time of an iteration once the prompt had been read."""
+    """Mean time of an iteration after the prompt."""
     return (lane.end_s - lane.later[0].start_s) / len(lane.later)
 
 
 def _phases(lane: Lane) -> str:
-    """What of a mean iteration goes to the draft, the target (rebuilding included) and the rest."""
+    """Time of a mean iteration in the draft, the target (rebuild included) and the rest."""
     total, seconds = _iteration_s(lane), {"target": 0.0} if lane.plain else {"draft": 0.0, "target": 0.0}
     for name, value in (phase for step in lane.later for phase in step.phases):
         part = "target" if name in ("verify", "rebuild") else name
@@ -151,7 +149,7 @@ def _phases(lane: Lane) -> str:
     return ", ".join(f"{name} {duration(value)}" for name, value in told.items() if value >= LEAST_SHARE * total)
 
 
-# Share of the real speed, and what its button says.
+# Share of the real speed, and its button label.
 SPEEDS: tuple[tuple[float, str], ...] = (
     (1.0, "real speed"), (0.25, "1/4"), (0.1, "1/10"), (0.02, "1/50"), (0.005, "1/200"),
 )  # fmt: skip
@@ -159,14 +157,14 @@ SHORTEST_REPLAY_S = 6.0
 MOST_TICKS = 9
 PROMPT_TAIL = 300
 LONG_STEP = 0.95
-# What a lane counts and what colours mean, where the glossary has no sentence of its own for it.
+# Counters of a lane and meanings of colours that the glossary does not have.
 WORDS: dict[str, str] = {
-    "tokens": "Tokens that this call had committed by the time shown, of all that it committed.",
+    "tokens": "Tokens committed by the time shown / all tokens of this call.",
     "tokens/s": "Tokens so far over the recorded time so far, prefill included.",
-    "recorded time": "Time since the call began, as it was measured; however slowly it is replayed, it stays the same.",
+    "recorded time": "Measured time since the start of the call, independent of the speed of the replay.",
     "drafted": "Proposed by the draft model and accepted.",
     OWN: "The target's own token: this call drafts nothing.",
-    UNKNOWN: "This call does not tell whether a token was drafted.",
+    UNKNOWN: "This call does not report whether a token was drafted.",
 }
 GLOSSARY = ("bonus", "recovered", "fallback", "prefill")
 
@@ -175,9 +173,9 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
     """What the component draws.
 
     Args:
-        key: another one starts the replay anew.
-        explained: by lane, why its greedy text parts from that of the reference, where that was measured.
-        hold: stand still, because something is being measured on this machine.
+        key: a new key restarts the replay.
+        explained: by lane, why its greedy text diverges from the reference, where that was measured.
+        hold: pause, because something is being measured on this machine.
 
     Raises:
         SettingsError: these calls cannot race.
@@ -193,7 +191,7 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         "hold": hold,
         "end_s": last,
         "iterations": iterations,
-        # Few iterations are longer than a full cell of the strip by iteration.
+        # Few iterations are longer than a full cell of the strip in iteration mode.
         "cell_s": lengths[int(LONG_STEP * (len(lengths) - 1))],
         "tallest": max(len(step.tokens) for step in steps),
         "speeds": [list(speed) for speed in SPEEDS],
@@ -240,26 +238,26 @@ def _lane_data(lane: Lane, lanes: Sequence[Lane]) -> dict:
 
 
 def readable(text: str) -> str:
-    """Token text as prose: spaces stay, what has no shape is written out, whitespace alone is made visible."""
+    """Token text as prose: spaces stay, invisible characters are escaped, pure whitespace is made visible."""
     if not text:
         return ""
     return "".join(each if each == " " else visible(each) for each in text) if text.strip() else visible(text)
 
 
 def default_speed(end_s: float) -> int:
-    """Index of the fastest speed at which the replay still takes long enough to be watched."""
+    """Index of the fastest speed at which the replay is still long enough to watch."""
     return next((i for i, (share, _) in enumerate(SPEEDS) if end_s / share >= SHORTEST_REPLAY_S), len(SPEEDS) - 1)
 
 
 def time_ticks(end_s: float) -> list[tuple[float, str]]:
-    """Round times from 0 up to the end, with their words."""
+    """Round times from 0 to the end, with labels."""
     scale, unit = (1.0, "s") if end_s >= 1 else (1e3, "ms")
     step = _round_step(end_s * scale)
     return [(i * step / scale, f"{i * step:g} {unit}" if i else "0") for i in range(int(end_s * scale / step) + 1)]
 
 
 def iteration_ticks(count: int) -> list[tuple[float, str]]:
-    """Round numbers of iterations from 0 up to the last, with their words."""
+    """Round iteration numbers from 0 to the last, with labels."""
     step = max(1, round(_round_step(count)))
     return [(float(i), str(i)) for i in range(0, count + 1, step)]
 

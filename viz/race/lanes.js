@@ -99,15 +99,15 @@ export function drawStrip(view, lane) {
   lane.strip.setAttribute("aria-label", `${lane.steps.length} iterations of ${lane.data.label}: ${lane.data.facts}`);
 }
 
-// By time all lanes share one axis in seconds; by iteration each has a cell, as wide as a long iteration: what takes
-// longer, such as the pass that reads the prompt, is cut there.
+// By time all lanes share one axis in seconds; by iteration each has a cell, as wide as a long iteration: longer
+// ones, such as the pass that reads the prompt, are cut there.
 function stripX(view, index, seconds, step) {
   if (view.mode === "time") return (STRIP_WIDTH * seconds) / view.data.end_s;
   const share = step ? Math.min((seconds - step.start) / view.data.cell_s, 1) : 0;
   return (STRIP_WIDTH * (index + share)) / view.data.iterations;
 }
 
-// How many iterations of a lane have ended at a place of the replay, and which recorded time that is.
+// How many iterations of a lane have ended at a position of the replay, and its recorded time.
 function laneAt(view, lane, position) {
   const { steps } = lane;
   if (view.mode === "iteration") {
@@ -148,7 +148,7 @@ const soFar = (lane, shown) => {
   return `${shown} ${unit} · ${(lane.tokens / shown).toFixed(2)} tokens each so far`;
 };
 
-// What a clock shows that may still stand at 0.
+// A time that may still be 0.
 export const elapsed = (seconds) => (seconds ? duration(seconds) : "0 ms");
 
 function scrollDown(lane) {

@@ -1,4 +1,4 @@
-"""One recorded call as a lane of a race: when its tokens appeared, where they came from, what took the time."""
+"""One recorded call as a lane of a race: when its tokens appeared, their provenance, and where the time went."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ FEWEST, MOST = 2, 4
 OWN = "own"
 """Provenance of a token of a call that drafts nothing: the target's own."""
 UNKNOWN = "unknown"
-"""Provenance of a token of a call that drafts, but does not tell which tokens it drafted."""
+"""Provenance of a token of a call that drafts but does not report which tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """What one iteration of a call did.
 
     Attributes:
         start_s, end_s: seconds since the call began; its tokens appear at `end_s`.
         token_ids: committed tokens; `tokens`: their text and provenance.
-        phases: measured seconds by phase in the order in which they passed, what none claims as `other`; the pass that
+        phases: measured seconds by phase in their order, the remainder as `other`; the pass that
             reads the prompt is `prefill`. Empty for a call that reports none.
         accepted: how many of its tokens were drafted.
     """
@@ -39,18 +39,18 @@ class Lane:
     """One recorded call.
 
     Attributes:
-        label: what to call it; `note`: engine, and which of its repeats this is; `settings`: of the method, in words.
+        label: its name; `note`: engine and number of the repeat; `settings`: of the method, as text.
         target: model, precision and device that wrote the text.
         temperature: 0 for greedy decoding.
-        ended: the text ended by itself, not at the length limit.
-        plain: one token of the target's own per pass; what the others are measured against.
-        reads_prompt: its first pass reads the prompt, as without a draft; otherwise a prefill before it does.
-        speeds: tokens per second of every repeat, as far as there were several.
+        ended: the text ended with an end token, not at the length limit.
+        plain: one token of the target per pass; the reference for the others.
+        reads_prompt: whether its first pass reads the prompt, as without a draft, or a prefill before it.
+        speeds: tokens per second of every repeat, if there were several.
     """
 
     label: str
     note: str
-    steps: tuple[Step, ...]
+    steps: tuple[LaneStep, ...]
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     target: str
@@ -72,7 +72,7 @@ class Lane:
         return self.steps[0].end_s if self.reads_prompt else self.steps[0].start_s
 
     @property
-    def later(self) -> tuple[Step, ...]:
+    def later(self) -> tuple[LaneStep, ...]:
         """The steps after the prompt had been read; all steps of a call that did nothing else."""
         return (self.steps[1:] if self.reads_prompt else self.steps) or self.steps
 
@@ -101,10 +101,10 @@ def lane_of(run: RunTrace, label: str = "", note: str = "", speeds: Sequence[flo
     """The lane of a recorded run.
 
     Raises:
-        SettingsError: nothing was decoded, or an iteration was replayed, so that nobody knows its time.
+        SettingsError: nothing was decoded, or an iteration was replayed and has no time.
     """
-    require(bool(run.iterations), f"{label or run.label} has not decoded anything: decode it before it races.")
-    require(run.timed, f"{label or run.label} was replayed, which takes no time: decode it before it races.")
+    require(bool(run.iterations), f"{label or run.label} has not decoded anything yet: decode it first.")
+    require(run.timed, f"{label or run.label} was replayed and has no times: decode it first.")
     drafts = any(iteration.drafted for iteration in run.iterations)
     target = run.pair.target
     return Lane(
@@ -137,7 +137,7 @@ def lane_of_times(
     plain: bool,
     speeds: Sequence[float] = (),
 ) -> Lane:
-    """The lane of a call of which only the times of its tokens are known, such as Hugging Face `generate`.
+    """The lane of a call with only token times, such as Hugging Face `generate`.
 
     Args:
         seconds, reached: when tokens arrived, and how many had arrived by then.
@@ -146,13 +146,13 @@ def lane_of_times(
     Raises:
         SettingsError: no token arrived.
     """
-    require(bool(seconds), f"{label} has not decoded anything: decode it before it races.")
+    require(bool(seconds), f"{label} has not decoded anything yet: decode it first.")
     steps, begun, done = [], 0.0, 0
     for end, count in zip(seconds, reached, strict=True):
         arrived = tokens[done:count]
         if arrived:
             texts = tuple((text, OWN if plain else UNKNOWN) for _, text in arrived)
-            steps.append(Step(begun, end, tuple(token for token, _ in arrived), texts))
+            steps.append(LaneStep(begun, end, tuple(token for token, _ in arrived), texts))
             begun, done = end, count
     prompt_ids, prompt_texts = (tuple(column) for column in zip(*prompt, strict=True))
     return Lane(
@@ -160,7 +160,7 @@ def lane_of_times(
     )
 
 
-def _step(iteration: IterationTrace, drafts: bool) -> Step:
+def _step(iteration: IterationTrace, drafts: bool) -> LaneStep:
     seconds = iteration.phase_s
     claimed = sum(seconds.values())
     start = max(0.0, min(iteration.started_s, iteration.ended_s - claimed))
@@ -169,7 +169,7 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
         start, seconds = 0.0, {"prefill": seconds.pop("verify")} | seconds
     seconds["other"] = max(0.0, iteration.ended_s - start - claimed)
     spans = iteration_spans(iteration)
-    return Step(
+    return LaneStep(
         start_s=start,
         end_s=iteration.ended_s,
         token_ids=iteration.committed_ids,
@@ -180,10 +180,10 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
 
 
 def check_lanes(lanes: Sequence[Lane]) -> None:
-    """Raise `SettingsError` unless two to four calls on the same prompt stand beside one another."""
+    """Raise `SettingsError` unless there are two to four calls on the same prompt."""
     count, there = len(lanes), "is 1" if lanes else "is none"
-    require(count >= FEWEST, f"A race needs at least {FEWEST} runs and there {there}: add one.")
-    require(count <= MOST, f"A race takes at most {MOST} runs and there are {count}: take some out.")
+    require(count >= FEWEST, f"A race needs at least {FEWEST} runs, but there {there}: add one.")
+    require(count <= MOST, f"A race takes at most {MOST} runs, but there are {count}: remove some.")
     for lane in lanes:
         same = lane.prompt_ids == lanes[0].prompt_ids
-        require(same, f"{lane.label} continues another prompt than {lanes[0].label}: choose runs of one prompt.")
+        require(same, f"{lane.label} and {lanes[0].label} have different prompts: choose runs of one prompt.")

@@ -48,7 +48,7 @@ export default function race(component) {
 }
 
 function buildRace(root) {
-  focusable(root, "Race: recorded runs replayed side by side. Space plays, arrow keys go token by token.");
+  focusable(root, "Race: recorded runs replayed side by side. Space plays, arrow keys step token by token.");
   const view = { root, mode: "time", speeds: { time: 0, iteration: USUAL_PACE }, base: 0, since: 0, playing: false };
   buildControls(view, root);
   view.prompt = html("span", "", html("span", "", html("p", "prompt", root)));
@@ -57,7 +57,7 @@ function buildRace(root) {
   view.legend = html("div", "legend", root);
   const finish = html("section", "finish", root);
   finish.setAttribute("aria-label", "Result");
-  view.waiting = html("p", "waiting", finish, "The result appears here once every lane is in.");
+  view.waiting = html("p", "waiting", finish, "The result appears when every lane has finished.");
   // The only live region: it is filled once, when the replay has ended.
   view.told = labelled(html("div", "told", finish), "status");
   view.told.setAttribute("aria-live", "polite");
@@ -65,7 +65,7 @@ function buildRace(root) {
   return view;
 }
 
-// Another race: its lanes from the start, playing at once unless motion is unwelcome.
+// Another race: its lanes from the start, playing at once unless reduced motion is requested.
 function begin(view) {
   const { data } = view;
   view.root.dataset.race = data.key;
@@ -100,7 +100,7 @@ function setMode(view, mode) {
     made.setAttribute("aria-label", mode === "time" ? timed : words.replace("per s", "iterations per second"));
   });
   setSpeed(view, view.speeds[mode]);
-  view.axisWords.textContent = mode === "time" ? "time since the call" : "iteration";
+  view.axisWords.textContent = mode === "time" ? "time since start" : "iteration";
   view.ticks.replaceChildren();
   for (const [at, words] of view.data.ticks[mode])
     html("span", "", view.ticks, words).style.left = (100 * at) / endOf(view) + "%";
@@ -119,7 +119,7 @@ function setSpeed(view, index) {
   view.since = performance.now();
 }
 
-// Where the replay is: recorded seconds, or iterations.
+// Position of the replay: recorded seconds, or iterations.
 function placeOf(view) {
   if (!view.playing) return view.base;
   const rate = speedsOf(view)[view.speeds[view.mode]][0];
@@ -159,7 +159,7 @@ function seek(view, place) {
   paintRace(view);
 }
 
-// To the next or the last moment at which a token appeared in any lane.
+// To the next or previous time at which a token appeared in any lane.
 function stepTo(view, sign) {
   const at = placeOf(view);
   const moments = view.mode === "time" ? view.moments : [...Array(view.data.iterations + 1).keys()];
@@ -171,7 +171,7 @@ function stepTo(view, sign) {
 function setHold(view, hold) {
   if (hold) pause(view);
   view.play.disabled = hold;
-  view.play.title = hold ? "A race is being recorded: replaying meanwhile would disturb its times" : "";
+  view.play.title = hold ? "A race is being recorded: replaying now would disturb its times" : "";
   paintButtons(view);
 }
 
@@ -271,7 +271,7 @@ function buildAxis(view, parent) {
   view.slider.type = "range";
   view.slider.min = 0;
   view.slider.max = SLIDER_STEPS;
-  view.slider.setAttribute("aria-label", "Place in the replay");
+  view.slider.setAttribute("aria-label", "Position in the replay");
   view.ticks = html("div", "ticks", lane);
   view.ticks.setAttribute("aria-hidden", "true");
 }

@@ -1,4 +1,4 @@
-// The card of a node: what it is, why it got its verdict, both laws at its place; or two nodes side by side.
+// The card of a node: what it is, why it got its verdict, both distributions at its place; or two nodes side by side.
 
 import { button, clamp, focusable, html, labelled, svg } from "../components/dom.js";
 import { probability, signed } from "../components/formats.js";
@@ -6,11 +6,11 @@ import { marker, markPicture } from "../components/marks.js";
 import { placeOf } from "./film.js";
 import { lightAll, link, paintSelection, select, setSelected } from "./scope.js";
 
-const LAW_ROWS = 10;
-const LAW_ROWS_LEAST = 6;
+const PROBS_ROWS = 10;
+const PROBS_ROWS_LEAST = 6;
 const ROW_HEIGHT = 18;
 const ROW_HEIGHT_LEAST = 13;
-const LAW_SURROUNDINGS = 68; // padding, gaps and the line with the heads
+const PROBS_SURROUNDINGS = 68; // padding, gaps and the line with the heads
 
 export function buildCard(view, parent) {
   const box = html("section", "panel card", parent);
@@ -21,13 +21,13 @@ export function buildCard(view, parent) {
   const kind = html("span", "side", head);
   const why = html("p", "why", box);
   why.setAttribute("aria-live", "polite");
-  const law = html("div", "law", box);
+  const probs = html("div", "probs", box);
   const absent = labelled(html("p", "absent", box), "status");
   const facts = html("dl", "facts", box);
   const tests = html("div", "tests", box);
   const residuals = html("div", "tests residuals", box);
   const compare = html("div", "compare", box);
-  view.card = { box, picture, token, kind, why, law, absent, facts, tests, residuals, compare };
+  view.card = { box, picture, token, kind, why, probs, absent, facts, tests, residuals, compare };
   let height = 0;
   new ResizeObserver(() => {
     if (view.drawn && Math.abs(box.clientHeight - height) > 8) paintCard(view);
@@ -49,7 +49,7 @@ function fillCard(view) {
   const { card } = view;
   const shown = view.selected ?? view.hovered;
   const told = view.data.cards[shown];
-  for (const part of [card.law, card.facts, card.tests, card.residuals, card.picture, card.compare])
+  for (const part of [card.probs, card.facts, card.tests, card.residuals, card.picture, card.compare])
     part.replaceChildren();
   card.absent.textContent = "";
   const comparing = view.second !== null && view.second !== shown && told !== undefined;
@@ -60,7 +60,8 @@ function fillCard(view) {
   if (!told) {
     card.token.textContent = "";
     card.kind.textContent = "";
-    card.why.textContent = "Point at a node to light it everywhere; click it to pin it and see why it got its verdict.";
+    card.why.textContent =
+      "Point at a node to highlight it in every view; click to pin it and see the reason for its verdict.";
     return;
   }
   card.picture.setAttribute("class", "n s-" + told.state);
@@ -76,30 +77,35 @@ function fillCard(view) {
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
   }
-  const law = lawOf(view, told);
-  if (!law) return;
-  // The tests only where the laws still get their rows: the sentence above tells the node's own test anyway.
-  paintTests(view, law.tests);
-  const lines = Math.min(LAW_ROWS, law.rows.length) + (law.has_draft && law.has_target ? 0 : 1);
+  const probs = probsOf(view, told);
+  if (!probs) return;
+  // The tests only where the distributions still get their rows: the sentence above has the node's own test anyway.
+  paintTests(view, probs.tests);
+  const lines = Math.min(PROBS_ROWS, probs.rows.length) + (probs.has_draft && probs.has_target ? 0 : 1);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
   paintResiduals(view, told.residuals || []);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.residuals.replaceChildren();
-  // Where the panel is short the rows stand closer together, then the least likely ones go.
+  // Where the panel is short the rows move closer together, then the least likely ones are dropped.
   const room = lawRoom(card);
   const height = clamp(Math.floor(room / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
-  card.law.style.setProperty("--row", height + "px");
-  paintLaw(view, law, told, clamp(LAW_ROWS + Math.floor((room - lines * height) / height), LAW_ROWS_LEAST, LAW_ROWS));
+  card.probs.style.setProperty("--row", height + "px");
+  paintProbs(
+    view,
+    probs,
+    told,
+    clamp(PROBS_ROWS + Math.floor((room - lines * height) / height), PROBS_ROWS_LEAST, PROBS_ROWS),
+  );
 }
 
-function lawOf(view, told) {
-  return told.law === null ? null : view.data.laws?.[told.law] || null;
+function probsOf(view, told) {
+  return told.probs === null ? null : view.data.distributions?.[told.probs] || null;
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
 function paintTests(view, tests) {
   if (!tests.length) return;
   const box = view.card.tests;
-  html("h3", "", box, "tests at this place, in order").title = view.terms.tests || "";
+  html("h3", "", box, "tests at this node, in order").title = view.terms.tests || "";
   for (const test of tests) {
     const line = button("test", box, "", null, () => {});
     line.disabled = test.node === null;
@@ -110,7 +116,7 @@ function paintTests(view, tests) {
   }
 }
 
-// What was left of the target's law after each rejection at this place.
+// The residual of the target's distribution after each rejection at this position.
 function paintResiduals(view, residuals) {
   const box = view.card.residuals;
   for (const { after, rows } of residuals) {
@@ -124,48 +130,48 @@ function paintResiduals(view, residuals) {
   }
 }
 
-// Pixels left for the rows of the laws beside everything else, without scrolling.
+// Pixels left for the rows of the distributions after everything else, without scrolling.
 function lawRoom(card) {
   const beside = [card.facts, card.why, card.token, card.tests, card.residuals, card.absent];
-  return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - LAW_SURROUNDINGS;
+  return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - PROBS_SURROUNDINGS;
 }
 
-function paintLaw(view, law, told, room) {
-  const grid = view.card.law;
-  html("span", "head left", grid, law.has_draft ? "draft" : "").title = view.terms.draft || "";
-  const middle = html("span", "head", grid, "after " + law.after);
+function paintProbs(view, probs, told, room) {
+  const grid = view.card.probs;
+  html("span", "head left", grid, probs.has_draft ? "draft" : "").title = view.terms.draft || "";
+  const middle = html("span", "head", grid, "after " + probs.after);
   middle.title = middle.textContent;
-  html("span", "head right", grid, law.has_target ? law.target_head : "").title = law.target_told;
-  const own = law.rows.findIndex((row) => row.token_id === told.token_id);
+  html("span", "head right", grid, probs.has_target ? probs.target_head : "").title = probs.target_told;
+  const own = probs.rows.findIndex((row) => row.token_id === told.token_id);
   // The node's own token always has its row, even far down the list.
-  const rows = law.rows.filter((_, place) => place < room || place === own);
+  const rows = probs.rows.filter((_, place) => place < room || place === own);
   if (rows.length > room) rows.splice(room - 1, 1);
   const most = Math.max(0.01, ...rows.map((row) => Math.max(row.draft || 0, row.target || 0)));
   for (const row of rows) {
     const mark = row.token_id === told.token_id ? " mine s-" + told.state : "";
-    lawSide(grid, "left" + mark, law.has_draft, row.draft, law.draft_floor, most);
+    probsSide(grid, "left" + mark, probs.has_draft, row.draft, probs.draft_floor, most);
     lawToken(view, grid, told, row, mark);
-    lawSide(grid, "right" + mark, law.has_target, row.target, law.target_floor, most);
+    probsSide(grid, "right" + mark, probs.has_target, row.target, probs.target_floor, most);
   }
-  if (!law.has_draft || !law.has_target) {
-    const missing = law.has_draft ? "The target" : "The draft";
-    html("span", "missing", grid, missing + " has computed nothing at this place.");
+  if (!probs.has_draft || !probs.has_target) {
+    const missing = probs.has_draft ? "The target" : "The draft";
+    html("span", "missing", grid, missing + " computed nothing at this position.");
   }
 }
 
-// A token of the laws: where the tree has its node a click goes there, where it has none the card says why.
+// A token of the distributions: a click goes to its node; if it has none, the card says why.
 function lawToken(view, grid, told, row, mark) {
   const there = row.node !== null && row.node !== undefined;
   const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {
     const { token_id, text, absent } = row;
-    if (!there && absent) showAbsent(view, { parent: told.law, token_id, token: text, words: absent });
+    if (!there && absent) showAbsent(view, { parent: told.probs, token_id, token: text, words: absent });
   });
   name.title = there ? `${row.text}: node ${row.node < 0 ? "of the final token" : row.node}` : row.absent || row.text;
   if (there) link(name, row.node);
   else if (!row.absent) name.disabled = true;
 }
 
-// Why a token of the laws has no node; Python hears of it and may know more.
+// Why a token of the distributions has no node; it is reported to Python, which may know more.
 export function showAbsent(view, absent) {
   view.absent = absent;
   paintCard(view);
@@ -174,7 +180,7 @@ export function showAbsent(view, absent) {
   view.component.setStateValue("absent", { ...placeOf(view), parent, token_id });
 }
 
-function lawSide(grid, className, there, value, floor, most) {
+function probsSide(grid, className, there, value, floor, most) {
   const cell = html("span", "side-bar " + className, grid);
   const number = html("span", "value", cell, there ? probability(value, floor) : "");
   const lane = html("span", "lane", cell);
@@ -184,7 +190,7 @@ function lawSide(grid, className, there, value, floor, most) {
   if (value) number.title = String(value);
 }
 
-// Marks a second node everywhere; null, or the same one again, lets go of it. From the mask both nodes of a cell come.
+// Marks a second node everywhere; null, or the same node again, clears it. A mask cell sets both nodes.
 export function compareWith(view, id, first) {
   const known = (node) => view.data.cards[node] && !(view.tree.marks.get(node) || { node: {} }).node.folded;
   if (id !== null && !known(id)) return;
@@ -194,7 +200,7 @@ export function compareWith(view, id, first) {
   paintSelection(view);
 }
 
-// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones stand beside it.
+// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones are compared with it.
 export function compareHere(view) {
   if (view.hovered !== null) return compareWith(view, view.hovered);
   view.second = view.second === null ? view.selected : null;
@@ -206,7 +212,7 @@ function paintCompare(view) {
   const sides = [view.selected, view.second].map((id) => sideOf(view, id));
   const head = html("div", "compare-head", box);
   html("h2", "", head, "Compared");
-  button("tool", head, "×", "Let go of the comparison (Escape)", () => compareWith(view, null));
+  button("tool", head, "×", "End the comparison (Escape)", () => compareWith(view, null));
   const names = [...new Set(sides.flatMap((side) => [...side.facts.keys()]))];
   const isNumber = (name) =>
     sides.every((side) => !side.facts.has(name) || !Number.isNaN(Number(side.facts.get(name))));
@@ -232,7 +238,7 @@ function paintCompare(view) {
 
 function compareTable(box, sides, headed) {
   const table = html("table", "", box);
-  table.setAttribute("aria-label", `${sides[0].token} beside ${sides[1].token}`);
+  table.setAttribute("aria-label", `${sides[0].token} compared with ${sides[1].token}`);
   if (headed) {
     const top = html("tr", "", html("thead", "", table));
     html("td", "", top);
@@ -242,11 +248,11 @@ function compareTable(box, sides, headed) {
   return html("tbody", "", table);
 }
 
-// Everything that is compared, read from the card of the node and the laws at its place.
+// Everything that is compared, read from the card of the node and the distributions at its place.
 function sideOf(view, id) {
   const told = view.data.cards[id];
-  const law = lawOf(view, told);
-  const row = law && told.token_id !== null ? law.rows.find((one) => one.token_id === told.token_id) : null;
+  const probs = probsOf(view, told);
+  const row = probs && told.token_id !== null ? probs.rows.find((one) => one.token_id === told.token_id) : null;
   const words = [];
   for (let at = id; view.tree.marks.has(at); at = view.tree.marks.get(at).node.parent_id)
     words.unshift(view.tree.marks.get(at).node.label);
@@ -284,7 +290,7 @@ function numberRow(body, name, sides, value, shown) {
   const values = sides.map(value);
   sides.forEach((side, place) => html("td", "", row, shown ? (shown(side) ?? "–") : probability(values[place])));
   const both = values.every((one) => one !== null && one !== undefined);
-  // As many decimals as the numbers beside it have.
+  // As many decimals as the numbers next to it.
   const decimals = shown ? Math.max(...sides.map((side) => (String(shown(side)).split(".")[1] || "").length)) : 2;
   html("td", "difference", row, both ? signed(values[1] - values[0], decimals) : "");
 }

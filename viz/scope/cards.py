@@ -1,12 +1,12 @@
-"""What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
+"""The card of a node: its verdict and why, both distributions at its position, and the tests there."""
 
 from collections.abc import Callable
 from functools import cache, partial
 
 from decoding.trace.records import IterationTrace
-from viz.explain.growth import Absences, why_not_expanded
+from viz.explain.expansion import Absences, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
-from viz.explain.known import Known, law_head, preferred, target_of, target_shown, target_top
+from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
@@ -17,14 +17,15 @@ MOST_RESIDUALS, MOST_TOKENS = 3, 4
 
 
 def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
-    """What the card says about each drawn node, by id."""
-    known, told = known or Known(iteration), {}
+    """The card of each drawn node, by id."""
+    known = known or Known(iteration)
+    told: dict[str, dict] = {}
     left = cache(partial(_residuals, known))
     for drawn in scene.nodes:
         if drawn.folded:
             told[str(drawn.node_id)] = {
-                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click it to open.",
-                "law": None, "token_id": None, "facts": [],
+                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click to open.",
+                "probs": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
             told[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
@@ -39,7 +40,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]])
     _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
-        facts.append(["what was left gave it", number(chosen.acceptance_probability)])
+        facts.append(["probability when drawn", number(chosen.acceptance_probability)])
     drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
     if drafted and iteration.committed_ids[-1] not in drafted:
         facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
@@ -48,7 +49,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]])
         "kind": f"after node {parent_id} · {iteration.final_kind}",
         "state": iteration.final_kind,
         "why": why_final(iteration),
-        "law": parent_id,
+        "probs": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
         "residuals": left(parent_id),
@@ -60,23 +61,23 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
     facts = []
     if node_id:
         facts.append(["path probability", number(node.path_probability, 4)])
-    # Greedy decoding leaves nothing to chance: 0 and 1 would only repeat the verdict.
+    # Greedy decoding has no randomness: 0 and 1 would only repeat the verdict.
     if node.acceptance_probability not in (None, 0.0, 1.0):
         facts.append(["reached and accepted (exact)", number(node.acceptance_probability, 3)])
     if node.multiplicity > 1:
-        facts.append(["drawn how often", str(node.multiplicity)])
+        facts.append(["times drawn", str(node.multiplicity)])
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
-        facts.append(["target wants next", best])
-    facts.append(["growth", why_not_expanded(iteration, node_id, known)])
+        facts.append(["target's next token", best])
+    facts.append(["expansion", why_not_expanded(iteration, node_id, known)])
     state = removed_state(known, node_id) if node.pruned else node.verdict
     return {
         "token": visible(node.text),
         "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
         "state": state,
         "why": why_verdict(iteration, node_id, known),
-        # The root stands beside what follows it: its own law has been decided before.
-        "law": node.parent_id if node_id else 0,
+        # The root shows the distribution after it: its own was decided in the iteration before.
+        "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
         "residuals": left(node.parent_id) if node_id else [],
@@ -84,7 +85,7 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
 
 
 def _residuals(known: Known, place: int) -> list[dict]:
-    """What the rejections at a place left of the target's law, the first ones and the last."""
+    """Residuals of the target's distribution at a position, the first ones and the last."""
     told = residuals(known.iteration, place, MOST_TOKENS, known)
     told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
     return [
@@ -93,10 +94,11 @@ def _residuals(known: Known, place: int) -> list[dict]:
     ]
 
 
-def laws(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
-    """Both laws after each node that has drawn children: the likeliest tokens of either, children always in.
+def distributions(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
+    """Both distributions after each node that has drawn children: the likeliest tokens of either, children always
+    included.
 
-    A token that was drafted there names its node, any other one says why it was not.
+    A drafted token names its node; any other says why it was not drafted.
     """
     if not iteration.nodes:
         return {}
@@ -136,18 +138,18 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         if node is None:
             node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
         elif node not in children:
-            node, absent = None, f"It was drafted: node {node} is folded away."
+            node, absent = None, f"Drafted: node {node} is inside a fold."
         text = visible(rows[token], 16)
         return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
 
-    head, told = law_head(iteration)
+    head, told = distribution_title(iteration)
     return {
         "after": visible(iteration.nodes[parent].text, 14),
         "target_head": head,
         "target_told": told,
         "has_draft": bool(draft),
         "has_target": bool(target),
-        # What a missing number lies below: the last of the recorded top tokens.
+        # Upper bound of an unrecorded number: the last of the recorded top tokens.
         "draft_floor": round(min((p for _, p in draft.values()), default=0.0), 5),
         "target_floor": round(min((p for _, p in target.values()), default=0.0), 5),
         "tests": _tests(known, parent),
@@ -156,18 +158,18 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
 
 
 def _tests(known: Known, parent: int) -> list[dict]:
-    """The verifier's tests at one place in their order."""
+    """The verifier's tests at one position, in order."""
     iteration, late, made = known.iteration, parent in known.after_end, []
     for step in known.decisions.get(parent, ()):
         drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
         chosen = step.child_id is None
         words = f"{number(step.acceptance_probability)}{drawn}"
-        state = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
+        state: str = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
         words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
         if late:
-            # What the test decided stands, but nothing of it became text.
+            # The test still has its outcome, but none of it became text.
             state = "rejected" if state == "rejected" else "not_reached"
-            words = "after the end" if chosen else f"{words}, after the end"
+            words = "after the end of text" if chosen else f"{words}, after the end of text"
         made.append(
             {
                 "node": None if late and chosen else FINAL_ID if chosen else step.child_id,

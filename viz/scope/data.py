@@ -3,8 +3,8 @@
 frame = frame_data(iteration, scene_id="run-1:3")          # every linked view of one iteration
 data = compact_data(iteration, scene_id="a:3", title="A")  # tree only, for side-by-side views
 
-A page shows frames of many iterations as a film (`viz.scope.data`); what belongs to the run and not to an iteration
-(`run_strip`, `run_text`, `panel_terms`) is there once.
+A page shows frames of many iterations as a film (`film_data`); what belongs to the run (`run_strip`, `run_text`) is
+sent once.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from decoding.trace.tree_mask import tree_mask
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
-from viz.scope.cards import cards, laws
+from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
@@ -26,10 +26,10 @@ from viz.tokens import quote, visible
 
 TEXT_WINDOW = 240
 PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
-# Panel heads whose term the component explains to the pointer.
+# Panel headings and the glossary term in their tooltips.
 HEADS = {
     "mask": "tree attention mask",
-    "kv": "kv row",
+    "kv": "kv slot",
     "text": "provenance",
     "times": "time of this iteration",
     "strip": "iteration strip",
@@ -45,18 +45,18 @@ HEADS = {
 
 
 def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
-    """What the linked scope shows of one iteration, apart from the run around it."""
+    """What the linked scope shows of one iteration, without the run around it."""
     scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
     return {
         "index": iteration.index,
         "scene": scene_to_json(scene),
         "legend": legend(scene),
         "cards": cards(iteration, scene, known),
-        "laws": laws(iteration, scene, known),
+        "distributions": distributions(iteration, scene, known),
         "mask": _mask(iteration),
         "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,
-        # The draft's forwards are told one by one.
+        # The draft's forwards are listed one by one.
         "times": [
             {
                 "key": name,
@@ -102,7 +102,7 @@ def compact_data(
 
 
 def legend(scene: Scene) -> list[dict]:
-    """Words for each mark that any phase of a scene shows, in the order of the vocabulary."""
+    """Label of each mark that any phase of a scene shows, in the order of `MARKS`."""
     there = {state for phase in scene.phases for state in phase.states}
     words = {"new": "new in this step", "drafted": "drafted"} | {state: mark.words for state, mark in MARKS.items()}
     shown = [state for state in words if state in there and state != "root"]
@@ -125,7 +125,7 @@ def _mask(iteration: IterationTrace) -> dict:
             {
                 "name": order.name,
                 "words": ORDER_WORDS[order.name],
-                # The order of the pass itself is there already.
+                # The order of the pass is in `order` already.
                 "rows": None if order.used else list(order.rows),
                 "blocks": order.blocks.total,
                 "told": order.told(mask.prefix_columns),
@@ -136,7 +136,7 @@ def _mask(iteration: IterationTrace) -> dict:
 
 
 def run_text(run: RunTrace, first: int, last: int) -> dict:
-    """The text that iterations `first` to `last` stand in, with `TEXT_WINDOW` tokens before the first of them.
+    """The text around iterations `first` to `last`, with `TEXT_WINDOW` tokens before the first.
 
     `spans` are (visible text, provenance, node of its iteration or None, iteration or None, ends a line); `before` says
     how many tokens come before the first span.
@@ -157,7 +157,7 @@ def run_text(run: RunTrace, first: int, last: int) -> dict:
 
 
 def run_words(run: RunTrace) -> tuple[str, str]:
-    """Sampling and prompt of the run that is shown, in short and in full; the next one's may be others."""
+    """Sampling and prompt of the run shown, short and in full."""
     sampling = run.sampling
     words = ["greedy decoding" if sampling.temperature == 0 else sampling_words(sampling)]
     if sampling.draft_temperature != 1:
@@ -178,13 +178,13 @@ def run_strip(run: RunTrace) -> dict:
     return {
         "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
         "about": run_words(run),
-        "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification",
+        "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification pass",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
         + (f", {loops} in a loop" if loops else ""),
     }
 
 
-# Drawn nodes that a film holds at most: 40 iterations of 64 nodes, or 9 of 1,024, of which a scene draws about 300.
+# Most drawn nodes in a film: 40 iterations of 64 nodes, or 9 of 1,024, of which a scene draws about 300.
 FILM_NODES = 2920
 DRAWN_NODES = 300
 FRAME_NODES = 8
@@ -196,7 +196,7 @@ class Frame:
     """One iteration as the browser gets it: JSON text of `frame_data`, and a digest of it.
 
     Attributes:
-        iteration: the record that it was made from; another one makes another frame.
+        iteration: the record it was built from; another record needs another frame.
         unfolded: nodes whose folded children it shows.
     """
 
@@ -212,7 +212,7 @@ def make_frame(
     """The frame of iteration `index` of the run with this key."""
     data = frame_data(iteration, scene_id=f"{key}:{index}", title=title, unfolded=unfolded)
     nodes = data["scene"]["nodes"]
-    # Names once and values in rows: half the bytes, and the browser reads it as fast.
+    # Names once, then one list of values per node: half the bytes, as fast to read.
     data["scene"]["nodes"] = {"names": list(nodes[0]), "rows": [list(node.values()) for node in nodes]}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Frame(iteration, tuple(unfolded), text, _digest(text))
@@ -228,7 +228,7 @@ def window_around(nodes: Sequence[int], index: int) -> range:
     first = last = index
     spent = weights[index]
     while first > 0 or last < len(nodes) - 1:
-        # Alternately to both sides; where one side is at its end the other gets the rest.
+        # Alternate sides; when one side reaches its end, the other gets the rest.
         forward = first == 0 or (last < len(nodes) - 1 and last - index <= index - first)
         place = last + 1 if forward else first - 1
         spent += weights[place]
@@ -239,7 +239,7 @@ def window_around(nodes: Sequence[int], index: int) -> range:
 
 
 def near_edge(window: range, index: int, count: int) -> bool:
-    """Whether an iteration lies outside the window or so near to an edge that the next step may leave it."""
+    """Whether an iteration is outside the window, or so near an edge that the next step may leave it."""
     margin = min(max(1, len(window) // 4), 8)
     before, after = index - window.start, window.stop - 1 - index
     near = (window.start > 0 and before < margin) or (window.stop < count and after < margin)
@@ -247,10 +247,10 @@ def near_edge(window: range, index: int, count: int) -> bool:
 
 
 def film_data(run: RunTrace, key: str, window: range, frames: Sequence[Frame], ask: dict) -> dict:
-    """Data of the linked scope with a film; `frames` are those of `window`, `ask` says where it is to go."""
+    """Data of the linked scope with a film; `frames` are those of `window`, `ask` is the place to show."""
     terms = {panel: explain_term(term) for panel, term in HEADS.items()}
     shared = {"text": run_text(run, window.start, window.stop - 1), "strip": run_strip(run), "terms": terms}
-    # What all frames share is one more piece of text with a version of its own.
+    # Shared data is one more text with its own version.
     text = json.dumps(shared, separators=(",", ":"), ensure_ascii=False)
     versions = [frame.version for frame in frames]
     return {

@@ -1,4 +1,4 @@
-"""A draft tree to take along: a figure with the positions, marks and numbers on screen, or a networkx graph."""
+"""A draft tree to export: a figure with the positions, marks and numbers on screen, or a networkx graph."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _CURVE = tuple(step / 12 for step in range(13))
 
 
 def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> go.Figure:
-    """Figure of a scene in one phase, the last one by default; one trace per state, so that the legend filters."""
+    """Figure of a scene in one phase, the last by default; one trace per state, so that the legend can filter."""
     chosen = next((p for p in scene.phases if p.key == phase), scene.phases[-1])
     states = dict(zip((node.node_id for node in scene.nodes), chosen.states, strict=True))
     by_id = {node.node_id: node for node in scene.nodes}
@@ -92,7 +92,7 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     }
 
 
-# XML has no way to write most control characters, half of a surrogate pair and two others; a bare return reads as a
+# XML cannot hold most control characters, half a surrogate pair and two others; a bare carriage return is read as a
 # line feed.
 _NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -118,7 +118,7 @@ def tree_graphml(iteration: IterationTrace) -> bytes:
         for name, value in attributes.items():
             if isinstance(value, str):
                 attributes[name] = _NOT_IN_XML.sub(lambda found: code_of(found[0]), value)
-    file = BytesIO()  # lines would be cut at separators that are part of a token
+    file = BytesIO()  # line by line, separators inside tokens would cut lines
     nx.write_graphml(graph, file)
     return file.getvalue()
 

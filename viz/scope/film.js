@@ -1,13 +1,13 @@
-// The film: iterations that the browser has at hand. It steps through them alone and tells Python where it came to rest.
+// The film: iterations loaded in the browser. It steps through them without Python and reports where it stopped.
 
 import { markWanted, paintStrip, paintText } from "./panels.js";
 import { drawFrame, paintSelection } from "./scope.js";
 import { recallZoom } from "./tree.js";
 
 const REPORT_MS = 150;
-const EDGE_MS = 600; // while a key is held down, Python is asked for more no oftener than this
+const EDGE_MS = 600; // while a key is held down, more frames are requested from Python at most this often
 
-// Takes in what Python sent; frames that did not change keep what was read of them. Whether it is another run.
+// Loads what Python sent; unchanged frames keep their parsed data. Returns whether it is another run.
 function loadFilm(view, film) {
   const old = view.film?.key === film.key ? view.film : null;
   const frames = new Map();
@@ -41,7 +41,7 @@ function frameAt(view, index) {
   return frame;
 }
 
-// New data from Python. It never throws the browser back: only an `ask` with a new serial, or another run, moves it.
+// New data from Python. It never moves the browser back: only an `ask` with a new serial, or another run, moves it.
 export function updateFilm(view, data) {
   const { ask } = data;
   const newRun = loadFilm(view, data.film);
@@ -67,7 +67,7 @@ export function updateFilm(view, data) {
   }
 }
 
-// The iteration on screen again: drawn anew only where it changed (a fold was opened, the run has grown).
+// The same iteration: redrawn only where it changed (a fold was opened, the run has grown).
 function refreshFrame(view) {
   const frame = frameAt(view, view.index);
   if (frame.version !== view.drawnVersion) {
@@ -88,7 +88,7 @@ function frameData(view, frame) {
 function showFrame(view, index, node, same) {
   const frame = frameAt(view, index);
   if (!frame) {
-    // Python sends the asked iteration with every ask; only a film without it leaves the old picture standing.
+    // Python sends the requested iteration with every ask; only a film without it keeps the old picture.
     view.wanted = index;
     return;
   }
@@ -128,7 +128,7 @@ function nearEdge(view, index) {
   return (first > 0 && index - first < margin) || (last < count - 1 && last - index < margin);
 }
 
-// Reports once the browser has come to rest; near an edge of the film at once, so that more is there in time.
+// Reports when stepping has stopped; near an edge of the film at once, so that more frames arrive in time.
 function reportIteration(view, delay) {
   clearTimeout(view.reportTimer);
   const send = () => {
@@ -150,7 +150,7 @@ export function cancelReport(view) {
 }
 
 // What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet. The serial is
-// the last ask that was heard: Python, which may have asked again meanwhile, knows a report that comes too late by it.
+// the last ask that was heard: Python, which may have sent another ask since, recognises an outdated report by it.
 export function placeOf(view) {
   const scene = view.data.scene.scene_id;
   return view.film ? { scene, iteration: view.index, serial: view.serial } : { scene };

@@ -1,4 +1,4 @@
-// The keyboard: phases, iterations, nodes, playing, and letting go of what was pinned.
+// The keyboard: phases, iterations, nodes, playing, and unpinning.
 
 import { actOn, prefersStillness, pressesButton } from "../components/dom.js";
 import { compareHere, compareWith, showAbsent } from "./card.js";
@@ -9,12 +9,12 @@ import { resetZoom, zoomBy } from "./tree.js";
 
 const PLAY_MS = 1100;
 const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
-export const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc lets go";
+export const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc unpins";
 export const HINT_MORE =
   "Left and right arrow: phase; [ and ]: first and last phase. Up and down: iteration; Home and End: first and last. " +
-  "Space: play on through phases and iterations, or one step where reduced motion is asked for. Shift and arrows: " +
+  "Space: play through phases and iterations, or one step if reduced motion is requested. Shift and arrows: " +
   "walk the tree. Enter: open the fold below the pinned node. Shift and click: compare with a second node; Shift " +
-  "and Enter: hold the pinned node beside the ones you walk to. Escape: let go of the comparison, then of the node. " +
+  "and Enter: compare the pinned node with the ones you move to. Escape: end the comparison, then unpin the node. " +
   "+ and −: zoom; 0: whole tree.";
 
 export function pressKey(view, event) {
@@ -24,13 +24,13 @@ export function pressKey(view, event) {
   actOn(event, event.shiftKey ? shiftedKeys(view) : plainKeys(view), () => goesOn || stopPlaying(view));
 }
 
-// Where the focus takes none of these keys for itself: nowhere, on the page as a whole, on a plain button or a link.
+// Where the focus does not use these keys itself: no focus, the whole page, a plain button or a link.
 const IDLE = "body, html, section[data-testid=stMain], button:not([role]):not([aria-haspopup]), a[href]";
-// What has keys of its own while it is open, or around a button.
+// Elements with keys of their own while open, or around a button.
 const BUSY = "[role=dialog], [role=menu], [role=listbox], [data-testid=stPopoverBody]";
 const GROUPS = "[role=radiogroup], [role=tablist], [role=toolbar], [role=grid]";
 
-// The keys of the linked scope work for the page it fills, as long as it is in view and nothing else wants them.
+// The keys of the linked scope work for the page it fills, as long as it is in view and nothing else uses them.
 export function listenToPage(view) {
   if (view.mode !== "scope") return;
   if (!view.onPageKey) {

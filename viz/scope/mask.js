@@ -1,4 +1,4 @@
-// The attention mask: who sees whom. Its rows can stand in other orders; everything else keeps the order of the pass.
+// The attention mask. Its rows can be shown in other orders; everything else keeps the order of the pass.
 
 import { button, html, labelled, reuse, svg, watchSize, write } from "../components/dom.js";
 import { count } from "../components/formats.js";
@@ -45,7 +45,7 @@ function pointAtCell(view, cell) {
   hover(view, row, column);
 }
 
-// Which order is shown: the one chosen last where this tree has it, else that of the pass.
+// The order shown: the last chosen one if this tree has it, else that of the pass.
 function shownOrder(view) {
   const { orders } = view.data.mask;
   return orders.find((order) => order.name === view.maskOrder) || orders.find((order) => order.rows === null) || null;
@@ -154,9 +154,9 @@ function cellWords(view, row, column) {
     for (let at = parent.get(node); at !== undefined && at >= 0; at = parent.get(at)) if (at === other) return true;
     return false;
   };
-  if (row === column) return `${row} sees itself`;
-  if (above(row, column)) return `${row} sees ${column}: ancestor`;
-  return `${row} does not see ${column}: ${above(column, row) ? "its descendant" : "another branch"}`;
+  if (row === column) return `${row} attends to itself`;
+  if (above(row, column)) return `${row} attends to ${column}: ancestor`;
+  return `${row} does not attend to ${column}: ${above(column, row) ? "its descendant" : "another branch"}`;
 }
 
 // The nodes of a cell with their tokens, for the tooltip.
@@ -166,7 +166,7 @@ function cellTokens(view, nodes) {
     .join("");
 }
 
-// Lights the row of the node in question - the prefix, its ancestors and itself - and the column pointed at.
+// Highlights the row of the current node - the prefix, its ancestors and itself - and the column pointed at.
 export function lightMask(view) {
   const { mask } = view;
   if (!mask?.light) return;
@@ -198,8 +198,8 @@ export function lightMask(view) {
   }
   const column = view.hoveredColumn;
   const other = column ?? (view.hovered === null ? view.second : null); // two compared nodes are a cell as well
-  let words = `node ${node} sees ${count(prefix)} prefix rows and ${seen.join(" ")}`;
-  if (mask.pointed && column === null) words = `${node} sees all ${count(prefix)} prefix rows`;
+  let words = `node ${node} attends to ${count(prefix)} prefix tokens and ${seen.join(" ")}`;
+  if (mask.pointed && column === null) words = `${node} attends to all ${count(prefix)} prefix tokens`;
   if (column !== null && mask.place.has(column)) {
     const x = left + mask.place.get(column) * cell;
     svg("rect", { class: "lit-column", x, y: 1, width: cell, height: size }, mask.light);

@@ -1,8 +1,8 @@
-"""Every view of an iteration as text: the tree as an indented outline; tests, mask, rows and times as tables.
+"""Every view of an iteration as text: the tree as an indented outline; tests, mask, KV slots and times as tables.
 
 tree_outline(iteration)          # lines in reading order, each with its depth
 outline_html(lines)              # the same as nested lists, escaped
-tables(iteration)                # the tests, the mask, the key/value rows, the times
+tables(iteration)                # the tests, the mask, the KV slots, the times
 table_html(table)                # a table with caption and heads, escaped
 """
 
@@ -16,7 +16,7 @@ from decoding.trace.exports import csv_table
 from decoding.trace.records import IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import iteration_summary, verdict_words, why_final, why_verdict
-from viz.explain.known import Known, end_words, law_words, target_shown
+from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
@@ -26,7 +26,7 @@ NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutlineLine:
     """One node in words; `depth` counts drafted tokens, the root has 0."""
 
     depth: int
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as words; the first column names its row. `note` is a sentence below, or the reason for having no row."""
+    """Cells as words; the first column names its row. `note` is a sentence below, or why there are no rows."""
 
     title: str
     heads: tuple[str, ...]
@@ -44,7 +44,7 @@ class Table:
     note: str = ""
 
 
-def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
+def tree_outline(iteration: IterationTrace) -> tuple[OutlineLine, ...]:
     """One line per node, children below their parent in draft order, the final token where the path ended."""
     if not iteration.nodes:
         return ()
@@ -57,9 +57,9 @@ def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
     for node_id in nx.dfs_preorder_nodes(tree, 0):
         if node_id == FINAL_ID:
             words = f"Final token {quote(iteration.final_text or '')}: {iteration.final_kind}. {why_final(iteration)}"
-            lines.append(Line(iteration.nodes[ended_at].depth + 1, FINAL_ID, words))
+            lines.append(OutlineLine(iteration.nodes[ended_at].depth + 1, FINAL_ID, words))
         else:
-            lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
+            lines.append(OutlineLine(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
     return tuple(lines)
 
 
@@ -70,13 +70,15 @@ def _node_words(known: Known, node_id: int) -> str:
         return f"Root {quote(node.text)}: {MARKS['root'].words}"
     drawn = f", drawn {node.multiplicity} times" if node.multiplicity > 1 else ""
     verdict = verdict_words(iteration, node_id, known)
-    laws = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
-    laws += f" ({law_words(iteration)})" if known.sampled and node.target_probability is not None else ""
-    return f"Node {node_id} {quote(node.text)}: {laws}{drawn}, {verdict}. {why}"
+    distributions = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
+    distributions += (
+        f" ({distribution_text(iteration)})" if known.sampled and node.target_probability is not None else ""
+    )
+    return f"Node {node_id} {quote(node.text)}: {distributions}{drawn}, {verdict}. {why}"
 
 
 def first_sentence(text: str) -> str:
-    """Text up to its first full stop; token text has no plain space, so a stop inside one ends nothing."""
+    """Text up to its first full stop; token text has no plain spaces, so a full stop in a token ends nothing."""
     return text.split(". ", 1)[0].rstrip(".") + "." if text else ""
 
 
@@ -87,8 +89,8 @@ def outline_text(iteration: IterationTrace) -> str:
     return "\n".join(lines if len(lines) > 1 else [*lines, NOT_RECORDED])
 
 
-def outline_html(lines: Sequence[Line]) -> str:
-    """The outline as nested lists, so that a screen reader says how deep a node lies; escaped."""
+def outline_html(lines: Sequence[OutlineLine]) -> str:
+    """The outline as nested lists, so that a screen reader reads out the depth of a node; escaped."""
     pieces, depth = [], -1
     for line in lines:
         pieces.append("<ul><li>" if line.depth > depth else "</li></ul>" * (depth - line.depth) + "</li><li>")
@@ -119,40 +121,40 @@ def steps_table(iteration: IterationTrace) -> Table:
     heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
     note = "" if rows else "No test was recorded."
     if any(step.node_id in late for step in iteration.steps):
-        note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
+        note = f"Decisions at and after the end of the text were not committed: {end_words(iteration)}."
     return Table("Tests of the verifier, in order", heads, tuple(rows), note)
 
 
 def mask_table(iteration: IterationTrace) -> Table:
-    """The attention mask: which rows each node of the verification pass sees."""
-    heads = ("Row", "Node", "Token", "Sees")
+    """The attention mask: what each node of the verification pass attends to."""
+    heads = ("Row", "Node", "Token", "Attends to")
     if not iteration.nodes:
         return Table("Attention mask", heads, (), NOT_RECORDED)
     mask = tree_mask(iteration)
     rows = []
     for row, node_id in enumerate(mask.order):
         seen = " ".join(str(mask.order[place]) for place in mask.allowed[row].nonzero()[0])
-        words = f"{plural(mask.prefix_columns, 'row')} of the text before, nodes {seen}"
+        words = f"{plural(mask.prefix_columns, 'prefix token')}, nodes {seen}"
         rows.append((str(row), str(node_id), visible(iteration.nodes[node_id].text), words))
     return Table("Attention mask", heads, tuple(rows), mask.stats() + ".")
 
 
 def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
-    """What became of each key/value row that an iteration wrote."""
-    goes_to = {row: kv.rows_before + place for place, row in enumerate(kv.kept_from)}
+    """What became of each KV slot that an iteration wrote."""
+    goes_to = {row: kv.slots_before + place for place, row in enumerate(kv.moved_from)}
     rows = []
-    for place, node_id in enumerate(kv.row_nodes):
-        row = kv.rows_before + place
+    for place, node_id in enumerate(kv.slot_nodes):
+        row = kv.slots_before + place
         if row not in goes_to:
             fate = "freed"
         elif kv.rebuilt:
-            fate = f"computed again, as row {goes_to[row]}"
+            fate = f"recomputed, as slot {goes_to[row]}"
         else:
-            fate = "kept in place" if goes_to[row] == row else f"moved to row {goes_to[row]}"
+            fate = "kept in place" if goes_to[row] == row else f"moved to slot {goes_to[row]}"
         token = visible(iteration.nodes[node_id].text) if iteration.nodes and node_id >= 0 else ""
         rows.append((str(row), "committed text" if node_id < 0 else f"node {node_id}", token, fate))
-    note = f"{plural(kv.rows_before, 'earlier row')} untouched; {plural(kv.bytes_per_row, 'byte')} per row, exact."
-    return Table(f"Key/value rows of the {model}", ("Row", "Written for", "Token", "Afterwards"), tuple(rows), note)
+    note = f"{plural(kv.slots_before, 'earlier slot')} untouched; {plural(kv.bytes_per_slot, 'byte')} per slot, exact."
+    return Table(f"KV slots of the {model}", ("Slot", "Written for", "Token", "Afterwards"), tuple(rows), note)
 
 
 def phase_table(iteration: IterationTrace) -> Table:

@@ -26,7 +26,7 @@ const BAR_WORDS = {
 };
 
 export function buildOverview(view, tree, tools) {
-  const toggle = button("tool words", tools, "all", "Show all nodes as bars, or the tree again", () => {
+  const toggle = button("tool words", tools, "all", "Show all nodes as bars, or go back to the tree", () => {
     view.showBars = !view.showBars;
     drawOverview(view);
     showLabels(view);
@@ -39,7 +39,7 @@ export function buildOverview(view, tree, tools) {
     hover(view, node);
   });
   canvas.addEventListener("pointerleave", () => hover(view, null));
-  // What is lit is chosen: a click is rounded to whole pixels, many bars are thinner.
+  // A click selects the highlighted bar: clicks are rounded to whole pixels, and many bars are thinner.
   canvas.addEventListener("click", (event) => {
     const node = view.hovered ?? barAt(view, event);
     if (node === null) return;
@@ -142,7 +142,7 @@ function paintBars(view) {
   }
 }
 
-// A canvas takes no mixed colours from variables: an element that wears them tells what they come to, once per theme.
+// A canvas takes no mixed colours from variables: an element styled with them gives the resolved colour, once per theme.
 function barColors(view, text) {
   const { bars } = view.tree;
   if (bars.text === text) return bars.colors;
@@ -193,7 +193,7 @@ function labelBars(view, context, colors) {
     if (bottom - top < 13) return;
     const y = (top + bottom) / 2 + 4;
     const width = Math.min(context.measureText(token).width, box.width - 8);
-    // Paper under the text: it stays readable on every colour and stripe.
+    // Page background under the text: it stays readable on every colour and stripe.
     context.fillStyle = colors.paper;
     context.fillRect(box.x + 3, y - 10, width + 4, 13);
     context.fillStyle = colors.text;

@@ -1,4 +1,4 @@
-// The linked panels: run strip, text, phase times, and key/value rows of both models.
+// The linked panels: run strip, text, phase times, and the KV slots of both models.
 
 import { button, clamp, focusable, html, labelled, reuse, set, watchSize, write } from "../components/dom.js";
 import { count, duration } from "../components/formats.js";
@@ -9,23 +9,23 @@ import { link } from "./scope.js";
 const STRIP_COLUMNS = 160;
 const TEXT_TOKENS = 240;
 const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
-const KV_NUMBERED = 20; // with more rows than this the squares are small and have no number
-const KV_SMALL = 48; // and with more than this they are smaller still
+const KV_NUMBERED = 20; // with more slots than this the squares are small and have no number
+const KV_SMALL = 48; // with more than this they are smaller still
 const KV_KEY = [
   ["kept", "kept"],
   ["kept moved", "moved"],
   ["freed", "freed"],
 ];
 const KV_TOLD = {
-  kept: "Square, filled: the row stays where the pass wrote it",
-  "kept moved": "Round, filled: the row stays, moved up to the rows before it",
-  freed: "Dashed: the row is freed, its node is not in the text",
+  kept: "Square, filled: the slot stays where the pass wrote it",
+  "kept moved": "Round, filled: the slot is kept and moved next to the slots before it",
+  freed: "Dashed: the slot is freed, its node is not in the text",
 };
-const KV_HINT = "first: earlier rows · then node numbers";
-const REST_TOLD = "chosen after the pass, or a leaf that the draft never read: the next pass writes these rows";
-const END_TOLD = "nothing is read after the last token: its row is freed though it was accepted";
+const KV_HINT = "first: earlier slots · then node numbers";
+const REST_TOLD = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
+const END_TOLD = "no pass follows the last token: its slot is freed although it was accepted";
 
-// A panel with a head; the pointer is told what its term means.
+// A panel with a heading; its tooltip explains the term.
 export function panel(view, parent, className, title, term) {
   const box = labelled(html("section", "panel " + className, parent), "group", title);
   const head = html("header", "", box);
@@ -64,7 +64,7 @@ export function paintStrip(view) {
   strip.efficiency.title = view.data.terms.efficiency;
   strip.columns.title = view.data.terms.strip;
   strip.box.setAttribute("aria-label", `${about[1]}, ${strip.position.textContent}, ${efficiency}, ${totals}`);
-  // The columns shown stay while the iteration is well inside them, so that they do not slide at every step.
+  // The visible columns stay while the iteration is well inside them, so that they do not slide at every step.
   const slack = Math.min(20, Math.floor(STRIP_COLUMNS / 4));
   const inside = view.index >= strip.from + slack && view.index < strip.from + STRIP_COLUMNS - slack;
   const whole = columns.length <= STRIP_COLUMNS;
@@ -94,7 +94,7 @@ function drawColumns(view, columns) {
   });
 }
 
-// The iteration on screen, and the one that is on its way from Python.
+// The iteration on screen, and the one requested from Python.
 export function markWanted(view) {
   [...view.strip.columns.children].forEach((column, place) => {
     const index = view.strip.from + place;
@@ -111,7 +111,7 @@ export function buildText(view, parent) {
   for (const name of COMMITTED_AS) html("span", "key p-" + name, foot, PROVENANCE[name]).title = view.terms[name] || "";
 }
 
-// All tokens of the film are there; a step only shows more or fewer of them.
+// All tokens of the film are in the page; a step only shows more or fewer of them.
 export function paintText(view) {
   const { text } = view;
   const painted = view.film.key + view.film.sharedVersion;
@@ -136,9 +136,9 @@ export function paintText(view) {
   });
   text.box.setAttribute(
     "aria-label",
-    `Text. This iteration stands at position ${position} and adds ${committed.join(" ")}`,
+    `Text. This iteration is at position ${position} and adds ${committed.join(" ")}`,
   );
-  // After the layout of the frame, so as not to ask for one of its own.
+  // After the layout of the frame, so as not to force another one.
   requestAnimationFrame(() => (text.body.scrollTop = text.body.scrollHeight));
 }
 
@@ -166,13 +166,13 @@ export function markTime(view) {
   for (const line of view.times.body.children) line.classList.toggle("current", line.dataset.phase === now);
 }
 
-// A waterfall: each phase begins where the one before it ended; the draft shows its forwards one by one.
+// A waterfall: each phase begins where the previous one ended; the draft shows its forwards one by one.
 export function paintTimes(view) {
   const { times } = view;
   const rows = view.data.times;
   times.body.replaceChildren();
   if (!rows.length) {
-    // replayed from stored rows
+    // replayed from recorded logits
     times.side.textContent = "not measured";
     times.box.setAttribute("aria-label", "Time of this iteration: not measured");
     return;
@@ -181,7 +181,7 @@ export function paintTimes(view) {
   times.side.textContent = duration(total);
   const told = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
   times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${told}`);
-  const laneWidth = Math.max(times.room.now().width - 170, 40); // beside name and value
+  const laneWidth = Math.max(times.room.now().width - 170, 40); // next to name and value
   let start = 0;
   for (const row of rows) {
     const line = html("div", "time", times.body);
@@ -208,13 +208,13 @@ export function paintTimes(view) {
 }
 
 export function buildCache(view, parent) {
-  view.cache = panel(view, parent, "kv", "KV rows", "kv");
+  view.cache = panel(view, parent, "kv", "KV slots", "kv");
   const { side, body, box } = view.cache;
   for (const [state, words] of KV_KEY) html("span", "kv-key " + state, side, words).title = KV_TOLD[state];
   view.cache.strips = html("div", "kv-strips", body);
   view.cache.foot = html("footer", "", box);
-  focusable(body, "Key/value rows");
-  // What is pointed at is told at once: the browser's own hints are slow.
+  focusable(body, "Key/value (KV) slots");
+  // The footer shows what is pointed at immediately: the browser's tooltips are slow.
   body.addEventListener("pointerover", ({ target }) => write(view.cache.foot, target.title || view.cache.hint));
   body.addEventListener("pointerleave", () => write(view.cache.foot, view.cache.hint));
 }
@@ -235,7 +235,7 @@ export function paintCache(view) {
   cache.hint = late ? KV_HINT + " · c: text read late" : KV_HINT;
   write(cache.foot, cache.hint);
   const told = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
-  cache.box.setAttribute("aria-label", `Key/value rows, ${told.join("; ")}`);
+  cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${told.join("; ")}`);
 }
 
 function buildCacheStrip(parent) {
@@ -250,8 +250,8 @@ function buildCacheStrip(parent) {
   }
 }
 
-// A line of rows: how many stood before, one square per row, and behind them how many freed ones there was no room for,
-// or which tokens of the text have no row yet.
+// A line of slots: how many were there before, one square per slot, then how many freed ones did not fit, or which
+// tokens of the text have no slot yet.
 function paintRows(view, line, strip, asWritten, size) {
   const [name, lane] = line.children;
   const rows = asWritten ? strip.written : strip.after;
@@ -259,13 +259,13 @@ function paintRows(view, line, strip, asWritten, size) {
   write(name, asWritten ? "written" : strip.rebuilt ? "rebuilt" : "after");
   set(lane, "class", "kv-lane " + size);
   const parts = reuse(lane, 1 + rows.length + (rest ? 1 : 0), () => html("span", "", lane));
-  const before = count(strip.rows_before);
-  paintPart(parts[0], "kv-before", before, before + " earlier rows, untouched", null);
+  const before = count(strip.slots_before);
+  paintPart(parts[0], "kv-before", before, before + " earlier slots, untouched", null);
   let at = parts[0];
   for (const [row, node, kept, moved] of rows) {
     at = at.nextSibling;
     const state = kept ? (moved ? "kept moved" : "kept") : "freed";
-    const told = `row ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
+    const told = `slot ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
     paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), told, node < 0 ? null : node);
   }
   if (rest)
@@ -277,12 +277,12 @@ function rowWords(view, node, kept) {
   const card = view.data.cards[node];
   const what = `node ${node}${card ? " " + card.token : ""}`;
   if (kept) return what + ", kept";
-  return what + (card?.state === "accepted" ? ", freed though accepted: the text ends with it" : ", freed");
+  return what + (card?.state === "accepted" ? ", freed although accepted: the text ends with it" : ", freed");
 }
 
 function movedWords(strip, node, asWritten) {
   const [other] = (asWritten ? strip.after : strip.written).filter((row) => row[1] === node);
-  return !other || node < 0 ? ", moved" : `, moved ${asWritten ? "to" : "from"} row ${other[0]}`;
+  return !other || node < 0 ? ", moved" : `, moved ${asWritten ? "to" : "from"} slot ${other[0]}`;
 }
 
 function paintPart(element, className, text, title, node) {

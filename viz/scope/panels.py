@@ -36,7 +36,7 @@ PROVENANCE_WORDS = {
     "fallback": "fallback",
 }
 PROVENANCE_MARK = {"drafted": "accepted", "bonus": "bonus", "recovered": "recovered", "fallback": "fallback"}
-_BONUS_LINE = "color-mix(in srgb, {} 72%, currentColor)"  # the blue alone would be too pale on white
+_BONUS_LINE = "color-mix(in srgb, {} 72%, currentColor)"  # the blue alone is too pale on white
 _DASHES = {"drafted": "solid", "bonus": "double", "recovered": "dotted", "fallback": "dashed"}
 
 
@@ -78,7 +78,7 @@ def iteration_spans(iteration: IterationTrace, current: bool = False) -> list[Sp
 
 
 def underline(provenance: str, width_px: float = 2) -> str:
-    """CSS of the line under a token of the output, in its colour and its dash."""
+    """CSS for the underline of an output token: colour and dash of its provenance."""
     color, dash = MARKS[PROVENANCE_MARK[provenance]].color, _DASHES[provenance]
     width_px += 2 if dash == "double" else 0  # two lines and what is between them
     color = _BONUS_LINE.format(color) if provenance == "bonus" else color
@@ -93,7 +93,7 @@ def text_html(spans: Sequence[Span]) -> str:
         weight = "font-weight:700;" if span.current else ""
         where = "" if span.iteration is None else f", iteration {span.iteration + 1}"
         title = html.escape(PROVENANCE_WORDS[span.provenance] + where, quote=True)
-        # A line break in the text is shown as its name and then really breaks the line.
+        # A line break in the text is shown as an escape and also breaks the line.
         breaks = "<br>" if span.text.endswith("\n") else ""
         pieces.append(f'<span style="{rule}{weight}" title="{title}">{html.escape(span.shown)}</span>{breaks}')
     body = "<wbr>".join(pieces)
@@ -101,7 +101,7 @@ def text_html(spans: Sequence[Span]) -> str:
 
 
 def provenance_counts(spans: Sequence[Span]) -> dict[str, int]:
-    """Number of output tokens by where they came from."""
+    """Number of output tokens by provenance."""
     counts = Counter(span.provenance for span in spans)
     return {provenance: counts[provenance] for provenance in PROVENANCE_MARK}
 
@@ -112,7 +112,7 @@ REST_COLUMNS = 14
 
 
 class Cell(NamedTuple):
-    """One row of a cache: its number, its node (-1 for committed text), and where a kept row ends or came from."""
+    """One KV slot: its number, its node (-1 for committed text), whether it is kept and whether it moved."""
 
     row: int
     node_id: int
@@ -125,14 +125,14 @@ class CacheStrip:
     """What one iteration did to one cache, ready to be drawn.
 
     Attributes:
-        model: `target` or `draft`. rows_before: rows that were there and stay untouched.
-        written: rows written, in order. after: rows kept, at their new place.
-        not_drawn: freed rows left out because there are too many. note: one sentence with the numbers.
-        rest: tokens at the end of the text that have no row, and why; empty where all have one.
+        model: `target` or `draft`. slots_before: slots from earlier, untouched.
+        written: slots written, in order. after: slots kept, at their new position.
+        not_drawn: freed slots left out because there are too many. note: one sentence with the numbers.
+        rest: tokens at the end of the text without a slot, and why; empty where all have one.
     """
 
     model: str
-    rows_before: int
+    slots_before: int
     written: tuple[Cell, ...]
     after: tuple[Cell, ...]
     not_drawn: int
@@ -142,28 +142,28 @@ class CacheStrip:
 
 
 def cache_strips(iteration: IterationTrace) -> tuple[CacheStrip, ...]:
-    """Strips of the caches that the iteration had: the target's, and the draft's if there is a draft model."""
+    """Strips of the iteration's caches: the target's, and the draft's if there is a draft model."""
     caches = (("target", iteration.kv_target), ("draft", iteration.kv_draft))
     return tuple(_cache_strip(iteration, model, kv) for model, kv in caches if kv is not None)
 
 
 def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
-    """The end of the text without a row: the token chosen last, and leaves that the draft never read."""
-    missing = iteration.prefix_length + len(iteration.committed_ids) - kv.rows_before - len(kv.kept_from)
+    """Tokens at the end of the text without a slot: the last chosen one, and leaves the draft never read."""
+    missing = iteration.prefix_length + len(iteration.committed_ids) - kv.slots_before - len(kv.moved_from)
     if missing <= 0 or not iteration.committed_texts:
         return ""
     texts = " ".join(visible(text, REST_COLUMNS) for text in iteration.committed_texts[-missing:])
     if missing > len(iteration.committed_texts):
         texts = f"{missing - len(iteration.committed_texts)} earlier and {texts}"
-    return f"no row for {texts}: the text ends" if is_cut(iteration) else f"next time: {texts}"
+    return f"no slot for {texts}: the text ends" if is_cut(iteration) else f"next pass: {texts}"
 
 
 def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:
-    """One cache's strip; beyond `MAX_CELLS` the freed rows at the end are counted instead of drawn."""
-    goes_to = {row: place for place, row in enumerate(kv.kept_from, start=kv.rows_before)}
+    """One cache's strip; beyond `MAX_CELLS` the last freed slots are counted, not drawn."""
+    goes_to = {row: place for place, row in enumerate(kv.moved_from, start=kv.slots_before)}
     written = [
         Cell(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt)
-        for row, node_id in enumerate(kv.row_nodes, start=kv.rows_before)
+        for row, node_id in enumerate(kv.slot_nodes, start=kv.slots_before)
     ]
     nodes = {cell.row: cell.node_id for cell in written}
     after = tuple(
@@ -172,17 +172,17 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     freed = [cell for cell in written if not cell.kept]
     room = freed[: max(MAX_CELLS - len(written) + len(freed), 0)]
     drawn = tuple(cell for cell in written if cell.kept or cell in room)
-    note = "no new rows"
-    if kv.rows_written:
+    note = "no new slots"
+    if kv.slots_written:
         moved = sum(cell.moved for cell in after)
         how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
-        note = f"{len(after)} of {plural(kv.rows_written, 'new row')} kept ({how}), {kv.rows_freed:,} freed"
+        note = f"{len(after)} of {plural(kv.slots_written, 'new slot')} kept ({how}), {kv.slots_freed:,} freed"
     not_drawn = len(written) - len(drawn)
-    return CacheStrip(model, kv.rows_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))
+    return CacheStrip(model, kv.slots_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))
 
 
 def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
-    """Exportable figure: one line of squares per cache before and after, kept rows filled, freed rows hollow."""
+    """Exportable figure: one line of squares per cache before and after, kept slots filled, freed ones hollow."""
     figure, labels = go.Figure(), []
     for strip in cache_strips(iteration):
         after_name = "rebuilt" if strip.rebuilt else "after"
@@ -211,15 +211,15 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
                 )
     figure.update_layout(height=130 + 44 * len(labels))
     style(figure, dark)
-    figure.update_xaxes(title_text="row of the cache (position in the text)", showgrid=False, tickformat="d")
+    figure.update_xaxes(title_text="KV slot (position in the text)", showgrid=False, tickformat="d")
     figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)
     return figure
 
 
 def _hover(iteration: IterationTrace, cell: Cell) -> str:
-    where = f"row {cell.row}"
+    where = f"slot {cell.row}"
     if cell.node_id < 0:
-        return f"{where}: committed text that was still missing"
+        return f"{where}: committed text not read before"
     text = escaped(visible(iteration.nodes[cell.node_id].text)) if iteration.nodes else ""
     return f"{where}: node {cell.node_id} {text}{', moved' if cell.moved else ''}"
 
@@ -256,14 +256,14 @@ def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
         x=-0.8 - block / 2, y=(rows - 1) / 2, text=f"prefix<br>{mask.prefix_columns:,}<br>columns", showarrow=False
     )
     names = [escaped(visible(iteration.nodes[i].text)) if iteration.nodes else "" for i in mask.order]
-    # A point per allowed cell: of a mask with very many, only the diagonal can be pointed at.
+    # A point per allowed cell; in a very large mask only the diagonal has points.
     pointed = mask.allowed if mask.cells <= MAX_POINTS else np.eye(rows, dtype=bool)
     seen_rows, seen_columns = np.nonzero(pointed)
     figure.add_scatter(
         x=seen_columns, y=seen_rows, mode="markers", showlegend=False,
         marker={"size": max(4, min(14, 320 // rows)), "opacity": 0, "symbol": "square"},
         customdata=[mask.order[row] for row in seen_rows],
-        text=[f"row {r} {names[r]} sees column {c} {names[c]}" for r, c in zip(seen_rows, seen_columns, strict=True)],
+        text=[f"row {r} {names[r]} attends to {c} {names[c]}" for r, c in zip(seen_rows, seen_columns, strict=True)],
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
     step = max(1, rows // 16)
@@ -279,12 +279,12 @@ def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
 
 
 ORDER_WORDS: dict[str, str] = {"run": "run", "breadth": "BFS", "depth": "DFS", "heavy": "heavy path"}
-ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass.", **NODE_ORDERS}
+ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass."} | {**NODE_ORDERS}
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """One way to write the tree's nodes in rows: its name, the node ids, its blocks, and whether the run used it."""
+    """An order of the tree's nodes in the mask: name, node ids, blocks, and whether the run used it."""
 
     name: str
     rows: tuple[int, ...]
@@ -292,18 +292,18 @@ class RowOrder:
     used: bool
 
     def told(self, prefix: int) -> str:
-        """What the order is, and what the number beside it counts."""
+        """What the order is, and what the number next to it counts."""
         used = " This is the order of the verification pass." if self.used and self.name != "run" else ""
         rows, blocks = len(self.rows), self.blocks
         return (
             f"{ORDER_TOLD[self.name]}{used} {blocks.total:,} of {blocks.possible:,} blocks of {BLOCK} x {BLOCK} cells "
-            f"of the whole {rows:,} x {prefix + rows:,} mask have an allowed cell; {blocks.tree:,} of them hold the "
+            f"of the whole {rows:,} x {prefix + rows:,} mask have an allowed cell; {blocks.tree:,} of them cover the "
             "tree's own columns."
         )
 
 
 def row_orders(iteration: IterationTrace, mask: TreeMask | None = None) -> tuple[RowOrder, ...]:
-    """The order of the pass if it is none of the usual ones, then breadth-first, depth-first and heavy path."""
+    """The order of the pass if it is not one of the usual ones, then breadth-first, depth-first and heavy path."""
     mask = mask or tree_mask(iteration)
     parents = {node: iteration.nodes[node].parent_id for node in mask.order} if iteration.nodes else {0: -1}
     depth, heavy = (depth_first(parents, heavy=heavy) for heavy in (False, True))

@@ -1,16 +1,16 @@
-"""The phases of one iteration: which nodes are there in each and in which state, and where the time went.
+"""The phases of one iteration: which nodes exist in each, in which state, and where the time went.
 
-The draft's forwards stand apart from everything else that drafting does. Where they were not timed one by one, as on a
-GPU, the draft has one time. What no phase claims is `other`.
+The draft's forwards are separate from the rest of drafting. Where they were not timed one by one, as on a GPU, the
+draft has one time. Time outside all phases is `other`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from decoding.trace.records import PHASES, IterationTrace
+from decoding.trace.records import PHASES, HistoryTrace, IterationTrace
 from viz.explain.iteration import why_final
-from viz.explain.known import Known, is_sampled, law_words
+from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
 from viz.tokens import quote
@@ -19,7 +19,7 @@ FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
 
 
 def prunes(iteration: IterationTrace) -> bool:
-    """Whether its method takes nodes out of the tree before verification."""
+    """Whether its method removes nodes from the tree before verification."""
     limit = iteration.settings.get("prune_probability")
     return float(limit or 0) > 0 or any(node.pruned for node in iteration.nodes)
 
@@ -30,13 +30,13 @@ def forwards_s(iteration: IterationTrace) -> float:
 
 
 def tree_s(iteration: IterationTrace) -> float:
-    """Seconds of drafting beside its forwards; a method that never prunes has its check for that in it."""
+    """Seconds of drafting outside its forwards, with the prune check of a method that never prunes."""
     times = iteration.times
     return max(times.draft_s - forwards_s(iteration), 0.0) + (0.0 if prunes(iteration) else times.prune_s)
 
 
 def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
-    """Key, words and seconds of what took time, in order; keys are those of the phases, `rebuild` and `other`."""
+    """Key, label and seconds of each part, in order; keys are those of the phases, `rebuild` and `other`."""
     if not iteration.timed:
         return []
     times = iteration.times
@@ -60,7 +60,7 @@ def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
 MAX_DRAFT_PHASES = 8
 FINAL_ID = -2
 
-# What stands beside a node's text in a phase: nothing, draft probability, row of the pass, draft -> target.
+# What is shown next to a node's text in a phase: draft probability, row of the pass, draft -> target.
 DRAFT_DETAIL, ROW_DETAIL, BOTH_DETAIL = "draft", "row", "both"
 
 
@@ -70,10 +70,10 @@ class Phase:
 
     Attributes:
         key: `draft-1`..., `tree`, `prune`, `mask`, `verify`, `select`, `commit`, `history`.
-        title: words for the button; `seconds` the measured time, None where it has none of its own.
+        title: label of the button. seconds: the measured time, None where it was not timed.
         caption: one sentence with numbers from the trace.
-        detail: which numbers stand beside the nodes.
-        states: state of each scene node, in the scene's order; `hidden` where it is not there yet.
+        detail: which numbers are shown next to the nodes.
+        states: state of each scene node, in the scene's order; `hidden` where it does not exist yet.
     """
 
     key: str
@@ -85,14 +85,14 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PhaseNode:
     """A scene node as the phases see it: the trace nodes it stands for (several in a fold) and its role."""
 
     members: tuple[int, ...]
     role: str
 
 
-def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
+def phases_of(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
     known, phases = Known(iteration), _draft_phases(iteration, shown)
     resting, decided = (tuple(_state(known, entry, late) for entry in shown) for late in (False, True))
@@ -104,12 +104,12 @@ def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase,
         phases.append(_mask(iteration, resting))
     phases += [_verify(iteration, resting), _select(iteration, decided), _commit(iteration, decided)]
     if iteration.history is not None:
-        phases.append(_history(iteration, decided))
+        phases.append(_history(iteration, iteration.history, decided))
     return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
-def _state(known: Known, entry: Shown, decided: bool) -> str:
-    """State of a scene node once the verifier has decided, or before: everything is there, the final token is not."""
+def _state(known: Known, entry: PhaseNode, decided: bool) -> str:
+    """State of a scene node after the verifier decided, or before, when only the final token is missing."""
     if entry.role == "final":
         return known.iteration.final_kind if decided else "hidden"
     if entry.role in ("root", "fold"):
@@ -126,7 +126,7 @@ def removed_state(known: Known, node_id: int) -> str:
 
 
 def appearance_levels(iteration: IterationTrace) -> list[int]:
-    """Draft forward after which each node is there: the one that processed its parent, or its depth without one."""
+    """Draft forward that added each node: the one that processed its parent, or its depth without one."""
     levels = [0] * len(iteration.nodes)
     for node in iteration.nodes[1:]:
         level = iteration.nodes[node.parent_id].draft_level
@@ -134,7 +134,7 @@ def appearance_levels(iteration: IterationTrace) -> list[int]:
     return levels
 
 
-def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Phase]:
+def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list[Phase]:
     """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
     if not iteration.drafted or not iteration.nodes:
         return []
@@ -146,7 +146,7 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Pha
     for place, group in enumerate(groups, start=1):
         new = [node for node in iteration.nodes[1:] if levels[node.node_id] in group]
         states = tuple(_drafted_state(entry, levels, group) for entry in shown)
-        # A forward that added no node belongs to the one before it, so that the phases have the time of all of them.
+        # A forward that added no node counts with the one before it, so that the phases add up to all forwards.
         first = group[0] if place > 1 else 0
         after = groups[place][0] if place < len(groups) else len(iteration.times.draft_levels_s)
         seconds = list(iteration.times.draft_levels_s[first:after])
@@ -171,8 +171,8 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     )
 
 
-def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
-    """What drafting does beside its forwards: the rest of its time, so that the phases add up to all of it."""
+def _tree(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> Phase:
+    """Drafting outside its forwards: the rest of its time, so that the phases add up to all of it."""
     forwards, beside = forwards_s(iteration), tree_s(iteration)
     caption = f"The tree has {plural(iteration.drafted, 'node')}"
     if not iteration.timed:
@@ -180,18 +180,18 @@ def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     elif forwards > 0:
         count = plural(len(iteration.times.draft_levels_s), "draft forward")
         caption += (
-            f": choosing and keeping them took {duration(beside)} beside the {count}; with the {duration(forwards)} "
-            f"of those, drafting took {duration(forwards + beside)}."
+            f": choosing and storing them took {duration(beside)} on top of the {count} ({duration(forwards)}), so "
+            f"drafting took {duration(forwards + beside)}."
         )
     else:
-        caption += f"; drafting took {duration(beside)} in all, its forwards not timed one by one."
+        caption += f"; drafting took {duration(beside)} in all; its forwards were not timed one by one."
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
     title = (TREE if forwards > 0 else WHOLE).capitalize()
     return Phase("tree", title, beside, caption, DRAFT_DETAIL, states)
 
 
-def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
+def _drafted_state(entry: PhaseNode, levels: list[int], group: list[int]) -> str:
     if entry.role == "root":
         return "root"
     first = min(levels[member] for member in entry.members) if entry.role != "final" else inf
@@ -212,25 +212,25 @@ def _prune(known: Known, states: tuple[str, ...]) -> Phase:
 
 def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = len(iteration.flatten_order)
-    columns = iteration.kv_target.rows_before + iteration.kv_target.rows_written
+    columns = iteration.kv_target.slots_before + iteration.kv_target.slots_written
     caption = (
-        f"The tree becomes {rows} rows (the root and {plural(iteration.verified, 'node')}); each row sees the text "
-        f"before it and its own ancestors, in a mask of {rows} x {columns:,}."
+        f"The tree becomes {rows} mask rows (the root and {plural(iteration.verified, 'node')}); each attends to the "
+        f"text before it and its own ancestors, in a mask of {rows} x {columns:,}."
     )
     return Phase("mask", "Flatten & mask", iteration.times.mask_s, caption, ROW_DETAIL, states)
 
 
 def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
-    what = f"all {rows} rows" if rows > 1 else "the one new row"
-    took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
+    what = f"the root and all {plural(rows - 1, 'node')}" if rows > 1 else "the one new token"
+    took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from recorded logits"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
         agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
         caption += (
-            f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target"
-            f"{', ' + law_words(iteration) if is_sampled(iteration) else ''})."
+            f" {agree} of {plural(len(compared), 'node')} are the target's top token at their position (shown: "
+            f"draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
 
@@ -247,22 +247,21 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     kv = iteration.kv_target
-    kept = len(kv.kept_from)
+    kept = len(kv.moved_from)
     how = "recomputed by a second target pass" if kv.rebuilt else "kept"
     moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
-        f"it now holds {kv.rows_before + kept:,} rows."
+        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}, {kv.slots_freed} freed{moved}; "
+        f"it now holds {kv.slots_before + kept:,} slots."
     )
     if kv.rebuilt and iteration.timed:
-        caption += f" The second pass took {duration(iteration.times.rebuild_s)} of the time."
+        caption += f" The second pass took {duration(iteration.times.rebuild_s)} of that time."
     seconds = iteration.times.commit_s + iteration.times.rebuild_s
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 
 
-def _history(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
-    history = iteration.history
+def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:
     changes = [
         f"{name} {history.before.get(name):g} → {value:g}"
         for name, value in history.after.items()
@@ -270,7 +269,7 @@ def _history(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     ]
     told = {
         "too_few": "too few iterations to judge",
-        "hold": "inside the band, settings hold",
+        "hold": "inside the band, so settings stay",
         "bolder": "above the band, so draft more",
         "more_careful": "below the band, so draft less",
         "off": "adaptation is off",

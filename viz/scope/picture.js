@@ -1,4 +1,4 @@
-// Saves the tree as a picture that stands alone: every style is written into it, title and legend stand around it.
+// Saves the tree as a self-contained picture: styles inlined, with title and legend.
 
 import { html, SVG_NS, svg } from "../components/dom.js";
 
@@ -38,7 +38,7 @@ export function savePicture(view, kind) {
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
 }
 
-// The bars are a picture already; they only need a ground under them.
+// The bars are a picture already; they only need a background.
 function saveBars(view) {
   const { canvas, colors } = view.tree.bars;
   const copy = document.createElement("canvas");
@@ -61,7 +61,7 @@ function saveBlob(view, blob, name) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-// The tree as on screen, at its zoom, with what it is above and what its marks mean below.
+// The tree as on screen, at its zoom, with its title above and a legend below.
 function treePicture(view) {
   const { tree } = view;
   const [head, foot] = [46, 30];

@@ -1,7 +1,7 @@
-"""Where the nodes of a tree are drawn: depth as columns, rows packed, no edge crosses another; folding; the overview.
+"""Layout of a tree: depth as columns, rows packed, no crossing edges; folding; the overview.
 
 In the overview of a large tree every node is a bar, column = depth, height = path probability, inside its parent's bar.
-What stays empty below a bar is the probability that the draft left to tokens it did not draft.
+The empty part of a bar is the draft's probability for tokens that were not drafted.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,16 +14,16 @@ from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.known import target_of, target_shown
 from viz.formats import number, plural
-from viz.scope.phases import FINAL_ID, Phase, Shown, phases_of
+from viz.scope.phases import FINAL_ID, Phase, PhaseNode, phases_of
 from viz.tokens import columns, visible
 
 
 def tidy_rows(tree: nx.DiGraph, heights: Sequence[float] | None = None) -> list[float]:
-    """Row of each node so that nodes of one depth keep apart and a parent stands amid its children.
+    """Row of each node, so that nodes of one depth do not overlap and a parent is centred on its children.
 
     Args:
         tree: nodes 0 (the root) to n - 1 in this order, parents before children, edges from parent to child.
-        heights: rows that a node needs for itself; 1 each by default.
+        heights: rows that each node needs; 1 by default.
 
     Subtrees are pushed together until they touch at some depth.
     """
@@ -58,17 +58,17 @@ DRAW_WHEN_FOLDED = 120
 
 
 def fold_id(node_id: int) -> int:
-    """Scene id of the fold that stands below a node."""
+    """Scene id of the fold below a node."""
     return -10 - node_id
 
 
 def fold_parent(scene_node_id: int) -> int | None:
-    """Node below which a fold stands, None if the id is no fold's."""
+    """Node above a fold, None if the id is not a fold's."""
     return -10 - scene_node_id if scene_node_id <= -10 else None
 
 
 def drawn_nodes(iteration: IterationTrace, selected: int | None, unfolded: Collection[int]) -> set[int]:
-    """Nodes drawn one by one: all of them, or the important ones and the likeliest, closed under parents."""
+    """Nodes drawn one by one: all, or the important and the likeliest ones with all their ancestors."""
     nodes = iteration.nodes
     if len(nodes) - 1 <= DRAW_ALL:
         return set(range(len(nodes)))
@@ -80,7 +80,7 @@ def drawn_nodes(iteration: IterationTrace, selected: int | None, unfolded: Colle
 
 
 def important_nodes(iteration: IterationTrace, selected: int | None) -> set[int]:
-    """The accepted path, its siblings, the verified and then the likeliest where they are many, and the selection."""
+    """The accepted path, its siblings (if many, verified and likeliest first), and the selection."""
     nodes = iteration.nodes
     path = {0, *iteration.accepted}
     siblings = [node for node in nodes if node.parent_id in path]
@@ -92,17 +92,18 @@ def important_nodes(iteration: IterationTrace, selected: int | None) -> set[int]
 
 
 TEXT_COLUMNS = 20
-# One letter per state: "o" for the root, the others speak for themselves.
+# One letter per state: "o" for the root, initials for the others.
 STATES = {"root": "o", "accepted": "a", "rejected": "r", "not_reached": "n", "not_verified": "v"}
 
 
 def overview_data(iteration: IterationTrace) -> dict:
     """The bars as plain lists for the component, with state and visible text of each node.
 
-    Siblings stand below each other in the order of ids, from their parent's upper edge on; all of it is 0 to 1 high.
+    Siblings are stacked in the order of ids from their parent's upper edge; the whole is 0 to 1 high.
     """
     nodes, forced_out = iteration.nodes, iteration.forced_out
-    tops, used = [], [0.0] * len(nodes)
+    tops: list[float] = []
+    used = [0.0] * len(nodes)
     for node in nodes:
         tops.append(tops[node.parent_id] + used[node.parent_id] if tops else 0.0)
         if node.node_id:
@@ -131,12 +132,12 @@ class SceneNode:
     Attributes:
         node_id, parent_id: ids in the scene, -1 as parent of the root.
         depth: column. row: vertical place in rows, 0 at the top edge.
-        label: visible text, cut to `LABEL_COLUMNS`; `title` says all of it.
-        labelled: whether the text is drawn even when the node is not selected.
+        label: visible text, cut to `LABEL_COLUMNS`. title: all of it.
+        labelled: whether the text is drawn when the node is not selected.
         state: final state; the phases have the states before it.
-        draft, both, position: the numbers beside the text: draft probability, draft -> target, row of the pass.
+        draft, both, position: numbers next to the text: draft probability, draft -> target, row of the pass.
         width: line width of the edge to it, 0 to 1 (path probability).
-        folded: nodes that this mark stands for, 0 if it is a node itself.
+        folded: number of nodes in this fold, 0 for a node.
         multiplicity: how often an i.i.d. drafter drew it.
     """
 
@@ -166,7 +167,7 @@ class Scene:
     """One draft tree ready to be drawn.
 
     Attributes:
-        scene_id: identifies run and iteration; drawing state (zoom, phase) survives its change.
+        scene_id: identifies run and iteration; drawing state (zoom, phase) is kept when it changes.
         rows: height of the layout in rows. column_chars: widest text per column, in characters.
         hidden: nodes of the trace that are folded away. note: says so.
         default_selected: the node worth looking at first.
@@ -194,7 +195,7 @@ def build_scene(
     selected: int | None = None,
     unfolded: Collection[int] = (),
 ) -> Scene:
-    """The scene of an iteration; the children of nodes in `unfolded` and the way to `selected` are never folded."""
+    """The scene of an iteration; the children of nodes in `unfolded` and the path to `selected` are never folded."""
     nodes = iteration.nodes
     keep = drawn_nodes(iteration, selected, unfolded)
     folds: dict[int, list[int]] = {}
@@ -206,14 +207,18 @@ def build_scene(
     label_all = len(nodes) - 1 <= LABEL_ALL
     labelled = [label_all or role in ("final", "root") or node_id in important for node_id, _, role in entries]
     index_of = {node_id: place for place, (node_id, _, _) in enumerate(entries)}
-    # The selection has no say in the heights: choosing a node must not move the others.
+    # The selection does not change heights: choosing a node must not move the others.
     settled = important_nodes(iteration, None)
     heights = [1.0 if label_all or role != "node" or node in settled else QUIET_ROW for node, _, role in entries]
     tree = nx.DiGraph()
     tree.add_nodes_from(range(len(entries)))
     tree.add_edges_from((index_of[parent], place) for place, (_, parent, _) in enumerate(entries) if place)
     rows, depths = tidy_rows(tree, heights), nx.shortest_path_length(tree, 0)
-    shown = [Shown(tuple(folds[fold_parent(i)]) if role == "fold" else (i,), role) for i, _, role in entries]
+    parents = [fold_parent(i) for i, _, _ in entries]
+    shown = [
+        PhaseNode((i,) if parent is None else tuple(folds[parent]), role)
+        for (i, _, role), parent in zip(entries, parents, strict=True)
+    ]
     phases = phases_of(iteration, shown)
     states = phases[-1].states
     made = tuple(
@@ -246,13 +251,13 @@ def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tup
     entries = [(i, iteration.nodes[i].parent_id, "node" if i else "root") for i in sorted(keep)] or [(0, -1, "root")]
     entries += [(fold_id(parent), parent, "fold") for parent in sorted(folds)]
     if iteration.final_kind != "none":
-        # Without a recorded tree the path is not known and the token hangs on the root.
+        # Without a recorded tree the path is unknown, so the token is attached to the root.
         last = iteration.accepted[-1] if iteration.accepted and iteration.nodes else 0
         entries.append((FINAL_ID, last, "final"))
     return entries
 
 
-def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: Shown) -> SceneNode:
+def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: PhaseNode) -> SceneNode:
     node_id, parent_id, role = entry
     label, title, draft, both, position = "last token", "last committed token", "", "", ""
     width, folded, multiplicity = 1.0, 0, 1
@@ -286,7 +291,7 @@ def _note(iteration: IterationTrace, hidden: int) -> str:
 
 
 def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:
-    """The likeliest rejected node where the path ended, else the final token, else the root."""
+    """The likeliest rejected node where the path ended, else the final token, else the last node of the path."""
     last = iteration.accepted[-1] if iteration.accepted else 0
     rejected = [n for n in iteration.nodes if n.parent_id == last and n.verdict == "rejected" and n.node_id in keep]
     if rejected:

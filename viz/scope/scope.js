@@ -1,4 +1,4 @@
-// The scope: one selection, one phase, many views. Python sends what to draw; iterations, phases and pointing need no
+// The scope: one selection, one phase, many views. Python sends what to draw; iterations, phases and hovering need no
 // round trip.
 
 import {
@@ -130,7 +130,7 @@ export function drawFrame(view) {
   setPhase(view, phaseIndex(view));
   paintSelection(view);
   view.drawn = true;
-  // What had the focus may just have been drawn anew; the keys must go on working.
+  // The focused element may just have been redrawn; the keys must still work.
   if (hadFocus && !view.root.contains(view.shadow.activeElement)) view.root.focus({ preventScroll: true });
   view.root.dataset.drawnScene = data.scene.scene_id;
 }
@@ -212,7 +212,7 @@ function listen(view) {
   view.root.addEventListener("pointerleave", () => hover(view, null));
   // With the keyboard the focus points; the scope itself gets the focus from every click and points at nothing.
   view.root.addEventListener("focusin", (event) => event.target !== view.root && hover(view, nodeOf(event)));
-  // A card drawn anew takes the focus from a button for a moment: what it points at goes only where it stays away.
+  // Redrawing a card briefly takes the focus from a button: the highlight is cleared only if it does not return.
   view.root.addEventListener("focusout", (event) => {
     const left = nodeOf(event);
     if (left === null) return;
@@ -239,13 +239,13 @@ function listen(view) {
   view.root.addEventListener("keydown", (event) => pressKey(view, event));
 }
 
-// Ties an element to a node: pointing at it or clicking it lights the node everywhere. No node unties it.
+// Links an element to a node: pointing at it or clicking it highlights the node everywhere. No node unlinks it.
 export function link(element, nodeId) {
   if (nodeId === null || nodeId === undefined) delete element.dataset.node;
   else if (element.dataset.node !== String(nodeId)) element.dataset.node = nodeId;
 }
 
-// Lights everything of a node with this class, and puts out what else had it.
+// Gives everything of a node this class and removes it elsewhere.
 function light(view, className, id) {
   for (const element of view.root.querySelectorAll("." + className)) {
     if (element.dataset.node !== String(id)) element.classList.remove(className);
@@ -254,8 +254,8 @@ function light(view, className, id) {
   for (const element of view.root.querySelectorAll(`[data-node="${id}"]`)) element.classList.add(className);
 }
 
-// Lights what is pointed at, the column pointed at in the mask, what is pinned and what it is compared with. Parts that
-// were drawn anew are found by their node, so nobody need remember them.
+// Highlights what is pointed at, the mask column pointed at, the pinned node and its comparison. Redrawn parts are found
+// by their node, so nothing has to remember them.
 export function lightAll(view) {
   light(view, "lit", view.hovered);
   light(view, "lit-too", view.hoveredColumn === view.hovered ? null : view.hoveredColumn);
@@ -275,12 +275,12 @@ export function hover(view, id, column = null) {
   lightOverview(view);
 }
 
-// A choice of the user: shown at once, then reported to Python.
+// A selection by the user: shown at once, then reported to Python.
 export function select(view, id) {
   const mark = view.tree.marks.get(id);
   if (mark?.node.folded) return unfold(view, mark.node.parent_id);
   if (!mark && view.data.overview) {
-    // Folded away: it is chosen as soon as Python has opened its place.
+    // Inside a fold: selected as soon as Python has opened it.
     view.selectedNode = id;
     return unfold(view, view.data.overview.parents[id]);
   }

@@ -1,5 +1,5 @@
 // The tree: laid out once per scene and panel size; phases only change classes, so nothing jumps. The marks of one
-// iteration become those of the next: making some hundreds of elements anew would take longer than a frame.
+// iteration become those of the next: creating hundreds of elements again would take longer than a frame.
 
 import { button, clamp, html, set, svg, watchSize, write } from "../components/dom.js";
 import { count } from "../components/formats.js";
@@ -13,7 +13,7 @@ const ROW_MAX = 56;
 const DETAIL_ROW = 22;
 const LABEL_FIT = 0.7; // labels are readable down to this scale
 const SMALLEST_TEXT = 0.85;
-const MANY = 30; // from this many nodes on the note is long
+const MANY = 30; // from this many nodes on, the note is long
 const HIT = 10; // radius in which the pointer finds a mark
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
@@ -36,7 +36,7 @@ export function buildTreePanel(view, parent) {
   tree.nodes = svg("g", {}, tree.world);
   tree.heads = svg("g", { class: "heads" }, tree.svg);
   tree.empty = html("div", "empty", tree.stage);
-  tree.more = html("div", "more", tree.stage, "part of the tree is out of view: drag it, or double click to see all");
+  tree.more = html("div", "more", tree.stage, "part of the tree is out of view: drag it, or double-click to see all");
   tree.foot = html("footer", "", tree.box);
   tree.legend = html("div", "legend", tree.foot);
   tree.note = html("div", "note", tree.foot);
@@ -44,7 +44,7 @@ export function buildTreePanel(view, parent) {
   buildOverview(view, tree, tools);
   button("tool tree-only", tools, "+", "Zoom in", () => zoomBy(view, 1.3));
   button("tool tree-only", tools, "−", "Zoom out", () => zoomBy(view, 1 / 1.3));
-  button("tool", tools, "⤢", "Show the whole tree (double click)", () => resetZoom(view));
+  button("tool", tools, "⤢", "Show the whole tree (double-click)", () => resetZoom(view));
   if (view.mode === "scope")
     button("tool words tree-only", tools, "svg", "Save this picture as SVG", () => savePicture(view, "svg"));
   button("tool words", tools, "png", "Save this picture as PNG", () => savePicture(view, "png"));
@@ -85,7 +85,7 @@ export function drawTree(view) {
   drawOverview(view);
 }
 
-// The root comes first, and it alone has no edge.
+// The root comes first; it has no edge.
 function buildMark(tree, place) {
   const edge = place ? svg("path", { class: "e" }, tree.edges) : null;
   const group = svg("g", { class: "n" }, tree.nodes);
@@ -97,7 +97,7 @@ function buildMark(tree, place) {
   return { edge, group, title, shape, label, detail, diff: null, state: null };
 }
 
-// What a mark says of its node in every phase.
+// What a mark shows of its node in every phase.
 function drawMark(mark, framed) {
   const { node, edge } = mark;
   link(mark.group, node.node_id);
@@ -204,7 +204,7 @@ function cutLabels(view) {
   tree.svg.classList.toggle("tight", tight);
 }
 
-// Of labels that would lie on each other the less important wait for more room.
+// Where labels would overlap, the less important ones stay hidden.
 export function showLabels(view) {
   const { tree } = view;
   const { kx, ky } = tree.zoom;
@@ -244,7 +244,8 @@ export function paintFoot(view) {
   if (view.showBars && view.data.overview) {
     barLegend(view, legend);
     note.textContent = `all ${count(view.data.overview.count)} nodes · height = path probability`;
-    note.title = "Each bar lies inside its parent's; what stays empty the draft left to other tokens. The wheel zooms.";
+    note.title =
+      "Each bar lies inside its parent's; empty space is draft probability of tokens not drafted. The wheel zooms.";
     return;
   }
   legend.replaceChildren();
@@ -337,7 +338,7 @@ function applyZoom(view) {
     set(mark.group, "transform", `translate(${mark.x},${mark.y}) scale(${size / kx},${size / ky})`);
   }
   tree.world.style.setProperty("--pin", pin === size ? "none" : `scale(${pin / size})`);
-  // Where marks stand close the pointer finds the nearest: what it hits ends halfway to the next one.
+  // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
   tree.world.style.setProperty(
     "--hit",
     row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none",
@@ -355,7 +356,7 @@ function listenZoom(view) {
   tree.svg.addEventListener(
     "wheel",
     (event) => {
-      // Trees that stand in a scrolling page leave the wheel to the page unless they have the focus.
+      // Trees in a scrolling page leave the wheel to the page unless they have the focus.
       if (view.data.mode === "compact" && !event.ctrlKey && !view.root.contains(view.shadow.activeElement)) return;
       event.preventDefault();
       const box = tree.svg.getBoundingClientRect();

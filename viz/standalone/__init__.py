@@ -1,1 +1,1 @@
-"""Pages of their own that work offline: a scope, or figures."""
+"""Standalone pages that work offline: a scope, or figures."""

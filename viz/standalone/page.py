@@ -1,10 +1,10 @@
-"""Pages of their own: a scope, or figures, in one HTML file that works offline and asks the network for nothing.
+"""Standalone pages: a scope, or figures, in one HTML file that works offline and makes no network requests.
 
-    page = scope_html(run, index)                 # the linked scope at an iteration, with those around it
+    page = scope_html(run, index)                 # the linked scope at an iteration and its neighbours
     page = figures_html(figures, title)           # [(heading, light, dark)]; each can be saved as SVG and PNG
 
-Scripts and data stand in the file. Its content security policy allows no request at all and no script but these, by
-their hash; token texts reach the page as JSON that cannot end its element, and scripts write them as text alone.
+Scripts and data are in the file. Its content security policy allows no requests and only these scripts, by hash; token
+text is JSON that cannot close its element, and scripts write it only as text.
 """
 
 import base64
@@ -22,7 +22,7 @@ from viz.components import component_script, component_style
 from viz.scope.data import film_data, make_frame, window_around
 
 STYLE = Path(__file__).parent / "page.css"
-# What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).
+# What Streamlit passes to components as CSS variables, from .streamlit/config.toml (a test compares them).
 THEME = {
     False: {"text-color": "#0F1513", "background-color": "#FFFFFF", "secondary-background-color": "#F3F5F4",
             "primary-color": "#00795A", "border-color": "#D5DBD8", "link-color": "#0072B2"},
@@ -43,7 +43,7 @@ def scope_html(
 ) -> str:
     """The linked scope at iteration `index` of a run, with as many iterations around it as one film holds.
 
-    `unfolded` are nodes, by iteration, whose folded children are drawn: a page of its own cannot open folds later.
+    `unfolded` are nodes, by iteration, whose folded children are drawn: a standalone page cannot open folds later.
     """
     window = window_around([len(iteration.nodes) for iteration in run.iterations], index)
     frames = [make_frame(run.iterations[i], "saved", i, run.label, (unfolded or {}).get(i, ())) for i in window]
@@ -61,7 +61,7 @@ def scope_html(
 def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str) -> str:
     """Figures below one another, each with a button that saves it as SVG and one that saves it as PNG.
 
-    A figure is given twice, for the light and for the dark theme; the reader's system says which is drawn.
+    Each figure is given for the light and the dark theme; the reader's system setting chooses.
     """
     parts = []
     for place, (heading, *_) in enumerate(figures):
@@ -75,7 +75,7 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
     return _page(title, body, "", [get_plotlyjs(), component_script("standalone/figures.js")], data)
 
 
-def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict) -> str:
+def _page(title: str, body: str, style: str, scripts: Sequence[str], data: object) -> str:
     scripts = [f"{script}\n" for script in scripts]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -88,13 +88,13 @@ def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict)
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)} · Draftscope</title>\n"
         f"<style>\n{_theme_css()}\n{STYLE.read_text(encoding='utf-8')}\n{style}\n</style>\n</head>\n<body>\n{body}\n"
-        "<noscript>This page draws with JavaScript: switch it on for this file.</noscript>\n"
+        "<noscript>This page needs JavaScript: enable it for this file.</noscript>\n"
         f'<script type="application/json" id="data">{embedded_json(data)}</script>\n{tags}</body>\n</html>\n'
     )
 
 
 def embedded_json(data: object) -> str:
-    """JSON as it may stand in a script element: nothing in it ends the element, opens a comment or a new line."""
+    """JSON that is safe in a script element: it cannot close the element, open a comment or start a new line."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

@@ -1,4 +1,4 @@
-// A page of its own: no Python answers here, so the page says what it does not hold.
+// A standalone page: there is no Python, so the page says what it does not contain.
 
 import { labelled } from "../components/dom.js";
 import scope from "../scope/scope.js";
@@ -13,15 +13,15 @@ import scope from "../scope/scope.js";
     if (name !== "iteration") return;
     const { iteration } = value;
     const here = iteration >= first && iteration <= last;
-    told.textContent = here ? "" : `This page holds iterations ${first + 1} to ${last + 1}.`;
+    told.textContent = here ? "" : `This page contains iterations ${first + 1} to ${last + 1}.`;
     if (here) return;
-    // Back to the nearest one that is here, as if it had been asked for.
+    // Back to the nearest iteration in the page, as if it had been requested.
     data.ask = { serial: data.ask.serial + 1, iteration: iteration < first ? first : last, node: null, phase: null };
     data.version += ".";
     show();
   };
   const setTriggerValue = (name) => {
-    if (name === "unfold") told.textContent = "Folded nodes stay folded here: open them in Draftscope and save again.";
+    if (name === "unfold") told.textContent = "This page cannot open folds: open them in Draftscope and save again.";
   };
   show();
 }

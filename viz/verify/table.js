@@ -1,4 +1,4 @@
-// The table of all verifiers on one tree. Python sends what to draw; token text only ever goes through textContent.
+// The table of all verifiers on one tree. Python sends what to draw; token text is only ever set as textContent.
 
 import { clamp, html, isNew, keepingFocus, labelled, viewOf } from "../components/dom.js";
 import { number } from "../components/formats.js";
@@ -45,7 +45,7 @@ function drawRow(table, row) {
   const name = cell("name", line);
   html("span", "", name, row.label);
   if (row.own)
-    html("i", "", name, row.own).title = "The verifier that this tree was verified with, and the draws it made then";
+    html("i", "", name, row.own).title = "The verifier that verified this tree in the run, with its recorded draws";
   if (row.refusal) {
     cell("reason", line).textContent = row.refusal;
     line.setAttribute("aria-disabled", "true");
@@ -67,7 +67,7 @@ function drawRow(table, row) {
   return line;
 }
 
-// Share of the re-rolled seeds as bars, the exact probability as a tick over each.
+// Share of the re-rolled seeds as bars, the exact probability as a tick on each.
 function spread(line, row, longest) {
   const box = cell("spread", line);
   const most = Math.max(...row.exact, ...(row.rolled || []), 0.01);

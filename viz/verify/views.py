@@ -1,4 +1,4 @@
-"""The tree of the Verifiers page: beside each node the exact probability that one verifier reaches and accepts it."""
+"""The tree of the Verifiers page: at each node the exact probability that one verifier reaches and accepts it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from viz.scope.data import compact_data
 from viz.theme import PHASE_COLORS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style, with_alpha
 from viz.tokens import columns, escaped, visible
 
-# With more rows than this the component has no room for a second line under a token.
+# With more rows than this there is no room for a second line under a token.
 TWO_LINE_ROWS = 11
 
 
@@ -26,10 +26,10 @@ def kept_tree_data(
     selected: int | None = None,
     unfolded: Collection[int] = (),
 ) -> dict:
-    """Data of the compact scope for an iteration as a verifier replayed it (`replay.replayed_iteration`).
+    """Data of the compact scope for an iteration replayed by a verifier (`replay.replayed_iteration`).
 
-    The node where the walk of `walker` stopped is framed. The final token is left out: it hangs on another node with
-    every verifier and would move the others.
+    The node where the walk of `walker` stopped is framed. The final token is left out: its parent differs between
+    verifiers, so it would move the other nodes.
     """
     stop = iteration.accepted[-1] if iteration.accepted else 0
     still = replace(iteration, final_kind="none")
@@ -37,7 +37,7 @@ def kept_tree_data(
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]
     scene["summary"] = iteration_summary(iteration)
-    scene["note"] = scene["note"] + " · number: exact acceptance"
+    scene["note"] = scene["note"] + " · number: exact acceptance probability"
     for node in scene["nodes"]:
         if node["node_id"] > 0:
             chance = iteration.nodes[node["node_id"]].acceptance_probability
@@ -51,14 +51,14 @@ def kept_tree_data(
 
 
 def _write(node: dict, chance: float | None, squeezed: bool) -> None:
-    """The probability goes under the token, or behind it where no second line fits; pruned nodes have none."""
+    """Put the probability under the token, or after it where no second line fits; pruned nodes have none."""
     node["both"] = "" if chance is None else number(chance)
     if chance is not None:
         node["title"] += f", reached and accepted with probability {number(chance, 4)}"
     if squeezed and node["labelled"]:
         node["label"] = f"{node['label']} {node['both']}".rstrip()
     times = f" ×{node['multiplicity']}" if node["multiplicity"] > 1 else ""
-    # The second line is written in letters of four fifths.
+    # The second line is set at four fifths of the size.
     node["chars"] = max(columns(node["label"] + times), -(-4 * columns(node["both"]) // 5))
 
 
@@ -67,13 +67,13 @@ ROW_PX, HEAD_PX, FOOT_PX = 19, 74, 42
 
 
 @dataclass(frozen=True, slots=True)
-class LawPanel:
-    """Both laws as one test sees them.
+class DistributionPanel:
+    """Both distributions at one test.
 
     Attributes:
-        title, subtitle: which test, and what it comes to.
+        title, subtitle: which test, and its outcome.
         target, draft: probability of each shown token, all others together last; no draft for a final token.
-        tested: rows of the tokens tested here.
+        tested: positions of the tokens tested here.
     """
 
     title: str
@@ -85,7 +85,7 @@ class LawPanel:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Means with standard errors (None where there is but one value); a `bound` is drawn without marks."""
+    """Means with standard errors (None for a single value); a `bound` is drawn without marks."""
 
     label: str
     x: tuple[float, ...]
@@ -95,12 +95,14 @@ class Curve:
     bound: bool = False
 
 
-def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: str = "draft", dark: bool = False):
-    """What is left of the target's law before each test, beside the law that the tokens were drawn from.
+def distributions_figure(
+    tokens: Sequence[str], panels: Sequence[DistributionPanel], draft_words: str = "draft", dark: bool = False
+):
+    """The target's residual before each test, next to the distribution that the tokens were drawn from.
 
     Args:
-        tokens: the tokens of the rows; a last row for all others is added.
-        draft_words: what the marks of the draft stand for.
+        tokens: the tokens shown; a last entry for all others is added.
+        draft_words: label of the draft's marks.
     """
     rows = [escaped(visible(text, 12)) for text in tokens] + ["all others"]
     places = list(range(len(rows)))
@@ -132,14 +134,14 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
     return figure
 
 
-def _law_traces(panel: LawPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
+def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
     places = list(range(len(panel.target)))
     colors = [TARGET if place in panel.tested or not panel.draft else with_alpha(TARGET, 0.45) for place in places]
     if places:
         colors[-1] = with_alpha(TARGET, 0.25)
     made = [
         go.Bar(
-            x=panel.target, y=places, orientation="h", name="target, what is left of it", legendgroup="target",
+            x=panel.target, y=places, orientation="h", name="target (residual)", legendgroup="target",
             showlegend=first, marker={"color": colors, "line": {"width": 0}}, customdata=rows,
             hovertemplate="%{customdata}: target %{x:.4f}<extra></extra>",
         )
@@ -157,7 +159,7 @@ def _law_traces(panel: LawPanel, rows: Sequence[str], draft_words: str, first: b
 
 
 def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = False) -> go.Figure:
-    """Acceptance rates of the solvers over the depth of the node, and the L1 distance of both laws below."""
+    """Acceptance rates of the solvers by node depth, and below it the L1 distance of both distributions."""
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.68, 0.32], vertical_spacing=0.06)
     for place, curve in enumerate(rates):
         figure.add_trace(_curve(curve, place, dark), row=1, col=1)
@@ -170,7 +172,7 @@ def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = F
     figure.update_xaxes(tickvals=list(l1.x), row=1, col=1)
     figure.update_xaxes(title_text="depth of the node (0 = root)", tickvals=list(l1.x), ticktext=depths, row=2, col=1)
     figure.update_yaxes(title_text="acceptance rate", range=[0, 1.02], row=1, col=1)
-    return figure.update_yaxes(title_text="L1 (0–2)", rangemode="tozero", nticks=4, row=2, col=1)
+    return figure.update_yaxes(title_text="L1 distance (0–2)", rangemode="tozero", nticks=4, row=2, col=1)
 
 
 def _curve(curve: Curve, place: int, dark: bool) -> go.Scatter:
@@ -205,14 +207,14 @@ def draft_probability_figure(accepted: Curve, target: Curve, dark: bool = False)
     style(figure, dark)
     figure.update_layout(margin={"l": 56, "r": 16, "t": 44, "b": 62})
     figure.update_xaxes(
-        title={"text": "draft probability of the token (below: tokens per bin)", "standoff": 22},
+        title={"text": "draft probability of the token (small: tokens per bin)", "standoff": 22},
         range=[0, 1], dtick=0.2, tickformat="~g",
     )  # fmt: skip
     return figure.update_yaxes(title_text="mean ± standard error", range=[0, 1.05])
 
 
 def expected_tokens_figure(labels: Sequence[str], means: Curve, dark: bool = False) -> go.Figure:
-    """Exact expected tokens of each verifier, mean over the trees of a run with its standard error."""
+    """Exact expected tokens of each verifier, mean over the trees of a run with standard error."""
     errors = [0.0 if error is None else error for error in means.errors]
     rows = [f"{escaped(label)} " for label in labels]
     figure = go.Figure()

@@ -1,1 +1,1 @@
-"""Benchmarks that exhibits are made of, each a command, which the app runs as a job: see `papers.stored`."""
+"""Benchmarks behind paper results, each a command that the app runs as a job: see `papers.stored`."""

@@ -1,9 +1,9 @@
-"""The latency model of delayed trees (Eq. 11) against what their passes took: `python -m benchmarks.action_times`.
+"""The latency model of delayed trees (Eq. 11) against measured pass times: `python -m benchmarks.action_times`.
 
-Times come from rows of the grid action_times, made on this machine; the model is that which selectors are trained and
-asked with. It is measured in two ways: as printed, with passes of one row behind a context that has
-grown by the tree, and with passes priced by their rows. Both see the same contexts as the passes that were timed. The
-first iteration, which reads the prompt, is left out.
+Times come from results of the grid action_times on this machine; the model is the one that selectors are trained and
+run with. It is measured twice: as printed, with one-token passes after a context that has grown by the tree, and with
+passes costed by their tokens. Both see the same contexts as the passes that were timed. The first iteration, which
+reads the prompt, is left out.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from decoding.session.session import unrecorded
 
 GRID = "action_times"
 MEASURED = "measured"
-LEAST = 3  # iterations of a run behind its first one
+LEAST = 3  # iterations of a run after its first one
 
 
 def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
-    """The rows of the grid that were made with this pair on this machine.
+    """The results of the grid with this pair on this machine.
 
     Raises:
         ExperimentError: there are none.
@@ -43,16 +43,16 @@ def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
     here = (rows["machine"] == machine_words(pair)) & (rows["pair"] == pair.info.name)
     found = rows[own & here & rows["failure"].isna() & (rows["method"] == "delayed")].drop_duplicates("key")
     if found.empty:
-        said = "are of another machine or pair" if own.any() else "are there"
+        which = "All results of {} are from another machine or pair" if own.any() else "There are no results of {}"
         raise ExperimentError(
-            f"{'All' if own.any() else 'No'} rows of {GRID} {said}: run "
-            f"python -m benchmarks.sweep decoding/experiments/grids/{GRID}.toml here first."
+            f"{which.format(GRID)}: first run "
+            f"python -m benchmarks.sweep decoding/experiments/grids/{GRID}.toml on this machine."
         )
     return found
 
 
 def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
-    """What the passes of one run took and what the model says of them, medians; too few passes give none."""
+    """Measured and modelled pass times of one run, medians; none for too few passes."""
     action = Action(*(int(row[f"settings.{name}"]) for name in Action._fields))
     taken = 1e-6 * np.asarray(row["pass_us"])[1:]
     if len(taken) < LEAST:
@@ -71,10 +71,10 @@ def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--save", action="store_true", help="keep the figures in decoding/experiments/results")
+    parser.add_argument("--save", action="store_true", help="save the figures in decoding/experiments/results")
     add_pair_arguments(parser)
-    parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
-    parser.add_argument("--again", action="store_true", help="measure the model anew where one is kept")
+    parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are saved)")
+    parser.add_argument("--again", action="store_true", help="re-measure the model even where one is saved")
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)

@@ -1,7 +1,7 @@
-"""How far target and draft part with depth, and what each solver accepts there (delayed expansion, Figure 1).
+"""How target and draft diverge with depth, and what each verifier accepts there (delayed expansion, Figure 1).
 
-At roots along text that the target writes, paths are drawn from the draft; after each of their nodes both laws are
-known in full, so that their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
+At roots along text that the target writes, paths are drawn from the draft; after each of their nodes both distributions
+are known in full, so their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
 exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound. Roots in text that repeats itself
 are left out.
 """
@@ -30,7 +30,7 @@ from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
@@ -41,17 +41,17 @@ SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 
     Sampling(1.0, top_p) for top_p in (0.9, 0.99)
 )
 DEPTHS, DRAWS, SPACING = 8, (1, 2, 3, 4), 16
-LAWS = "laws"  # the line of figures that no solver has a part in
+DISTANCE_LINE = "laws"  # the line of figures without a solver
 Figures = dict[tuple[str, int], dict[str, float]]  # by line and depth
 MOST_DEPTH = 32  # of a tree below a root
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A drafted tree with the target's laws on it."""
+    """A drafted tree with the target's distributions on it."""
 
     draft: Draft
-    target: TargetRows
+    target: TargetDistributions
     draft_forwards: int
 
     @property
@@ -73,20 +73,20 @@ class Root:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the text repeats itself here."""
+        """Whether the text repeats itself at this root."""
         return self.session.in_loop
 
     def tree(self, method: Method) -> Tree:
-        """The method's tree here, with the target's laws as ready-made rows, so that many verifiers share them."""
+        """The method's tree at this root, with the target's distributions computed once for all verifiers."""
         session = self.session
         limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
-        laws = torch.stack([target.law(row) for row in range(len(target))])
-        return Tree(draft, TargetRows(None, session.sampling, probs=laws), len(draft.rows))
+        distributions = torch.stack([target.probs(row) for row in range(len(target))])
+        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions), len(draft.rows))
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
-    """Sessions that stand at some positions of one text that the target writes."""
+    """Sessions at some positions of one text that the target writes."""
     plain = fitted(METHODS["linear"].with_settings(length=1), sampling)
     limits = Limits(positions[-1] + 3, ignore_end_of_text=True, record="none")
     session, found = DecodeSession(pair, plain, prompt_ids, sampling, limits), []
@@ -98,19 +98,19 @@ def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tupl
 
 
 def figures_along(root: Root, paths: int, solvers: Sequence[str]) -> Figures:
-    """Means over some paths below a root, by depth: the distance of both laws, and what solvers accept.
+    """Means over some paths below a root, by depth: the distance of the two distributions, and what solvers accept.
 
     A node that several paths share counts once for each.
     """
     found = root.tree(METHODS["iid_paths"].with_settings(paths=paths, length=DEPTHS))
     tree, depths = VerifiedTree(found.draft, found.target), found.draft.tree.depths
-    # Every path begins at the root; a node drawn m times stands m times in `drawn`. After a leaf nothing was drawn.
+    # Every path begins at the root; a node drawn m times is m times in `drawn`. After a leaf nothing was drawn.
     nodes = [node for node in [0] * paths + found.draft.drawn.tolist() if depths[node] < DEPTHS]
     figures = {node: _at(tree, node, solvers) for node in set(nodes)}
     return {
         (line, depth): _means([figures[node][line] for node in nodes if depths[node] == depth])
         for depth in range(max(int(depths[node]) for node in nodes) + 1)
-        for line in (LAWS, *solvers)
+        for line in (DISTANCE_LINE, *solvers)
     }
 
 
@@ -120,12 +120,12 @@ def _means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _at(tree: VerifiedTree, node: int, solvers: Sequence[str]) -> dict[str, dict[str, float]]:
     """The figures after one node, by line."""
-    target, draft = tree.target_law(node), tree.draft_law(node)
+    target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     accepted = {
         name: {f"accepted_of_{draws}": acceptance_rate(name, target, draft, draws) for draws in DRAWS}
         for name in solvers
     }
-    return {LAWS: {"l1_distance": l1_distance(target, draft)}, **accepted}
+    return {DISTANCE_LINE: {"l1_distance": l1_distance(target, draft)}, **accepted}
 
 
 def records_of(
@@ -163,7 +163,7 @@ def main() -> int:
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip
-    columns = [(LAWS, "l1_distance"), *((name, f"accepted_of_{DRAWS[-1]}") for name in solvers)]
+    columns = [(DISTANCE_LINE, "l1_distance"), *((name, f"accepted_of_{DRAWS[-1]}") for name in solvers)]
     rows = []
     for depth, here in pd.DataFrame(records).groupby("depth") if records else ():
         rows.append((depth, *(estimate(here.loc[here["line"] == line, name]) for line, name in columns)))

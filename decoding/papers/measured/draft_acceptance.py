@@ -1,8 +1,8 @@
-"""Draft probability against acceptance, node by node (DySpec, Figure 2): is what the draft finds likely accepted?
+"""Draft probability against acceptance, node by node (DySpec, Figure 2): are likely draft tokens accepted?
 
-Nodes of DySpec's trees that the verifier tested, by tenths of the probability that the draft gives them after their
-parent: the share of tests that passed, and the target's probability of the same tokens. Iterations inside text that
-repeats itself are left out. Runs are recorded in full, which rows of a sweep are not, as recording takes time.
+Nodes of DySpec's trees that the verifier tested, in ten bins of the draft's probability given their parent: the share
+of tests that passed, and the target's probability of the same tokens. Iterations inside repeated text are left out.
+Runs are recorded in full; sweeps are not, because recording takes time.
 """
 
 import time
@@ -33,12 +33,12 @@ BINS = 10
 
 
 def middle(probability: float) -> float:
-    """The middle of the tenth that a probability lies in."""
+    """The centre of the bin of a probability."""
     return round((min(int(probability * BINS), BINS - 1) + 0.5) / BINS, 2)
 
 
 def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, float]]:
-    """Tests of drafted nodes by the middle of their draft probability's tenth.
+    """Tests of drafted nodes by the centre of their draft probability's bin.
 
     Returns:
         `tested`, the number of tests; of them the share `accepted`; the mean `target_probability` at temperature 1.

@@ -1,10 +1,10 @@
-"""Order of a tree's rows (DySpec, Appendix C): non-empty blocks of the mask, time of attention, and identical tokens.
+"""Order of a tree's mask rows (DySpec, Appendix C): non-empty mask blocks, attention time, and identical tokens.
 
-Random trees attach every node to a node drawn among those before it; as the paper's, they come in the order of their
-making. Real trees are DySpec's on the embedded pair, behind prefixes of several lengths. Attention has the shape of
-Llama-2-70B on a GPU (64 heads of 128) and a smaller one on a CPU; both ways see the same mask in the same order:
-scaled-dot-product attention reads the whole mask, FlexAttention skips its empty blocks. With --save the figures of
-every tree are kept for `benchmarks.papers`.
+Random trees attach every node to a node drawn among those before it and are in creation order, like the paper's. Real
+trees are DySpec's on the embedded pair, after prefixes of several lengths. Attention has the shape of Llama-2-70B on a
+GPU (64 heads of 128) and a smaller one on a CPU; both kinds see the same mask in the same order: scaled-dot-product
+attention reads the whole mask, FlexAttention skips its empty blocks. With --save the figures of every tree are saved
+for `benchmarks.papers`.
 """
 
 import time
@@ -56,7 +56,7 @@ def random_tree(nodes: int, draws: np.random.Generator) -> dict[int, int]:
 
 
 def tree_mask(parents: dict[int, int], rows: Sequence[int], prefix: int) -> TreeMask:
-    """The mask of a tree whose nodes stand in some order, parents before children."""
+    """The mask of a tree whose nodes are in some order, parents before children."""
     place_of = {node: place for place, node in enumerate(rows)}
     allowed = np.eye(len(rows), dtype=bool)
     for place, node in enumerate(rows):
@@ -77,7 +77,7 @@ def blocks_of(parents: dict[int, int], order: str, prefix: int) -> dict[str, int
 def block_records(
     part: str, name: str, nodes: int, parents: dict[int, int], prefixes: Sequence[int] = PREFIXES
 ) -> list[Record]:
-    """A tree of some nodes in every order behind every prefix."""
+    """A tree in every order after every prefix."""
     return [_record(part, order, name, nodes, prefix, **blocks_of(parents, order, prefix))
             for prefix in prefixes for order in ORDERS]  # fmt: skip
 
@@ -89,8 +89,8 @@ def counted(records: Sequence[Record], nodes: int, order: str, prefix: int = 0) 
 
 
 def random_table(sizes: Sequence[int], count: int) -> list[Record]:
-    """Table 5's block counts: random trees without a prefix, the first few of every size behind prefixes too."""
-    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, beside Table 5")
+    """Table 5's block counts: random trees without a prefix, the first few of every size with prefixes too."""
+    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, and Table 5")
     draws, records = np.random.default_rng(0), []
     for nodes in sizes:
         for number in range(count):
@@ -106,8 +106,8 @@ def random_table(sizes: Sequence[int], count: int) -> list[Record]:
 
 
 def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> list[Record]:
-    """Figure 9: real trees behind prefixes of several lengths."""
-    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees behind a prefix")
+    """Figure 9: real trees after prefixes of several lengths."""
+    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees after a prefix")
     records, limits = [], Limits(64, ignore_end_of_text=True)
     for nodes, number in product(sizes, range(count)):
         method = METHODS["dyspec"].with_settings(node_budget=nodes)
@@ -151,7 +151,7 @@ def _record(part: str, line: str, sample: str, nodes: int, prefix: int, **figure
 def kernel_ways(
     parents: dict[int, int], prefix: int, device: torch.device, heads: int, size: int
 ) -> dict[str, Callable[[], torch.Tensor]]:
-    """Attention of one tree, dense and with each order's blocks, warmed up; all give the same but for rows' order."""
+    """Attention of one tree, dense and with each order's blocks, warmed up; all give the same up to row order."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -193,7 +193,7 @@ def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
-    parser.add_argument("--no-kernels", action="store_true", help="leave attention out: FlexAttention needs a compiler")
+    parser.add_argument("--no-kernels", action="store_true", help="skip attention: FlexAttention needs a compiler")
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
@@ -214,7 +214,7 @@ def main() -> int:
             texts.append(session.tokens)
         outputs += len(texts) - 1
         differing += sum(text != texts[0] for text in texts[1:])
-    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first (BFS) "
+    print(f"\n{differing} of {outputs} outputs in another node order differ from the breadth-first (BFS) ones "
           f"({', '.join(names)}; {len(prompts)} prompts x {count} tokens)")  # fmt: skip
     tokens = {"outputs": outputs, "differing": differing, "methods": names, "tokens": count}
     if not (args.quick or args.no_kernels):

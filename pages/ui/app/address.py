@@ -1,11 +1,11 @@
-"""The address bar follows the view, and an address restores it: `links` says what it may hold.
+"""The address bar follows the view, and an address restores it: see `links` for what it may hold.
 
-    restore(SLOT)                            # first thing on a page: widgets, recorded run, the place to decode to
+    restore(SLOT)                            # first call on a page: widgets, recorded run, the place to decode to
     go_there(asked, SLOT)                    # after the widgets: decodes to that place in the worker
     arrive(run, view)                        # once the worker has it
-    keep_address(link_here(asked))           # last thing on a page
+    keep_address(link_here(asked))           # last call on a page
 
-An address is obeyed once, when the page is entered; what the user does afterwards is never undone by it.
+An address is applied once, when the page is entered; it never undoes what the user does afterwards.
 """
 
 from urllib.parse import parse_qs
@@ -20,8 +20,8 @@ from pages.ui.app.links import Link, View, decode, encode
 from pages.ui.common.errors import torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
-    Asked,
     Run,
+    RunRequest,
     ask_view,
     current_run,
     decode_asked,
@@ -45,7 +45,7 @@ from viz.formats import plural
 from viz.scope.phases import FINAL_ID
 
 OBEYED, GOAL, SAID = "address_obeyed", "address_goal", "address_said"
-# The page's own path is checked: a view that is drawn while the user leaves must not rewrite the next page's address.
+# The path is checked: a view drawn while the user leaves must not rewrite the next page's address.
 SCRIPT = """
 export default function ({ data }) {
   if (!window.location.pathname.endsWith("/" + data.page)) return;
@@ -59,18 +59,18 @@ _component = st.components.v2.component("draftscope_address", js=SCRIPT)
 
 
 def restore(slot: str) -> None:
-    """Obey the address the page was entered with: set the widgets, show a recorded run, note the place to decode to.
+    """Apply the address the page was entered with: set the widgets, show a recorded run, note where to decode to.
 
-    A page that was reloaded while the job of `slot` worked goes on with that.
+    A page reloaded while the job of `slot` was working continues with that job.
     """
     if st.session_state.get(OBEYED):
         return
     st.session_state[OBEYED] = True
     going = found_again(slot)
     asked = {name: st.query_params.get_all(name) for name in st.query_params}
-    if not torch_there():  # there are no widgets to set: a link leads to a place in a recorded run, or nowhere
+    if not torch_there():  # there are no widgets to set: only a link to a recorded run can be followed
         if asked and "recorded" not in asked:
-            st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
+            st.session_state[SAID] = f"This link needs a run to be decoded. {NEEDS_TORCH}"
             return
         asked = {name: asked[name] for name in ("recorded", "iteration", "node") if name in asked}
     view, said = decode(asked, recorded_runs())
@@ -85,10 +85,10 @@ def restore(slot: str) -> None:
         st.session_state[GOAL] = view
 
 
-def go_there(asked: Asked | None, slot: str) -> None:
-    """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
+def go_there(asked: RunRequest | None, slot: str) -> None:
+    """Decode to the place that an address named, with the values of the widgets; does nothing without one."""
     view = st.session_state.pop(GOAL, None)
-    if view is None or asked is None:  # settings that contradict one another are told beside their widgets
+    if view is None or asked is None:  # contradicting settings are reported next to their widgets
         return
     title = f"To iteration {view.iteration} of the link"
     start_job(slot, title, lambda job: (decode_asked(asked, view.iteration, job), view))
@@ -96,25 +96,25 @@ def go_there(asked: Asked | None, slot: str) -> None:
 
 
 def arrive(run: Run, view: View) -> None:
-    """Show the place that was decoded to; one that the run does not have is told."""
+    """Show the place that was decoded to; says so if the run does not have it."""
     if run.trace.iterations:
         keep_run(run)
         _look_at(run, view)
 
 
 def forget_message() -> None:
-    """The user has gone on: what was wrong with the address no longer matters."""
+    """Clear the message about the address once the user has moved on."""
     st.session_state[SAID] = ""
 
 
-def link_here(asked: Asked | None) -> Link:
-    """The link to what is on screen; `asked` is what the widgets hold, for a run that was not decoded here."""
+def link_here(asked: RunRequest | None) -> Link:
+    """The link to the view on screen; `asked` is what the widgets hold, for a run not decoded in this session."""
     run = current_run()
     place = {"iteration": selected_iteration() + 1, "node": selected_node()}
     if run.source == "decoded" and run.asked is not None:
         return encode(View(**_asked_for(run.asked), **place, pair=_pair_word(run.trace.pair)))
     picks = {} if asked is None else _asked_for(asked)
-    # What was changed and is not decoded yet; without it, what a link need not say.
+    # Settings changed and not yet decoded; what a link need not say is left out.
     if picks and picks["prompt"] == DEFAULT_PROMPT:
         picks["prompt"] = None
     if picks and picks["text"] is not None and not picks["text"].strip():
@@ -126,29 +126,29 @@ def link_here(asked: Asked | None) -> Link:
         if name is not None:
             return encode(View(recorded=name, **picks, **place))
     reason = (
-        "whose prompt is known by its tokens alone"
+        "because its prompt is known only as tokens"
         if run.source == "decoded"
-        else "which comes from a file or was changed by hand"
+        else "because it comes from a file or was changed by hand"
     )
-    lacks = f"No link can hold this run, {reason}: save it and pass the file on."
+    lacks = f"No link can hold this run, {reason}: save it and share the file."
     return Link(encode(View(**picks)).query, lacks)
 
 
 def keep_address(link: Link) -> None:
-    """Have the address bar show a link, without a new entry in the browser's history."""
+    """Show a link in the address bar, without a new entry in the browser's history."""
     address_is(parse_qs(link.query))
     st.html(HIDDEN)
     with st.container(key="address_area"):
         _component(key="address", data={"query": link.query, "page": "step_through"})
 
 
-def take_over(asked: Asked) -> None:
-    """Put what a run was decoded from into the widgets of Step through; only where they are not drawn."""
+def take_over(asked: RunRequest) -> None:
+    """Put the request of a run into the widgets of Step through; only where they are not drawn."""
     _set_widgets(View(**_asked_for(asked), iteration=1))
 
 
 def _set_widgets(view: View) -> None:
-    """Put what an address asks for into the widgets; only before they are drawn."""
+    """Put the values of an address into the widgets; only before they are drawn."""
     state = st.session_state
     if view.text is not None:
         state["prompt"], state["prompt_text"] = OWN_TEXT, view.text
@@ -169,7 +169,7 @@ def _set_widgets(view: View) -> None:
 
 
 def _look_at(run: Run, view: View) -> None:
-    """Ask for iteration and node; what the run does not have is told instead."""
+    """Go to iteration and node; says so where the run does not have them."""
     count = len(run.trace.iterations)
     wanted = view.iteration if view.iteration is not None else count
     index = min(wanted, count) - 1
@@ -183,13 +183,13 @@ def _look_at(run: Run, view: View) -> None:
     if wanted <= count and not there and view.node is not None:
         said.append(f"The link asks for node {view.node}, which iteration {wanted} does not have.")
     if view.recorded is None and (view.pair or EMBEDDED_NAME) != (_pair_word(run.trace.pair) or EMBEDDED_NAME):
-        said.append(f"The link was made with another pair of models, {view.pair or EMBEDDED_NAME}: this is its prompt "
-                    "and settings on the pair in memory.")  # fmt: skip
+        said.append(f"The link was made with another pair of models, {view.pair or EMBEDDED_NAME}: this run uses its "
+                    "prompt and settings on the pair in memory.")  # fmt: skip
     st.session_state[SAID] = " ".join([st.session_state.get(SAID) or "", *said]).strip()
     ask_view(index, view.node if there else None)
 
 
-def _asked_for(asked: Asked) -> dict:
+def _asked_for(asked: RunRequest) -> dict:
     """The part of a view that says what was decoded."""
     defaults = decoding.METHODS[asked.method.name].settings()
     sample = sample_prompts().get(asked.prompt.name)

@@ -18,36 +18,36 @@ from viz.theme import MARKS
 from viz.tokens import visible
 
 TREE_HEIGHT = 372
-# Steps of the story and the phase of the tree that goes with each; the draft is shown whole, pruned nodes marked.
+# The four steps and the phase of the tree shown with each; the draft is shown whole, pruned nodes marked.
 STEPS: dict[str, str] = {"1 Draft": "prune", "2 Verify": "verify", "3 Accept": "select", "4 Commit": "commit"}
 NEXT: dict[str, tuple[str, str]] = {
-    "Learn": (":material/school:", "A guided tour, puzzles on real iterations, and what every word means."),
+    "Learn": (":material/school:", "A guided tour, puzzles on real iterations, and a glossary."),
     "Step through": (
         ":material/footprint:",
         "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
     ),
     "What if": (
         ":material/call_split:",
-        "Change one thing in one iteration, force a node, and see both courses side by side.",
+        "Change one thing in one iteration, force a node, and compare both versions.",
     ),
     "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
-    "Verifiers": (":material/fact_check:", "Every way to accept tokens on one tree: exact values, re-rolled draws."),
+    "Verifiers": (":material/fact_check:", "Every verifier on one tree: exact values, re-rolled draws."),
     "Compare": (
         ":material/compare_arrows:",
         "Run several methods on one prompt: speed, acceptance, trees side by side.",
     ),
-    "Race": (":material/flag:", "Recorded runs side by side, slowed down until you see who wins."),
+    "Race": (":material/flag:", "Recorded runs side by side, slowed down so that you see which method wins."),
     "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
-    "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best here."),
-    "Papers": (":material/library_books:", "The papers' tables and figures run again here, ours beside theirs."),
+    "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best on this machine."),
+    "Papers": (":material/library_books:", "The papers' tables and figures, re-run here and compared with theirs."),
 }
 
 
 def draw_introduction() -> None:
-    """What this is about, in three sentences."""
+    """The idea in three sentences."""
     st.html(Path(__file__).with_suffix(".css"))
     words, tour = st.columns([6.4, 1], vertical_alignment="center")
-    on, told = current_tour(), "Go on with the tour" if current_tour() else "Take the tour"
+    on, told = current_tour(), "Continue the tour" if current_tour() else "Take the tour"
     if tour.button(told, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
         if on:
             show_step("Home")
@@ -57,12 +57,12 @@ def draw_introduction() -> None:
         st.markdown(
             "A large language model writes one token per pass. In **tree speculative decoding** a small *draft* model "
             "guesses a tree of continuations, the large *target* model checks the whole tree in a single pass, and the "
-            "branch it agrees with is kept. The text stays exactly what the target alone would have written."
+            "branch it agrees with is accepted. The text is exactly what the target alone would have written."
         )
 
 
 def draw_iteration() -> None:
-    """One recorded iteration: its tree in the chosen step, the four steps in words, and the text it added."""
+    """One recorded iteration: its tree in the chosen step, the four steps explained, and the text it added."""
     run = home_run()
     iteration = run.iterations[telling_iteration(run)]
     left, right = st.columns([1.9, 1], gap="medium")
@@ -83,7 +83,7 @@ def draw_iteration() -> None:
 
 
 def draw_next() -> None:
-    """Where to go from here, and what was recorded."""
+    """Links to the other pages, and what was recorded."""
     for place, (label, (icon, words)) in zip(st.columns(len(NEXT), gap="xsmall"), NEXT.items(), strict=True):
         with place.container(border=True, key=f"home_next_{label}"):
             st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
@@ -92,7 +92,7 @@ def draw_next() -> None:
     hardware = run.hardware
     st.caption(
         escape_markdown(
-            f"Recorded, not drawn by hand: {run.label}, {run.pair.name} ({parameters(run.pair.target.parameters)} and "
+            f"From a real recorded run: {run.label}, {run.pair.name} ({parameters(run.pair.target.parameters)} and "
             f"{parameters(run.pair.draft.parameters)} parameters), {hardware.get('processor', '')}, "
             f"{hardware.get('threads', '?')} threads, torch {hardware.get('torch', '?')}, {run.created[:10]}."
         )
@@ -100,21 +100,21 @@ def draw_next() -> None:
 
 
 def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
-    """The four steps in words, with this iteration's numbers."""
+    """The four steps explained, with this iteration's numbers."""
     times, cache = iteration.times, iteration.kv_target
     passes, drafted = plural(iteration.draft_forwards, "pass", "passes"), plural(iteration.drafted, "node")
     accepted = visible("".join(iteration.nodes[node].text for node in iteration.accepted))
     final, committed = visible(iteration.final_text or ""), plural(len(iteration.committed_ids), "token")
-    gained = "comes for free" if lost_node(iteration) is None else "follows, which had been drafted and pruned"
+    gained = "is added for free" if lost_node(iteration) is None else "follows; it had been drafted, then pruned"
     return {
         "1 Draft": f"In {passes} ({duration(times.draft_s)}) the draft grows {drafted} below the last token, wider "
-        f"where it is unsure. {iteration.drafted - iteration.verified} unlikely ones are pruned.",
-        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({duration(times.verify_s)}). "
-        "A mask lets each node see the text and its own ancestors only.",
-        "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
-        f"part, the target's own token ‘{final}’ {gained}.",
-        "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
-        f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
+        f"where it is unsure. {iteration.drafted - iteration.verified} unlikely nodes are pruned.",
+        "2 Verify": f"The target reads the other {iteration.verified} in one pass ({duration(times.verify_s)}). "
+        "A mask lets each node see only the text and its own ancestors.",
+        "3 Accept": f"Where both models agree, tokens are accepted: {len(iteration.accepted)} of them, ‘{accepted}’. "
+        f"Where they differ, the target's own token ‘{final}’ {gained}.",
+        "4 Commit": f"{committed} for one pass. {len(cache.moved_from)} of {cache.slots_written} new key/value slots "
+        f"are kept: root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets one in the next pass, as root.",
     }
 
 
@@ -128,5 +128,5 @@ def _text_html(run: RunTrace, iteration: IterationTrace) -> str:
     for span in iteration_spans(iteration, True):
         color = MARKS["accepted" if span.provenance == "drafted" else span.provenance].color
         spans.append(f'<span class="now" style="border-color:{color}">{html.escape(span.shown)}</span>')
-    key = "Beside a token of the tree: the draft's probability → the target's. ‘·’ is a space."
+    key = "Next to each token of the tree: the draft's probability → the target's. ‘·’ is a space."
     return f'<div class="home-text">{"".join(spans)}</div><div class="home-key">{key}</div>'

@@ -4,9 +4,9 @@
     link.query                                        # "method=Linear+chain&length=4&iteration=7&node=3"
     view, ignored = decode({"method": ["Linear chain"], "length": ["4"]}, recorded=())
 
-Whatever stands in an address is data from a stranger: a name must be one of a table, a number is parsed by the type
-of what it sets and must lie in its range, text is bounded and only ever becomes the content of a text field. What
-does not pass is left out, and one sentence says so. Setting names are the program's own, as in `Method.settings()`.
+An address is untrusted input: a name must be in a table, a number is parsed by the type of its setting and must lie
+in its range, text is bounded and only ever becomes the content of a text field. What fails is left out, and one
+sentence says so. Setting names are the program's own, as in `Method.settings()`.
 """
 
 import math
@@ -24,11 +24,11 @@ from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sa
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 
-MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: longer addresses get cut by programs
+MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
 MAX_ADDRESS = 8_000  # characters of all names and values together
 MAX_WORDS = 200
-MOST = 100_000  # iterations, node ids, new tokens: above what any run here has
-TOLD = 4  # parameters that the sentence about an address names one by one
+MOST = 100_000  # iterations, node ids, new tokens: more than any run has
+TOLD = 4  # ignored parameters that the message names one by one
 WHOLE = re.compile(r"-?[0-9]{1,10}")
 DECIMAL = re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,17})?(e-?[0-9]{1,2})?", re.IGNORECASE)
 PLAIN_WORDS = re.compile(r"[0-9A-Za-z .,:;+_/\-]*")
@@ -36,7 +36,7 @@ SWITCH = {"on": True, "off": False, "true": True, "false": False}
 
 
 class NotInAddressError(ValueError):
-    """A value that an address may not set; the message says what it may be."""
+    """A value that an address may not set; the message says what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class View:
     """What a link holds; None and missing entries are left as they are.
 
     Attributes:
-        recorded: name of a run that comes with the program.
+        recorded: name of a run shipped with Draftscope.
         prompt: name of a sample prompt; `text`: a prompt of one's own instead; `chat`: through the chat template.
         method, settings: key in `METHODS`, and its settings that differ from the defaults.
         sampling: temperature, top-p, draft temperature, seed where they differ from the defaults.
@@ -67,18 +67,18 @@ class View:
 
 @dataclass(frozen=True)
 class Link:
-    """The parameters of an address, and what it cannot hold in a sentence, empty where it holds everything."""
+    """The parameters of an address, and a sentence on what it cannot hold, empty where it holds everything."""
 
     query: str
     lacks: str = ""
 
 
 def encode(view: View) -> Link:
-    """The shortest parameters from which `decode` makes the same view; without a place where they would lead astray."""
+    """The shortest parameters from which `decode` makes the same view; without a place where they would mislead."""
     if view.text is not None and _has_control_characters(view.text):
-        return Link("", "The prompt has control characters, which no link can hold: save the run instead.")
+        return Link("", "The prompt contains control characters, which a link cannot hold: save the run instead.")
     if view.text is not None and len(quote_plus(view.text)) > MAX_TEXT:
-        lacks = f"The prompt is too long for a link, which holds {MAX_TEXT:,} encoded characters: save the run instead."
+        lacks = f"The prompt is longer than a link can hold ({MAX_TEXT:,} encoded characters): save the run instead."
         return Link("", lacks)
     values = {
         "recorded": view.recorded,
@@ -97,9 +97,9 @@ def encode(view: View) -> Link:
 
 
 def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tuple[View, str]:
-    """The view that an address asks for, and one sentence on what in it was ignored, empty if nothing was.
+    """The view that an address requests, and one sentence on what was ignored, empty if nothing was.
 
-    `recorded` has the names of the runs that come with the program. Never raises, whatever `params` holds.
+    `recorded` has the names of the shipped runs. Never raises, whatever `params` holds.
     """
     if sum(len(name) + sum(map(len, values)) for name, values in params.items()) > MAX_ADDRESS:
         return View(), f"The link is longer than {MAX_ADDRESS:,} characters and was ignored as a whole."
@@ -131,7 +131,7 @@ def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tu
             if name in infos:
                 _take(name, params[name], partial(_setting, infos[name]), settings, ignored)
             else:
-                ignored.append(f"‘{visible(name, 24)}’ (not a name that links have here)")
+                ignored.append(f"‘{visible(name, 24)}’ (not a known parameter)")
     if "text" in found:
         found.pop("prompt", None)
     sampling = {name: found.pop(name) for name in SAMPLING if name in found}
@@ -144,7 +144,7 @@ def _take(name: str, values: Sequence[str], read: Callable[[str], Setting], into
     """Read one parameter, or note why not."""
     try:
         if len(values) != 1:
-            raise NotInAddressError("may stand there once")
+            raise NotInAddressError("given more than once")
         into[name] = read(values[0])
     except NotInAddressError as error:
         ignored.append(f"{name} ({error})")
@@ -162,7 +162,7 @@ def _labels() -> dict[str, str]:
 
 
 def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
-    """The settings of a method with the verifier that the address asks for, whose own settings are then its too."""
+    """The settings of a method with the verifier that the address names, and those of that verifier."""
     from decoding.verifiers import VERIFIERS
 
     known = [name for name in verifier if name in VERIFIERS]
@@ -171,7 +171,7 @@ def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
 
 
 def _setting(info: SettingInfo, text: str) -> Setting:
-    """A setting by the type of its default, within what its widget offers."""
+    """A setting, parsed by the type of its default, within the range of its widget."""
     if isinstance(info.default, bool):
         return _switch(text)
     from decoding.verifiers import VERIFIERS
@@ -181,13 +181,13 @@ def _setting(info: SettingInfo, text: str) -> Setting:
         return _named(text, {choice: choice for choice in choices}, "choice")
     if isinstance(info.default, str):
         if len(text) > MAX_WORDS or not PLAIN_WORDS.fullmatch(text):
-            raise NotInAddressError(f"may have {MAX_WORDS} letters, digits and plain signs")
+            raise NotInAddressError(f"at most {MAX_WORDS} letters, digits and simple punctuation marks")
         return text
     return _number(type(info.default), text, *info.offered)
 
 
 def _named(text: str, names: Mapping[str, str], kind: str) -> str:
-    """A key of a table, written as itself or as the screen writes it."""
+    """A key of a table, given as the key itself or as shown on the screen."""
     for name, words in names.items():
         if text in (name, words):
             return name
@@ -217,7 +217,7 @@ def _own_text(text: str, most: int = MAX_TEXT) -> str:
 
 
 def _has_control_characters(text: str) -> bool:
-    """Whether a text has more than letters, signs, any kind of space and what joins them: they mean nothing in it."""
+    """Whether a text has control or surrogate characters other than newline and tab."""
     return any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t" for sign in text)
 
 

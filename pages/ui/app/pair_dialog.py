@@ -1,4 +1,4 @@
-"""The dialog in which a pair is chosen: ready-made pairs with the memory they need, or two models of one's own."""
+"""The dialog that chooses a pair: ready-made pairs with the memory they need, or any two models."""
 
 from dataclasses import replace
 
@@ -28,23 +28,23 @@ from viz.formats import byte_size, duration, plural
 
 OWN_PAIR = "own"
 PRECISION_HELP = (
-    "auto takes float32 on a CPU and for the embedded pair. bfloat16 halves the memory that every pass reads; on a CPU "
-    "it is offered where the processor has instructions for it, and never taken by itself."
+    "auto uses float32 on a CPU and for the embedded pair. bfloat16 halves the memory that every pass reads; on a CPU "
+    "it is offered where the processor has instructions for it, and auto never picks it."
 )
 ENGINE_HELP = (
     "library: the forward of transformers. lean: our own forward with packed weights, about twice as fast on a CPU. "
     "static: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
 )
 LIMIT_HELP = (
-    "What the target's weights may take of the device. The rest waits in CPU memory (on a CPU: on disk) and comes over "
-    "for every pass, so that a target larger than the GPU runs, slowly."
+    "How much device memory the target's weights may take. The rest stays in CPU memory (on a CPU: on disk) and is "
+    "copied over for every pass, so a target larger than the GPU runs, slowly."
 )
 
 
 @st.dialog("Choose a pair of models", width="medium")
 def pair_dialog() -> None:
-    """Choose, see the memory needed, load; and what passes of the pair in memory cost on this machine."""
-    choose, costs = st.tabs(["Pair", "What passes cost here"])
+    """Choose, see the memory needed, load; and the measured time of passes of the pair in memory."""
+    choose, costs = st.tabs(["Pair", "Time per pass"])
     with choose:
         draw_choice()
     with costs:
@@ -52,7 +52,7 @@ def pair_dialog() -> None:
 
 
 def draw_choice() -> None:
-    """The widgets to choose and load a pair. The old pair leaves memory before the new one comes."""
+    """The widgets to choose and load a pair. The old pair is released before the new one is loaded."""
     models = manager()
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + models.memory_words())
@@ -65,12 +65,12 @@ def draw_choice() -> None:
         settings = _settings(chosen)
         need = memory_estimate(settings) if settings else None
         if settings is None:
-            st.caption("Give a Hugging Face id or a folder for each of both models.")
+            st.caption("Enter a Hugging Face id or a folder for each model.")
         elif need is None:
-            st.caption("How much memory this pair needs is known once its configuration is on this machine.")
+            st.caption("The memory this pair needs is unknown until its configuration is on this machine.")
         else:
             context = f"{settings.context_length:,}"
-            st.caption(f"Needs about {byte_size(need)}: weights, caches of {context} tokens, logits of a tree.")
+            st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
         try:
@@ -83,7 +83,7 @@ def draw_choice() -> None:
 
 
 def _settings(chosen: str) -> PairSettings | None:
-    """What to load as chosen in the widgets, None while a name is missing."""
+    """The settings chosen in the widgets, None while a name is missing."""
     preset = PRESETS.get(chosen)
     if preset is None:
         left, right = st.columns(2)
@@ -123,7 +123,7 @@ def _settings(chosen: str) -> PairSettings | None:
 
 
 def precisions(device: str) -> list[str]:
-    """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
+    """The precisions offered on a device: a CPU without bfloat16 instructions would only be slower in it."""
     slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
     if device == "auto":
         device = choose_device(device)
@@ -142,28 +142,28 @@ def _preset_words(name: str) -> str:
     return escape_markdown(PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
 
 
-MEASURE_HELP = "Takes a second or two. Whiskers that reach far up say that the machine was busy with other things."
+MEASURE_HELP = "Takes a second or two. Long upper whiskers mean that the machine was busy."
 
 
 def draw_costs() -> None:
-    """The curves of the pair in memory and a button that measures them anew; without any, how to get them."""
+    """The curves of the pair in memory and a button that measures them; without any, how to get them."""
     models = manager()
     shown = st.container()
     if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
         try:
             with shown:
-                run_now("Measuring what passes cost", lambda job: models.measure_costs())
+                run_now("Measuring passes", lambda job: models.measure_costs())
         except DraftscopeError as error:
             show_error(error, shown)
     with shown:
         if models.costs is None:
             st.info(
-                "Nothing is measured yet: load a pair, or press Measure now, which loads the one named above right."
+                "Nothing has been measured yet: load a pair, or press Measure now, which loads the pair named at top."
             )
             return
         st.caption(
-            "What a pass takes by the number of nodes in it decides how large a tree pays. The method *Hardware-aware* "
-            "reads its depth, width and size off these lines."
+            "How the time of a pass grows with its nodes decides how large a tree is worthwhile. The method "
+            "*Hardware-aware* chooses its depth, width and size from these lines."
         )
         chart(cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT)
         st.caption(escape_markdown(measured_words(models.costs)))
@@ -183,16 +183,16 @@ def cost_line(curve: CostCurve) -> CostLine:
 
 
 def measured_words(costs: CostModel) -> str:
-    """When, where and how the costs were measured, and what goes on beside the passes."""
+    """When, where and how the times were measured, and the time outside the passes."""
     day, clock = costs.measured[:10], costs.measured[11:16]
     words = (
-        f"Measured on {day} at {clock} UTC behind {plural(costs.prefix_length, 'token')}: points are medians of the "
-        "quietest stretch, whiskers quartiles of all repeats; the line joins them, where no pass counts longer than a "
-        f"larger one. {costs.machine}."
+        f"Measured on {day} at {clock} UTC after {plural(costs.prefix_length, 'token')} of text: points are medians of "
+        "the least disturbed stretch, whiskers quartiles of all repeats; the line joins the points and never falls as "
+        f"passes grow. {costs.machine}."
     )
     if not costs.iterations:
-        return f"{words} Passes are so slow that nothing beside them counts."
+        return f"{words} Passes are so slow that the time outside them is negligible."
     return (
-        f"{words} Beside its passes an iteration takes {duration(costs.iteration_s)} and each draft level "
+        f"{words} Outside its passes an iteration takes {duration(costs.iteration_s)} and each draft level "
         f"{duration(costs.level_s)}, medians of {plural(costs.iterations, 'real iteration')}."
     )

@@ -1,4 +1,4 @@
-"""Save the run on screen, take it along in other forms, open one, compare with one. A bad file changes nothing."""
+"""Save or export the run on screen, open another, compare with another. A bad file changes nothing."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -27,12 +27,12 @@ from viz.standalone.page import figures_html, scope_html
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What an export is about, read while its button is drawn: its file is made in a thread without a session.
+class ExportContext:
+    """What an export needs, read while its button is drawn: its file is made in a thread without a session.
 
     Attributes:
-        index, node: the iteration and the node looked at.
-        unfolded: nodes of each iteration whose folded children were asked for.
+        index, node: the selected iteration and node.
+        unfolded: nodes of each iteration whose children have been unfolded.
     """
 
     run: Run
@@ -43,7 +43,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Export:
-    """One kind of file: its button, its name on disk, what makes it."""
+    """One kind of file: its button, its name on disk, the function that makes it."""
 
     key: str
     label: str
@@ -51,13 +51,13 @@ class Export:
     mime: str
     icon: str
     help: str
-    make: Callable[[Shown], str | bytes]
-    of_tree: bool = False  # of the iteration on screen, which may have been recorded as a summary, without its tree
+    make: Callable[[ExportContext], str | bytes]
+    of_tree: bool = False  # of the iteration on screen, which may have been recorded without its tree
 
 
 def export_buttons(run: Run) -> None:
     """A button per kind of file, in two columns."""
-    shown = Shown(run, selected_iteration(), selected_node(), film_state(run).unfolded)
+    shown = ExportContext(run, selected_iteration(), selected_node(), film_state(run).unfolded)
     places = st.columns(2, gap="small")
     for number, export in enumerate(EXPORTS):
         with places[number % 2]:
@@ -74,8 +74,8 @@ def export_buttons(run: Run) -> None:
             )
 
 
-def figures_page(shown: Shown) -> str:
-    """Every figure of the run, and of the iteration on screen, on a page where each can be saved as a picture."""
+def figures_page(shown: ExportContext) -> str:
+    """One page with every figure of the run and of the iteration on screen, each with a save button."""
     trace = shown.run.trace
     light, dark = (run_figures(trace, shown.index, dark) for dark in (False, True))
     figures = [(heading, figure, darker) for (heading, figure), (_, darker) in zip(light, dark, strict=True)]
@@ -89,7 +89,7 @@ def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.F
     figures = [
         (f"Draft tree, {here}", tree_figure(scene, dark=dark)),
         (f"Tree attention mask, {here}", mask_figure(iteration, dark)),
-        (f"KV rows, {here}", cache_figure(iteration, dark)),
+        (f"KV slots, {here}", cache_figure(iteration, dark)),
         (f"Time by phase, {here}", charts.phase_times_figure(iteration, dark)),
         ("Iterations of the run", charts.run_strip_figure(trace, index, dark)),
         ("Accepted tokens per iteration", charts.accepted_length_figure([trace], dark)),
@@ -102,35 +102,35 @@ def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.F
     return figures
 
 
-def _tree(shown: Shown) -> IterationTrace:
+def _tree(shown: ExportContext) -> IterationTrace:
     return shown.run.trace.iterations[shown.index]
 
 
 def _for_spreadsheets(text: str) -> bytes:
-    return text.encode("utf-8-sig")  # without the mark, spreadsheets take it for another encoding
+    return text.encode("utf-8-sig")  # without the byte order mark, spreadsheets guess another encoding
 
 
 EXPORTS = (
     Export(
         "scope", "Scope, HTML", "-scope.html", "text/html", ":material/account_tree:",
-        "What is on screen as a page of its own, with the iterations around it: phases, nodes and iterations can be "
-        "stepped through offline, in any browser.",
+        "The view on screen and the iterations around it as a standalone page: step through phases, nodes and "
+        "iterations offline, in any browser.",
         lambda shown: scope_html(shown.run.trace, shown.index, node=shown.node, unfolded=shown.unfolded),
     ),
     Export(
         "figures", "Figures, SVG", "-figures.html", "text/html", ":material/bar_chart:",
-        "A page with every figure of the run; each has buttons that save it as SVG or PNG. The tree itself is also "
-        "saved from the scope's own svg and png buttons.",
+        "A page with every figure of the run; each has buttons that save it as SVG or PNG. The scope's own svg and "
+        "png buttons save the tree alone.",
         figures_page,
     ),
     Export(
         "nodes", "Nodes, CSV", "-nodes.csv", "text/csv", ":material/table:",
-        "One line per node. A token that a spreadsheet would take for a formula gets an apostrophe in front.",
+        "One row per node. A token that a spreadsheet would read as a formula gets a leading apostrophe.",
         lambda shown: _for_spreadsheets(nodes_csv(shown.run.trace)),
     ),
     Export(
         "iterations", "Iterations, CSV", "-iterations.csv", "text/csv", ":material/table_rows:",
-        "One line per iteration: counts, measured seconds of each phase, cache rows, settings in force.",
+        "One row per iteration: counts, measured seconds of each phase, KV cache slots, settings in force.",
         lambda shown: _for_spreadsheets(iterations_csv(shown.run.trace)),
     ),
     Export(
@@ -140,12 +140,12 @@ EXPORTS = (
     ),
     Export(
         "graphml", "Tree, GraphML", "-tree.graphml", "application/xml", ":material/graph_2:",
-        "The draft tree on screen with all that is recorded of its nodes, for Gephi, yEd or networkx.",
+        "The draft tree on screen with everything recorded about its nodes, for Gephi, yEd or networkx.",
         lambda shown: tree_graphml(_tree(shown)), of_tree=True,
     ),
     Export(
         "tree_json", "Tree, JSON", "-tree.json", "application/json", ":material/data_object:",
-        "The same as node-link JSON, which networkx and D3 read.",
+        "The same tree as node-link JSON, for networkx and D3.",
         lambda shown: tree_json(_tree(shown)), of_tree=True,
     ),
 )  # fmt: skip
@@ -158,7 +158,7 @@ WITH_ROWS = "save_with_rows"
 
 
 def file_menu(link: Link) -> None:
-    """A popover with everything by which a run leaves or enters the program; `link` is the one to what is shown."""
+    """A popover to save, export, open and compare runs; `link` leads to the view on screen."""
     run = current_run()
     with st.popover("File", key="file_open", icon=":material/folder_open:"), st.container(width=760):
         out, into = st.columns(2, gap="medium")
@@ -172,15 +172,15 @@ def file_menu(link: Link) -> None:
             st.markdown("**Open**")
             st.file_uploader(
                 "Open a saved run", type=[SUFFIX], key="open_run", on_change=_open,
-                help="It takes the place of the run on screen and needs no models.",
+                help="Replaces the run on screen; needs no models.",
             )  # fmt: skip
             st.markdown("**Compare**")
             st.file_uploader(
                 "Compare with another saved run", type=[SUFFIX], key="compare_run", on_change=_compare,
-                help="Says where the two part: output, settings, trees, totals. The run on screen stays.",
+                help="Lists the differences: output, settings, trees, totals. The run on screen stays.",
             )  # fmt: skip
-        told = "prompt, settings, iteration and node; what was decoded here is decoded again where it is opened."
-        st.markdown("**Link to this view**", help=f"It holds {told}")
+        told = "prompt, settings, iteration and node; a decoded run is decoded again when the link is opened."
+        st.markdown("**Link to this view**", help=f"Contains {told}")
         if link.lacks:
             st.caption(escape_markdown(link.lacks))
         else:
@@ -188,7 +188,7 @@ def file_menu(link: Link) -> None:
 
 
 def file_messages() -> None:
-    """Why the last file could not be opened, if it could not, and how the run compares with the one chosen for that."""
+    """Why the last file could not be opened, if so, and how the run compares with the chosen one."""
     error = st.session_state.get(ERROR)
     if error is not None:
         show_error(error)
@@ -211,25 +211,25 @@ def file_messages() -> None:
 def run_bytes(run: Run, with_rows: bool) -> bytes:
     """A run as the bytes of its file, with or without the raw logits; called in a thread without a session."""
     buffer = io.BytesIO()
-    save_run(run.trace if with_rows else run.trace.without_rows(), buffer)
+    save_run(run.trace if with_rows else run.trace.without_logits(), buffer)
     return buffer.getvalue()
 
 
 def _save_button(run: Run | None) -> None:
-    """Saves the run, its raw logits where they were kept, fit into a file and are asked for."""
+    """Saves the run, with its raw logits where they are stored, fit into a file and are requested."""
     held = [each.logits_bytes for each in run.trace.iterations if each.target_logits is not None] if run else []
     fits, with_rows = sum(held) <= MAX_ROW_BYTES, False
     if held:
         with_rows = st.toggle(
-            f"With the full laws of {plural(len(held), 'iteration')}",
+            f"With the full logits of {plural(len(held), 'iteration')}",
             key=WITH_ROWS,
             disabled=not fits,
-            help="Needed to look at other verifiers where the file is opened; makes it much larger.",
+            help="Needed to replay other verifiers when the file is opened; makes the file much larger.",
         )
         with_rows = with_rows and fits
     if not fits:
-        sizes = f"take {byte_size(sum(held))}, and a file holds {byte_size(MAX_ROW_BYTES)} of them"
-        st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
+        sizes = f"take {byte_size(sum(held))}, more than the {byte_size(MAX_ROW_BYTES)} that fit into a file"
+        st.caption(f"The full logits {sizes}: decode fewer tokens to save them.")
     download_button(
         "Run, .dscope",
         partial(run_bytes, run, with_rows),
@@ -237,33 +237,33 @@ def _save_button(run: Run | None) -> None:
         "application/octet-stream",
         "save_run",
         disabled=run is None or not run.trace.iterations,
-        help="One file with every iteration; it opens without the models.",
+        help="One file with every iteration; opens without the models.",
         width="stretch",
     )
 
 
 def _keep_rival(rival: tuple[str, RunTrace] | None) -> None:
-    """Compare with this run from then on; what is kept of the one before goes, it may hold many rows."""
+    """Compare with this run from now on; drops the previous one, which may hold many logits."""
     st.session_state[RIVAL] = rival
     for kept in (DIFF_OF, DIFF):
         st.session_state.pop(kept, None)
 
 
 def _open() -> None:
-    """Put an uploaded run on screen; the one there stays if the file is damaged or foreign."""
+    """Put an uploaded run on screen; the current one stays if the file is damaged or of another program."""
     trace = _uploaded("open_run")
     if trace is not None:
         keep_run(Run(trace, "opened"))
 
 
 def _compare() -> None:
-    """Keep an uploaded run beside the one on screen; taking the file away ends the comparison."""
+    """Compare an uploaded run with the one on screen; removing the file ends the comparison."""
     trace = _uploaded("compare_run")
     _keep_rival(None if trace is None else (st.session_state["compare_run"].name, trace))
 
 
 def _uploaded(key: str) -> RunTrace | None:
-    """The run in an uploaded file; why there is none is kept for `file_messages`."""
+    """The run in an uploaded file; if there is none, the reason is stored for `file_messages`."""
     upload = st.session_state[key]
     st.session_state[ERROR] = None
     try:

@@ -1,4 +1,4 @@
-"""What every page begins with: page config, menu, the pair in use."""
+"""The start of every page: page config, menu, the pair in use."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def setup(title: str) -> None:
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
     if st.session_state.get("page") != title:
         st.session_state["page"] = title
-        st.session_state["address_obeyed"] = False  # an address is obeyed once, when its page is entered
+        st.session_state["address_obeyed"] = False  # an address is applied once, when its page is entered
     come_back()
     page_begins()
     st.html(Path(__file__).with_suffix(".css"))
@@ -38,13 +38,13 @@ def setup(title: str) -> None:
         with st.container(key="worker_note", width="content"):
             worker_note(page_has_clock=here)
         models, there = manager(), torch_there()
-        words = describe_pair(models.info) if models.info else "Embedded pair · loads when it is needed"
+        words = describe_pair(models.info) if models.info else "Embedded pair · loads when needed"
         words = escape_markdown(
-            words + models.memory_words() if there else "No torch here · recorded and opened runs only"
+            words + models.memory_words() if there else "torch is not installed · recorded and opened runs only"
         )
         told = "Choose another pair of models" if there else NEEDS_TORCH
         if st.button(words, key="pair_open", help=told, icon=":material/memory:", disabled=not there):
-            # Imported here: asking for the memory a pair needs may ask torch, and Home must draw without it.
+            # Imported here: estimating a pair's memory may import torch, and Home must draw without it.
             from pages.ui.app.pair_dialog import pair_dialog
 
             pair_dialog()

@@ -1,4 +1,4 @@
-"""A Plotly figure in the app's look, with a sentence for its picture and its numbers behind a button."""
+"""A Plotly figure in the app's style, with a description for screen readers and its numbers behind a button."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ STYLE = Path(__file__).with_suffix(".css")
 
 
 def chart(figure: go.Figure, key: str, height: int = 300) -> None:
-    """A Plotly figure in the app's look: a sentence says what it shows, a button at its lower right has its numbers."""
+    """A Plotly figure in the app's style, with a description; a button at its lower right opens its numbers."""
     figure.update_layout(height=height)
     with st.container(key=f"{key}_described", gap=None):
         sentence = chart_sentence(figure)
@@ -25,7 +25,7 @@ def chart(figure: go.Figure, key: str, height: int = 300) -> None:
 
 
 def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None:
-    """What a chart says and its numbers, as a table and as CSV, behind a button; the table is made when it opens."""
+    """A chart's description and numbers, as a table and as CSV, behind a button; made when it opens."""
     numbers = st.popover("Table", key=f"{key}_numbers", type="tertiary", on_change="rerun", width="content")
     if numbers.open:
         with numbers:
@@ -37,5 +37,5 @@ def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None
 
 
 def is_dark() -> bool:
-    """Whether the browser shows the dark theme; light until it has said so."""
+    """Whether the browser shows the dark theme; light until it has reported it."""
     return st.context.theme.type == "dark"

@@ -1,9 +1,9 @@
-"""Download buttons whose files are there when the browser asks for them.
+"""Download buttons whose files still exist when the browser requests them.
 
-Streamlit's server deletes what no page shows. A file that is made on demand belongs to no page, and none of a page's
-files do while it is drawn anew: scripts of other sessions that end meanwhile take them away. So the files of these
-buttons are held: what a page shows until it has drawn two others in its place or was drawn twice without it, what was
-made for `HOLD_S`.
+Streamlit's server deletes files that no page shows. A file made on demand belongs to no page, and while a page is
+redrawn none of its files do: they are deleted when a script of another session ends meanwhile. So these buttons hold
+their files: a shown file until two others have replaced it or the page was drawn twice without it, a file made on
+demand for `HOLD_S`.
 """
 
 import threading
@@ -16,8 +16,8 @@ from streamlit.runtime import Runtime
 from pages.ui.common.worker import holder, this_session
 
 HOLD_S = 60.0
-NO_SESSION = "dontcare"  # whose files are, for Streamlit, those that no script has added
-UNDRAWN = "downloads_undrawn"  # by the key of a button: how many pages have begun since it was drawn
+NO_SESSION = "dontcare"  # Streamlit's owner of files that no script has added
+UNDRAWN = "downloads_undrawn"  # by the key of a button: page draws since it was last drawn
 
 
 def download_button(
@@ -29,10 +29,10 @@ def download_button(
     icon: str | None = ":material/download:",
     **looks,
 ) -> None:
-    """`st.download_button` without a run of the page.
+    """`st.download_button` without rerunning the page.
 
     Args:
-        data: the file, or what makes it on each click, in a thread without a session.
+        data: the file, or a function that makes it on each click, in a thread without a session.
         looks: as for `st.download_button`.
     """
     session = this_session()
@@ -51,7 +51,7 @@ def download_button(
 
 
 def page_begins() -> None:
-    """Let go of files that two draws in a row had no button for: what makes one may hold a run that is gone."""
+    """Release files that two draws in a row had no button for: their functions may hold a run that is gone."""
     undrawn = st.session_state.setdefault(UNDRAWN, {})
     for key in list(undrawn):
         undrawn[key] += 1
@@ -66,7 +66,7 @@ def page_begins() -> None:
 
 
 def let_go(name: str) -> None:
-    """Hold nothing more in a name."""
+    """Release the files held under a name."""
     manager = Runtime.instance().media_file_mgr
     manager.clear_session_refs(name)
     manager.remove_orphaned_files()  # marks them
@@ -74,7 +74,7 @@ def let_go(name: str) -> None:
 
 
 def _files(session: str) -> dict[str, str]:
-    """Files by their places, as the server has them; none without one."""
+    """Files by their places on the server; none without a server."""
     if not Runtime.exists():
         return {}
     manager = Runtime.instance().media_file_mgr
@@ -83,7 +83,7 @@ def _files(session: str) -> dict[str, str]:
 
 
 def _held(make: Callable[[], str | bytes], file_name: str, mime: str) -> Callable[[], str | bytes]:
-    """The same, with its file held from before the browser is told the address."""
+    """The same function, with its file held before the browser gets the address."""
 
     def made() -> str | bytes:
         data = make()

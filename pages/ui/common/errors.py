@@ -1,4 +1,4 @@
-"""What goes wrong, or cannot be without torch, is told in one sentence, and the run on screen stays.
+"""Errors, and features that need torch, are reported in one sentence, and the run on screen stays.
 
 Sentences of the engine and of commands name settings and options as their widgets do: a page has no
 `--out` and no `--resume`.
@@ -30,10 +30,8 @@ from decoding.training.command import FIELDS
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
 )
-WITHOUT = "Recorded and opened runs can be looked at, compared and exported without it, on Step through."
-UNEXPECTED = (
-    "Something unexpected went wrong ({kind}); the details are in the server's log. Try again or reload the page."
-)
+WITHOUT = "Without it, recorded and opened runs can still be viewed, compared and exported on Step through."
+UNEXPECTED = "Unexpected error ({kind}); the details are in the server's log. Try again or reload the page."
 
 
 def show_error(error: BaseException, place=None) -> None:
@@ -42,7 +40,7 @@ def show_error(error: BaseException, place=None) -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """What to say about an error: its own words if they were written for the screen, escaped for Markdown."""
+    """The sentence for an error: its own text if written for the screen, escaped for Markdown."""
     if isinstance(error, SettingsError):
         return escape_markdown(as_labelled(on_page(str(error))))
     if isinstance(error, DraftscopeError):
@@ -55,7 +53,7 @@ def sentence(error: BaseException) -> str:
 
 
 def word_uncaught_errors() -> None:
-    """Have Streamlit say what nothing caught - in a page, a fragment or a callback - in a sentence of ours.
+    """Have Streamlit report uncaught errors - in a page, a fragment or a callback - in our own sentence.
 
     Its own box names the exception's class and offers links to search for it outside. It writes the log before this.
     """
@@ -63,9 +61,9 @@ def word_uncaught_errors() -> None:
 
 
 def _draw_uncaught(error: BaseException) -> None:
-    """The sentence, and a way to go on: after a failed callback nothing else of the page is drawn."""
+    """The sentence and a button to redraw: after a failed callback nothing else of the page is drawn."""
     show_error(error)
-    st.button("Draw the page again", key=f"draw_again_{uuid4().hex}", icon=":material/refresh:")
+    st.button("Redraw the page", key=f"draw_again_{uuid4().hex}", icon=":material/refresh:")
 
 
 def as_draftscope_error(error: BaseException) -> DraftscopeError | None:
@@ -79,7 +77,7 @@ def as_draftscope_error(error: BaseException) -> DraftscopeError | None:
 
 @contextmanager
 def guarded(place=None) -> Iterator[None]:
-    """Show what a user can do wrong as one sentence and go on after the block; defects pass through.
+    """Show user errors as one sentence and continue after the block; defects pass through.
 
     with guarded():
         method = method.with_settings(**values)
@@ -93,7 +91,7 @@ def guarded(place=None) -> Iterator[None]:
         show_error(known, place)
 
 
-# What the browser rewrites after escapes are taken away; a joiner without width inside keeps it as it is.
+# What the browser rewrites once escapes are removed; a zero-width joiner inside prevents it.
 REWRITTEN = re.compile(
     r"(?<=https:)(?=//)|(?<=http:)(?=//)|(?<=www)(?=\.)|(?<=@)"  # addresses become links
     r"|(?<=:)(?=[\w+-][\w+/-]*:)"  # :streamlit:, :material/name: and the names of emoji become pictures
@@ -104,38 +102,38 @@ JOINER = "\u2060"
 
 
 def escape_markdown(text: str) -> str:
-    """Text for `st.error`, `st.markdown`, labels and captions that shows as written: file and model names are data."""
+    """Text shown literally by `st.error`, `st.markdown`, labels and captions: file and model names are data."""
     text = REWRITTEN.sub(JOINER, text)
     return "".join(f"\\{char}" if char in r"\`*_{}[]<>()#+-!|$:~" else char for char in text.replace("\n", " "))
 
 
 @cache
 def torch_there() -> bool:
-    """Whether what computes is installed; nothing is imported to find out."""
+    """Whether torch and its companions are installed; imports nothing."""
     return all(find_spec(package) is not None for package in TORCH_PACKAGES)
 
 
 def need_torch() -> bool:
-    """Say what a page that computes needs; True if it is there and the page can go on."""
+    """Say what a page that computes needs; True if it is installed and the page can continue."""
     if not torch_there():
         st.info(escape_markdown(f"{NEEDS_TORCH} {WITHOUT}"), icon=":material/info:")
     return torch_there()
 
 
 def why_not(help_text: str = "") -> str:
-    """Help for a control that computes, and is disabled without torch: what it needs, else its own help."""
+    """Help for a control that is disabled without torch: what it needs, else its own help."""
     return help_text if torch_there() else escape_markdown(NEEDS_TORCH)
 
 
 # Settings of a call, whose widgets are not a method's.
-CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_new_tokens": "New tokens at most"}
+CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_new_tokens": "Maximum new tokens"}
 
 
 @cache
 def known_settings() -> Mapping[str, SettingInfo]:
-    """Every setting of every drafter, verifier and method by name; those of one name share their words.
+    """Every setting of every drafter, verifier and method by name; settings of one name share their text.
 
-    They stand where they are computed with: none is known without torch.
+    They are defined next to the code that computes: none is known without torch.
     """
     if not torch_there():
         return {}
@@ -150,51 +148,51 @@ def known_settings() -> Mapping[str, SettingInfo]:
 
 
 def info_of(name: str) -> SettingInfo:
-    """The words for a setting; its name alone where this program does not know it."""
+    """Label and help of a setting; its name alone where it is unknown."""
     return known_settings().get(name) or SettingInfo(None, name.replace("_", " ").capitalize(), name=name)
 
 
 def as_labelled(sentence: str) -> str:
-    """A sentence of the engine with settings named as their widgets name them: `“Children, sure (B_min)”`."""
+    """A sentence of the engine with settings named as their widgets name them: `“Children, confident (B_min)”`."""
 
     def label(found: re.Match) -> str:
         name, opening = found.groups()
         if name in CALL_LABELS:
             return f"“{CALL_LABELS[name]}”{opening}"
         info = info_of(name)
-        # What follows in brackets is the symbol, or the value with it.
+        # In brackets follows the symbol, or the value with it.
         return f"“{info.label}”{opening}" if opening else f"“{info.title}”"
 
     names = "|".join(name for name in (*known_settings(), *CALL_LABELS) if "_" in name)
     return re.sub(rf"\b({names})\b( \(|)", label, sentence)
 
 
-# What a sentence says about the command line, and what a page says in its place; longer ones first.
+# Phrases about the command line, and what a page says instead; longer ones first.
 PHRASES = (
     (
         r"(cannot be written \([^)]*\)): choose another --out",
         r"\1: make it writable, or name another folder in DRAFTSCOPE_TRAINING or DRAFTSCOPE_EXPERIMENTS",
     ),
-    (r"go on with --resume or choose another --out", "resume it or start a new one"),
+    (r"continue with --resume or choose another --out", "resume it or start a new one"),
     (r"start (?:the training )?again in another --out", "start a new training"),
-    (r"take it away or choose another --out", "move it away and start again"),
+    (r"move it or choose another --out", "move it away and start again"),
     (r"choose another --out", "start a new one"),
-    (r"go on with --resume", "it goes on when it is resumed"),
+    (r"continue with --resume", "resume it to continue"),
     (r"start the training without --resume", "start a new training"),
     (r"start one with --out .+?(?=\.?$)", "start a new one"),
     (r"name (?:an empty|another) folder with --(?:prepared|data)", "move its files away and start again"),
-    (r"choose another --start-from", "choose another one to go on from"),
+    (r"choose another --start-from", "choose another one to start from"),
     (r"load the pair with --dtype bfloat16", "load the pair in bfloat16"),
     (r"resume it without", "resume it"),
     (r"run its benchmark with --save", "run its benchmark again"),
-    (r"pip install ray, or leave --ray away", "pip install ray"),
+    (r"pip install ray, or omit --ray", "pip install ray"),
 )
 LABELS = {field.flag: f"“{field.label}”" for fields in FIELDS.values() for field in fields}
 
 
 def on_page(sentence: str) -> str:
-    """The sentence as a page says it: without options of a command, which become the names of their widgets."""
+    """The sentence for a page: command-line options become the names of their widgets."""
     for said, instead in PHRASES:
         sentence = re.sub(said, instead, sentence)
-    # What is no option of a training stays: a command to type, such as `hf download`, keeps its options.
+    # Only options of a training are replaced: a command to type, such as `hf download`, keeps its own.
     return re.sub(r"--[a-z][a-z-]+", lambda found: LABELS.get(found[0], found[0]), sentence)

@@ -1,4 +1,4 @@
-"""The one pair in memory, shared by all browser sessions: the old one goes before the new one comes."""
+"""The one pair in memory, shared by all browser sessions: the old one is released before a new one is loaded."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from viz.formats import byte_size, parameters
 if TYPE_CHECKING:
     from decoding.common.cost_model import CostModel
     from decoding.models.pair import Pair
-    from pages.ui.common.scheduler import Job
+    from pages.ui.common.scheduler import ModelTask
 
 
 LIBRARIES = (
@@ -31,11 +31,11 @@ class ModelManager:
     """Loads and releases pairs under a lock.
 
     Attributes:
-        settings: what is loaded or will be loaded when a pair is first asked for.
+        settings: of the loaded pair, or of the pair to load on first use.
         generation: counts the pairs loaded; a run whose pair is gone can be read, not continued.
-        costs: what passes of the pair in memory cost here, None without one.
-        head_costs: the same with a draft head in the place of its draft model, by name, once measured.
-        identity: tells it from other pairs, None without one.
+        costs: measured times of passes of the pair in memory, None without a pair.
+        head_costs: the same with a draft head in place of its draft model, by name, once measured.
+        identity: distinguishes it from other pairs, None without a pair.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ModelManager:
 
     @property
     def info(self) -> PairInfo | None:
-        """What is loaded, None before the first pair; never waits and never loads."""
+        """The loaded pair, None before the first one; never waits and never loads."""
         pair = self._pair
         return pair.info if pair is not None else None
 
@@ -68,8 +68,8 @@ class ModelManager:
     def load(self, settings: PairSettings) -> "Pair":
         """Release the pair in memory and load another.
 
-        What can be checked without weights is checked before the old pair goes. If loading fails after that, the
-        embedded pair takes its place.
+        Everything that needs no weights is checked before the old pair is released. If loading fails after that, the
+        embedded pair is loaded.
 
         Raises:
             DraftscopeError: why the pair cannot be loaded, in one sentence.
@@ -89,12 +89,12 @@ class ModelManager:
                 raise type(error)(f"{error} The embedded pair is loaded instead.") from error
 
     def measure_costs(self, head: str = "") -> "CostModel":
-        """Measure again what passes of the pair in memory cost; without one, load it, which measures what is not known.
+        """Measure the passes of the pair in memory again; without a pair, load it, which measures if necessary.
 
         A second or two: call it in the worker.
 
         Args:
-            head: of a draft head that drafts in the place of the draft model; measured where that is not known.
+            head: of a draft head that replaces the draft model; measured where that is not known.
 
         Raises:
             DraftscopeError: there is no such head, or it does not fit.
@@ -116,7 +116,7 @@ class ModelManager:
             return self.costs
 
     def memory_words(self) -> str:
-        """What is used and free of the GPU's memory, empty without a loaded CUDA pair."""
+        """Used and free memory of the GPU, empty without a loaded CUDA pair."""
         pair = self._pair
         if pair is None or "torch" not in sys.modules or pair.target.device.type != "cuda":
             return ""
@@ -126,7 +126,7 @@ class ModelManager:
         return f" · GPU {byte_size(total - free)} used, {byte_size(free)} free"
 
     def _load(self, settings: PairSettings) -> "Pair":
-        # Many seconds on a busy machine, in a thread of its own, as an import cannot be cancelled.
+        # Takes many seconds on a busy machine; in its own thread, as an import cannot be cancelled.
         thread = threading.Thread(target=lambda: [import_module(name) for name in LIBRARIES], daemon=True)
         thread.start()
         while thread.is_alive():
@@ -151,7 +151,7 @@ class ModelManager:
 
 
 def first_pair() -> PairSettings:
-    """The pair to load when one is first asked for: the embedded one, or what the environment names.
+    """The pair to load on first use: the embedded one, or the one the environment names.
 
     DRAFTSCOPE_TARGET and DRAFTSCOPE_DRAFT are folders or Hugging Face ids, DRAFTSCOPE_DTYPE the precision.
     """
@@ -165,7 +165,7 @@ def manager() -> ModelManager:
     return ModelManager()
 
 
-def loaded_pair(job: "Job") -> "Pair":
+def loaded_pair(job: "ModelTask") -> "Pair":
     """The pair in memory, loaded where there is none; call it in the worker."""
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
@@ -182,7 +182,7 @@ def describe_pair(info: PairInfo) -> str:
 
 
 def engine_words(info: PairInfo) -> str:
-    """Which engine runs each model, and why it was taken."""
+    """Which engine runs each model, and why it was chosen."""
     return " ".join(
         f"Engine of the {role}: {each.engine}, {each.engine_reason}."
         for role, each in (("target", info.target), ("draft", info.draft))

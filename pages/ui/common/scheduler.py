@@ -1,8 +1,8 @@
-"""Who has the models: jobs of all browser sessions take turns, so that only one thread uses them at a time.
+"""Scheduling of the models: jobs of all browser sessions take turns, so only one thread uses them at a time.
 
-A job's function asks `job.go_on()` between its iterations: other sessions' jobs have an iteration each first. Work that
-measures time asks more seldom and leaves the pauses out (`decoding.common.interruption`). Jobs of one session run one
-after the other. A job whose session has lost its browser gets no turn; it waits a while for the session to come back.
+A job's function calls `job.go_on()` between its iterations: jobs of other sessions run one iteration each first. Work
+that measures time calls it less often and excludes the pauses (`decoding.common.interruption`). Jobs of one session run
+one after the other. A job whose session has lost its browser gets no turn; it waits a while for it to come back.
 """
 
 import logging
@@ -20,34 +20,37 @@ from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
 SLICE_S = 0.5  # measured work goes on for so long before others have a turn
 WATCH_S = 0.25
 LATE_S = 1.0  # a result that came so shortly before its page went may not have been seen
-GONE_S = 10.0  # a session without a browser for so long ends work that cannot wait for it, or that a load waits for
-END_S = 30.0  # and after this its other work
-# The server keeps a session for two minutes and then loses it without closing it: what it held would never be freed.
-FORGET_S = 110.0
+# A session whose browser is gone may come back: a reload, a laptop that wakes up. After this long its work ends where
+# it measures time or where another session's load of a pair waits for it,
+AWAY_ENDS_URGENT_S = 10.0
+AWAY_ENDS_WORK_S = 30.0  # after this long all its other work,
+# and after this long the session is closed. Streamlit keeps a disconnected session for two minutes (the time to live of
+# its `MemorySessionStorage`) and then drops it without closing it, so what it held would never be freed.
+AWAY_CLOSES_SESSION_S = 110.0
 logger = logging.getLogger("draftscope")
 
 
 @dataclass(eq=False)
-class Job:
+class ModelTask:
     """A piece of work for the models.
 
     Attributes:
-        title: what it does, in words for the screen.
-        owner: id of the browser session that asked for it. browser, place: by which a reloaded page finds it.
-        slot: its place in that session. keeps: entries of the session's state that it works on, which go with it.
-        alone: it may begin only when no other job is under way, as it replaces the models.
-        done, total, note: progress; total 0 where it is not known.
+        title: what it does, for the screen.
+        owner: id of the browser session that started it. browser, place: used by a reloaded page to find it.
+        slot: its place in that session. keeps: entries of the session's state that it uses, moved along with it.
+        alone: it may begin only when no other job is running, as it replaces the models.
+        done, total, note: progress; total 0 if unknown.
         state: `waiting`, `working` (also between its turns), `done`, `cancelled` or `failed`.
-        result: what its function returned. error: what went wrong, ready to be shown.
-        since_s: when it began, on the monotonic clock; until then when it came.
+        result: returned by its function. error: what went wrong, ready to be shown.
+        since_s: when it began, on the monotonic clock; before that, when it was submitted.
         asked_s, ended_s: when it was cancelled, and when it ended, on the same clock.
-        pauses: how often measured work was interrupted for others' turns.
+        pauses: how often measured work paused for the turns of others.
         found: a page that was reloaded has found it again.
-        missed: whether a script looked for the result too early, and has yet to be drawn anew.
+        missed: whether a script looked for the result too early and still has to be rerun.
     """
 
     title: str
-    function: Callable[["Job"], Any]
+    function: Callable[["ModelTask"], Any]
     owner: str = ""
     browser: str = ""
     place: Hashable = ""
@@ -73,31 +76,31 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """True until it has ended, however it ended."""
+        """True until it has ended, in whatever state."""
         return not self._ended.is_set()
 
     @property
     def cancelled(self) -> bool:
-        """True once someone has asked to cancel it."""
+        """True once its cancellation was requested."""
         return self._cancel.is_set()
 
     def report(self, done: int, total: int, note: str = "") -> None:
-        """Tell the screen how far the work is."""
+        """Report progress to the screen."""
         self.done, self.total, self.note = done, total, note
 
     def unseen(self, gone_s: float) -> bool:
-        """Whether it ended after its page went, or so shortly before that nobody took what became of it."""
+        """Whether it ended after its page was gone, or so shortly before that nobody took the result."""
         kept = self.result is not None or self.error is not None
         return self.ended_s > gone_s or (kept and self.ended_s > gone_s - LATE_S)
 
     def go_on(self) -> bool:
-        """Between two pieces of work: others have their turn, then whether to do the next piece."""
+        """Call between two pieces of work: lets others have their turn, then returns whether to continue."""
         if self.worker is not None:
             self.worker.give_way(self)
         return not self.cancelled
 
     def cancel(self) -> None:
-        """End it: at once where it has not begun, else where its function asks next."""
+        """Cancel it: at once if it has not begun, else when its function next calls `go_on`."""
         self.asked_s = self.asked_s or time.monotonic()
         self._cancel.set()
         if self.worker is not None:
@@ -115,7 +118,7 @@ class Job:
             self.state = "cancelled" if self.cancelled else "done"
         except CancelledError:
             self.state = "cancelled"
-        except BaseException as error:  # the edge of the thread: no defect may end the worker, nor a panic in Rust
+        except BaseException as error:  # top of the thread: no defect may end the worker, nor a panic in Rust
             self.state = "failed"
             self.error = as_draftscope_error(error)
             if self.error is None:
@@ -123,7 +126,7 @@ class Job:
                 self.error = DraftscopeError(UNEXPECTED.format(kind=type(error).__name__))
 
     def end(self) -> None:
-        """Let go of the work and of those who wait for it."""
+        """Release the work and everyone waiting for it."""
         self.ended_s = time.monotonic()
         late = "" if self.asked_s is None else f", {self.ended_s - self.asked_s:.2f} s after it was asked to"
         logger.info("job %r ended: %s after %.2f s%s", self.title, self.state, self.ended_s - self.since_s, late)
@@ -132,7 +135,7 @@ class Job:
 
     def _ask(self, may_wait: bool, timed: bool) -> float:
         waited_s = self.worker.give_way(self, timed) if may_wait else 0.0
-        gone = self.gone_s is not None and time.monotonic() - self.gone_s > GONE_S
+        gone = self.gone_s is not None and time.monotonic() - self.gone_s > AWAY_ENDS_URGENT_S
         if self.cancelled or gone:
             raise CancelledError
         return waited_s
@@ -140,7 +143,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Busy:
-    """What is under way: the job that has its turn or will have it next, for how long, and how many wait beside it."""
+    """The job that has its turn or will have it next, for how long, and how many others wait."""
 
     title: str
     seconds: float
@@ -152,7 +155,7 @@ class Worker:
     """Jobs that take turns.
 
     Args:
-        connected: whether the browser session of an id is there.
+        connected: whether the browser session of an id is connected.
         forget: called with the id of a session that has been without a browser for so long that it will not come back.
     """
 
@@ -162,18 +165,18 @@ class Worker:
         forget: Callable[[str], None] = lambda session: None,
     ) -> None:
         self._connected, self._forget = connected, forget
-        self._gone: dict[str, float | None] = {}  # since when each session has no browser
+        self._gone: dict[str, float | None] = {}  # when each session lost its browser
         self._changed = threading.Condition()
-        self._jobs: list[Job] = []  # not ended, in the order of their turns
-        self._slots: dict[tuple[str, str], Job] = {}  # the last job of each session and slot, ended or not
-        self._current: Job | None = None
+        self._jobs: list[ModelTask] = []  # not ended, in the order of their turns
+        self._slots: dict[tuple[str, str], ModelTask] = {}  # the last job of each session and slot, ended or not
+        self._current: ModelTask | None = None
         self._turn_s = 0.0
-        self._last: tuple[str, str] | None = None  # whose turn it was: jobs of one slot go on with the same work
-        self._idle: list[queue.SimpleQueue[Job]] = []
+        self._last: tuple[str, str] | None = None  # owner and slot of the last turn: one slot, one piece of work
+        self._idle: list[queue.SimpleQueue[ModelTask]] = []
         threading.Thread(target=self._watch, name="draftscope-watch", daemon=True).start()
 
-    def submit(self, job: Job) -> Job:
-        """Put a job at the end of those that wait for a turn."""
+    def submit(self, job: ModelTask) -> ModelTask:
+        """Add a job to the end of the queue."""
         with self._changed:
             job.worker, job.since_s = self, time.monotonic()
             if job.owner:
@@ -185,7 +188,7 @@ class Worker:
             self._changed.notify_all()
         return job
 
-    def give_way(self, job: Job, timed: bool = False) -> float:
+    def give_way(self, job: ModelTask, timed: bool = False) -> float:
         """Let others have a turn; returns the seconds they took."""
         with self._changed:
             if self._current is not job or job.cancelled:
@@ -202,8 +205,8 @@ class Worker:
             self._changed.wait_for(lambda: self._current is job)
             return time.monotonic() - started
 
-    def cancelled(self, job: Job) -> None:
-        """A job was cancelled: one that has not begun ends here, others are next to have a turn."""
+    def cancelled(self, job: ModelTask) -> None:
+        """A job was cancelled: one that has not begun ends at once, others get the next turn."""
         with self._changed:
             if job in self._jobs and job.state == "waiting":
                 self._jobs.remove(job)
@@ -212,7 +215,7 @@ class Worker:
             self._hand_on()
 
     def busy(self) -> Busy | None:
-        """What is under way, None while nothing is."""
+        """The work in progress, None if there is none."""
         with self._changed:
             begun = [job for job in self._jobs if job.state == "working" and job.gone_s is None]
             job = self._current or (begun[0] if begun else None)
@@ -221,10 +224,10 @@ class Worker:
             others = sum(other is not job and other.gone_s is None for other in self._jobs)
             return Busy(job.title, time.monotonic() - job.since_s, others, job.owner)
 
-    def take_over(self, owner: str, browser: str, place: Hashable) -> list[Job]:
+    def take_over(self, owner: str, browser: str, place: Hashable) -> list[ModelTask]:
         """The jobs that a page had when it was reloaded, handed to the session that the same browser opened there.
 
-        What had ended before is left alone: the tab may have been closed, and this be another one.
+        Jobs that had ended before are left alone: that tab may have been closed and this be another one.
         """
         with self._changed:
             left = [job for job in self._slots.values() if (job.browser, job.place) == (browser, place)]
@@ -243,13 +246,13 @@ class Worker:
             return found
 
     def shown_elsewhere(self, owner: str, browser: str, place: Hashable) -> bool:
-        """Whether another session of a browser is there that shows work under the same address."""
+        """Whether another session of the same browser is connected with work under the same address."""
         with self._changed:
             same = [job for job in self._slots.values() if job.active and (job.browser, job.place) == (browser, place)]
             return bool(browser) and any(job.owner != owner and self._connected(job.owner) for job in same)
 
     def moved(self, owner: str, place: Hashable) -> None:
-        """A session is there and looks at a page, under an address."""
+        """A session is connected and shows a page, under an address."""
         with self._changed:
             self._gone.setdefault(owner, None)
             self._changed.notify_all()
@@ -258,7 +261,7 @@ class Worker:
                     job.place = place
 
     def look(self) -> None:
-        """See which sessions have lost their browser; give theirs to others, end it, and forget who stays away."""
+        """Find sessions without a browser: let others have their turns, end their jobs, and forget them in time."""
         now = time.monotonic()
         with self._changed:
             for session, since in list(self._gone.items()):
@@ -267,23 +270,23 @@ class Worker:
             replacing = any(job.alone and job.owner not in away for job in self._jobs)
             for job in {*self._jobs, *self._slots.values()}:
                 job.gone_s, away_s = self._gone.get(job.owner), away.get(job.owner, 0.0)
-                in_the_way = replacing and job.state == "working" and away_s > GONE_S
-                if job.active and (in_the_way or away_s > END_S):
+                in_the_way = replacing and job.state == "working" and away_s > AWAY_ENDS_URGENT_S
+                if job.active and (in_the_way or away_s > AWAY_ENDS_WORK_S):
                     job.cancel()
                 if not job.active and job.owner not in away and now - job.ended_s > 2 * LATE_S:
-                    job.keeps = {}  # nobody comes back for it any more, and it may hold another run
+                    job.keeps = {}  # nobody will come back for it, and it may hold another run
             for session, away_s in away.items():
-                if away_s > FORGET_S and not any(job.owner == session for job in self._jobs):
+                if away_s > AWAY_CLOSES_SESSION_S and not any(job.owner == session for job in self._jobs):
                     del self._gone[session]
                     self._slots = {place: job for place, job in self._slots.items() if place[0] != session}
                     try:
                         self._forget(session)
-                    except Exception:  # one session that cannot be ended must not keep the others
+                    except Exception:  # one session that cannot be ended must not block the others
                         logger.exception("session %s could not be ended", session)
             self._hand_on()
 
     def _hand_on(self) -> None:
-        """Give the models to the next job, if they are free and one may have them."""
+        """Give the models to the next job, if they are free and a job may run."""
         job = None if self._current is not None else self._next()
         if job is None:
             return
@@ -295,16 +298,16 @@ class Worker:
             self._changed.notify_all()
             return
         job.state, job.since_s = "working", self._turn_s
-        # The thread that was idle last is taken: each keeps threads of its own for parallel loops.
+        # Reuse the thread that became idle last: each keeps its own threads for parallel loops.
         if not self._idle:
             self._idle.append(queue.SimpleQueue())
             threading.Thread(target=self._work, args=(self._idle[-1],), name="draftscope-worker", daemon=True).start()
         self._idle.pop().put(job)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ModelTask | None:
         begun = [job for job in self._jobs if job.state == "working"]
         replacing = False
-        for job in sorted(self._jobs, key=lambda job: not job.cancelled):  # a cancelled one has only to end
+        for job in sorted(self._jobs, key=lambda job: not job.cancelled):  # a cancelled job only has to end
             if job.gone_s is not None and not job.cancelled:
                 continue
             if job.state == "working":
@@ -321,7 +324,7 @@ class Worker:
             try:
                 job.run()
                 broken = False
-            finally:  # whatever became of it, the models are free for the next one
+            finally:  # whatever the outcome, the models are free for the next job
                 with self._changed:
                     self._jobs.remove(job)
                     self._current = None
@@ -330,7 +333,7 @@ class Worker:
                         self._idle.append(inbox)
                     self._hand_on()
                     job.end()
-            del job  # it would be held until the thread has another one, and with it what it found
+            del job  # else the thread would hold the job and its result until the next one
             if spare:
                 return
 
@@ -341,5 +344,5 @@ class Worker:
             time.sleep(WATCH_S)
             try:
                 self.look()
-            except Exception:  # the edge of the thread: without it no session would ever be seen to leave
+            except Exception:  # top of the thread: if it ended, no lost session would ever be noticed
                 logger.exception("looking after sessions failed")

@@ -1,4 +1,4 @@
-"""What one browser session has on screen: its run, the iteration and node looked at, and a run set aside for it."""
+"""State of one browser session: the run on screen, the selected iteration and node, and a run set aside."""
 
 import uuid
 from collections.abc import Callable
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
-    from pages.ui.common.worker import Job
+    from pages.ui.common.worker import ModelTask
 
 
-# Raw logits kept per run for looking at other verifiers, as many as its file can hold; the oldest iterations let go of
-# theirs first.
+# Raw logits stored per run for replaying other verifiers, as many as its file can hold; those of the oldest iterations
+# are dropped first.
 ROW_BYTES = MAX_ROW_BYTES
 
 
 @dataclass(eq=False)
 class Run:
-    """A run on screen. The worker replaces `trace` after each step, so a page that is left loses nothing.
+    """A run on screen. The worker replaces `trace` after each step, so leaving the page loses nothing.
 
     Attributes:
         trace: everything decoded so far.
-        source: `decoded` here, `opened` from a file, `recorded` (comes with the program), or `forked` on What if.
-        session: what can decode further, None for the others.
+        source: `decoded` in this session, `opened` from a file, `recorded` (shipped), or `forked` on What if.
+        session: can decode further; None for runs that cannot.
         key: identifies the run to the scope component.
-        asked: what it was decoded from, None where that is not known.
-        told: where it comes from in a sentence, empty where the page says all there is.
+        asked: the request it was decoded from, None where unknown.
+        told: a sentence on its origin, empty where the page already says it.
     """
 
     trace: RunTrace
     source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
     session: "DecodeSession | None" = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    asked: "Asked | None" = None
+    asked: "RunRequest | None" = None
     told: str = ""
 
     @property
     def released(self) -> bool:
-        """Whether the pair that decoded it has left memory."""
+        """Whether the pair that decoded it is no longer in memory."""
         return self.session is not None and self.session.pair.target.released
 
     @property
@@ -59,8 +59,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class AskedView:
-    """Where the scope is asked to go; a serial that it has seen before is not obeyed again."""
+class ViewRequest:
+    """Where the scope should go; a serial that it has already seen is ignored."""
 
     serial: int
     iteration: int | None = None
@@ -70,7 +70,7 @@ class AskedView:
 
 @dataclass(frozen=True)
 class PromptChoice:
-    """A prompt as picked: where it comes from, its text, and whether it goes through the chat template."""
+    """A chosen prompt: its name, its text, and whether the chat template is applied."""
 
     name: str
     text: str
@@ -78,8 +78,8 @@ class PromptChoice:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a run is decoded from: with the same pair and these the same run can be had again."""
+class RunRequest:
+    """The request of a run: with the same pair it reproduces the same run."""
 
     prompt: PromptChoice
     method: "Method"
@@ -100,11 +100,11 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     return pair.vocabulary.encode(prompt.text)
 
 
-def decode_asked(asked: Asked, iterations: int, job: "Job") -> Run:
-    """A new run, decoded with the pair in memory up to an iteration; call it in the worker.
+def decode_asked(asked: RunRequest, iterations: int, job: "ModelTask") -> Run:
+    """A new run, decoded up to an iteration with the pair in memory; call it in the worker.
 
     Raises:
-        DraftscopeError: prompt, method and length do not fit the pair or one another.
+        DraftscopeError: prompt, method and length do not fit the pair or each other.
     """
     from decoding.session.session import DecodeSession, Limits
 
@@ -116,7 +116,7 @@ def decode_asked(asked: Asked, iterations: int, job: "Job") -> Run:
     return run
 
 
-def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
+def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
     """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
     session, count = run.session, 0
     limit = session.limits.max_new_tokens
@@ -134,51 +134,51 @@ def current_run() -> Run | None:
 
 
 def keep_run(run: Run, iteration: int = 0) -> None:
-    """Put a run on screen; the one before is forgotten."""
+    """Put a run on screen in place of the current one."""
     st.session_state["run"] = run
     st.session_state["iteration"] = iteration
     st.session_state["node"] = None
 
 
 def selected_iteration() -> int:
-    """Index of the iteration looked at, inside the run on screen."""
+    """Index of the selected iteration of the run on screen."""
     run = current_run()
     last = len(run.trace.iterations) - 1 if run else 0
     return max(0, min(int(st.session_state.get("iteration", 0)), last))
 
 
 def select_iteration(index: int) -> None:
-    """Look at another iteration; the selected node belonged to the old one."""
+    """Select another iteration and clear the node, which belonged to the old one."""
     if index != st.session_state.get("iteration"):
         st.session_state["node"] = None
     st.session_state["iteration"] = index
 
 
 def selected_node() -> int | None:
-    """Id of the node looked at, None where the page chooses."""
+    """Id of the selected node, None where the page chooses."""
     return st.session_state.get("node")
 
 
 def ask_view(iteration: int | None = None, node: int | None = None, phase: str | None = None) -> None:
-    """Have the scope go to an iteration, a node and a phase, once: afterwards the browser moves on its own."""
+    """Move the scope to an iteration, a node and a phase, once: afterwards the browser moves by itself."""
     serial = asked_view().serial + 1
-    st.session_state["asked_view"] = AskedView(serial, iteration, node, phase)
+    st.session_state["asked_view"] = ViewRequest(serial, iteration, node, phase)
     if iteration is not None:
         st.session_state["iteration"] = iteration
     if node is not None or iteration is not None:
         st.session_state["node"] = node
 
 
-def asked_view() -> AskedView:
-    """The last view that was asked for."""
-    return st.session_state.get("asked_view", AskedView(0))
+def asked_view() -> ViewRequest:
+    """The last requested view."""
+    return st.session_state.get("asked_view", ViewRequest(0))
 
 
 MOST_KEPT = 500
 
 
 def kept(key: tuple, compute: Callable[[], Any]) -> Any:
-    """What was computed under a key in this browser session; the oldest results are let go."""
+    """The result cached under a key in this browser session; the oldest results are dropped."""
     results = known_results()
     if key not in results:
         keep(key, compute())
@@ -186,7 +186,7 @@ def kept(key: tuple, compute: Callable[[], Any]) -> Any:
 
 
 def keep(key: tuple, value: Any) -> None:
-    """Note a result."""
+    """Cache a result."""
     results = known_results()
     results[key] = value
     while len(results) > MOST_KEPT:
@@ -202,13 +202,13 @@ ASIDE = "run_set_aside"
 
 
 def set_aside(run: Run | None, iteration: int) -> None:
-    """Keep a run of the user's own; recorded ones can be opened again at any time."""
+    """Set aside a run of the user's own; recorded ones can be opened again at any time."""
     if run is not None and run.source != "recorded":
         st.session_state[ASIDE] = (run, iteration)
 
 
 def draw_set_aside() -> None:
-    """Which run was set aside, and a button that puts it back; nothing where none was."""
+    """Names the run set aside, with a button that puts it back; nothing without one."""
     aside = st.session_state.get(ASIDE)
     if aside is None or aside[0] is current_run():
         return

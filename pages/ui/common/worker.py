@@ -1,13 +1,13 @@
-"""How pages have work done with the models: started in a slot of the session, shown, cancelled, found again.
+"""Model work of pages: started in a slot of the session, shown, cancelled, found again after a reload.
 
     job = start_job("step", "10 more iterations", lambda job: step_many(session, 10, job))
     job_bar("step")          # progress and cancel while it works, its error afterwards
     result = wait_for(job)   # or: wait under a spinner; raises the job's error
 
 A job's function reports with `job.report(done, total, text)` and asks `job.go_on()` before each of its pieces
-(see `scheduler.py`). Whatever must not be lost goes into an object that the function fills (see `state.Run`): a page
-may be left while its job works, and a page that is reloaded finds the job and the entries of the session's state that
-it `keeps`. Sessions are those that Streamlit's server knows.
+(see `scheduler.py`). Whatever must not be lost goes into an object that the function fills (see `state.Run`): the user
+may leave a page while its job works, and a reloaded page finds the job and the entries of the session's state that it
+`keeps`. Sessions are those of Streamlit's server.
 """
 
 import ctypes
@@ -26,12 +26,12 @@ from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_N
 
 from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.scheduler import Job, Worker
+from pages.ui.common.scheduler import ModelTask, Worker
 from viz.formats import elapsed
 
 
 def this_session() -> str:
-    """Id of the session whose script runs here, empty where none does."""
+    """Id of the session whose script is running, empty if none is."""
     context = get_script_run_ctx()
     return "" if context is None else context.session_id
 
@@ -42,23 +42,23 @@ def is_connected(session_id: str) -> bool:
 
 
 def this_browser() -> str:
-    """What all sessions of this browser have in common, empty where that is not known.
+    """A value that all sessions of this browser share, empty where it is unknown.
 
-    It is the token that the server has given the browser against forged requests; each cookie masks it anew.
+    It is the token that the server gives the browser against forged requests; each cookie masks it differently.
     """
     token, _ = decode_xsrf_token_string(st.context.cookies.get(XSRF_COOKIE_NAME, ""))
     return "" if token is None else token.hex()
 
 
 def holder(session_id: str) -> str:
-    """In whose name the files of a session's download buttons are held."""
+    """The name under which the files of a session's download buttons are held."""
     return f"{session_id} downloads"
 
 
 def forget(session_id: str, afterwards: Callable[[], None]) -> None:
-    """End a session that will not come back, with all it holds in memory; the server would do so when others come.
+    """End a session that will not come back and free its memory; the server would do so when others connect.
 
-    Once nothing holds it, `afterwards` is called in a thread of its own.
+    Once nothing holds it, `afterwards` is called in its own thread.
     """
     runtime = Runtime.instance()
     runtime.media_file_mgr.clear_session_refs(holder(session_id))
@@ -72,10 +72,10 @@ def forget(session_id: str, afterwards: Callable[[], None]) -> None:
 
 
 def free_memory() -> None:
-    """Give memory that nothing holds back to the system: the C library keeps what was freed in small pieces."""
+    """Return unused memory to the system: the C library keeps what was freed in small pieces."""
     gc.collect()
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
         if trim is not None:
             trim(0)
 
@@ -93,48 +93,50 @@ ON_SCREEN = ("run", "iteration", "node")
 def worker() -> Worker:
     """The worker of this server, shared by all browser sessions."""
 
-    last: Job | None = None
+    last: ModelTask | None = None
 
     def give_memory_back() -> None:
-        # As a job it falls between the turns of others: none is measured, or captured in a graph, meanwhile.
+        # A job, so that it runs between the turns of others: none is measured, or captured in a graph, meanwhile.
         nonlocal last
-        if last is None or last.state != "waiting":  # one that has yet to begin does for several sessions
-            last = made.submit(Job("Giving memory back", lambda job: free_memory()))
+        if last is None or last.state != "waiting":  # one that has not begun serves several sessions
+            last = made.submit(ModelTask("Freeing memory", lambda job: free_memory()))
 
     made = Worker(is_connected, lambda session: forget(session, give_memory_back))
     return made
 
 
 def start_job(
-    slot: str, title: str, function: Callable[[Job], Any], grace_s: float = GRACE_S, keeps: tuple[str, ...] = ()
-) -> Job:
-    """Start work in a slot of this browser session, and wait `grace_s` for it: short work needs no progress bar.
+    slot: str, title: str, function: Callable[[ModelTask], Any], grace_s: float = GRACE_S, keeps: tuple[str, ...] = ()
+) -> ModelTask:
+    """Start work in a slot of this browser session and wait `grace_s` for it: short work needs no progress bar.
 
-    While a slot's job works, starting another in it cancels the first.
+    Starting another job in a busy slot cancels the first.
 
     Args:
-        keeps: names of what else the work is about in the session's state, beside the run on screen; a page that is
-            reloaded has them again.
+        keeps: names of further entries of the session's state that the work uses, besides the run on screen; a
+            reloaded page gets them back.
     """
     old = job_in(slot)
     if old is not None and old.active:
         old.cancel()
     kept = {name: st.session_state[name] for name in (*ON_SCREEN, *keeps) if name in st.session_state}
-    job = worker().submit(Job(title, function, this_session(), this_browser(), _place(), slot, kept))
+    job = worker().submit(ModelTask(title, function, this_session(), this_browser(), _place(), slot, kept))
     st.session_state[_slot_key(slot)] = job
     job.wait(grace_s)
     return job
 
 
 def come_back() -> None:
-    """Find the jobs that this page had before it was reloaded; call it before anything on the page asks for them."""
+    """Find the jobs that this page had before it was reloaded; call it before the page uses them."""
     me, arrives = this_session(), ARRIVED not in st.session_state
     since, place = st.session_state.setdefault(ARRIVED, (time.monotonic(), _place()))
-    # A page that was reloaded may be here before it is known that it has left.
+    # A reloaded page may arrive before the server knows that the old one is gone.
     while arrives and worker().shown_elsewhere(me, this_browser(), place) and time.monotonic() - since < LEAVES_S:
         time.sleep(LEAVES_S / 20)
-    # Not only once: that the page before is gone may become known later than that this one is there.
-    if time.monotonic() - since < ARRIVES_S and not any(isinstance(value, Job) for value in st.session_state.values()):
+    # More than once: the server may learn later that the previous page is gone.
+    if time.monotonic() - since < ARRIVES_S and not any(
+        isinstance(value, ModelTask) for value in st.session_state.values()
+    ):
         for job in worker().take_over(me, this_browser(), place):
             st.session_state[_slot_key(job.slot)] = job
             for name, value in job.keeps.items():
@@ -143,13 +145,13 @@ def come_back() -> None:
 
 
 def address_is(parameters: Mapping[str, list[str]]) -> None:
-    """The address of this page was changed in the browser: a reload will ask for it with these parameters."""
+    """The browser changed the address of this page: a reload will request it with these parameters."""
     st.session_state[ADDRESS] = (*_known_address(), parameters)
     worker().moved(this_session(), _place())
 
 
 def _place() -> tuple:
-    """The page, and the parameters of its address as the browser has them."""
+    """The page and the parameters of its address as the browser knows them."""
     page, known = _known_address()
     *before, changed = st.session_state.get(ADDRESS, (None, None))
     parameters = changed if before == [page, known] else known
@@ -157,12 +159,12 @@ def _place() -> tuple:
 
 
 def _known_address() -> tuple[str, dict[str, list[str]]]:
-    """The page, and the parameters of its address as the server knows them: not what the page itself has changed."""
+    """The page and the parameters of its address as the server knows them, without the page's own changes."""
     return st.session_state.get("page", ""), {name: st.query_params.get_all(name) for name in st.query_params}
 
 
 def found_again(slot: str) -> bool:
-    """Whether the slot's job was begun before the page was reloaded, and goes on or has something to show; once."""
+    """Whether the slot's job began before a reload and still runs or has a result; True only once."""
     job = job_in(slot)
     if job is None or not job.found:
         return False
@@ -170,13 +172,13 @@ def found_again(slot: str) -> bool:
     return (job.active and not job.cancelled) or job.result is not None
 
 
-def job_in(slot: str) -> Job | None:
+def job_in(slot: str) -> ModelTask | None:
     """The last job of a slot in this browser session."""
     return st.session_state.get(_slot_key(slot))
 
 
 def take_result(slot: str) -> Any:
-    """What the slot's job returned, once: later calls give None, as do jobs that work, failed or were never begun."""
+    """The result of the slot's job, once: None afterwards, and for jobs that are running, failed or never began."""
     job = job_in(slot)
     if job is None:
         return None
@@ -208,23 +210,23 @@ def job_progress(slot: str) -> bool:
         _watch(slot)
         return True
     if job.missed:
-        # It has ended since this script looked for its result: nothing watches it, so the page is drawn anew here.
+        # It ended after this script looked for its result and nothing watches it, so redraw the page.
         job.missed = False
         st.rerun()
     return False
 
 
 def job_error(slot: str) -> None:
-    """What the slot's last job ran into, if anything."""
+    """Show the error of the slot's last job, if any."""
     job = job_in(slot)
     if job is not None and job.error is not None:
         show_error(job.error)
 
 
 def worker_note(page_has_clock: bool) -> None:
-    """What other browser sessions have the worker do, and for how long; nothing while this one has work of its own.
+    """Shows what the worker does for other browser sessions, and for how long; nothing while this one has work.
 
-    A page that has a part drawn by the clock, which may ask for the whole, draws this once.
+    On a page with a timer that may rerun the whole page it is drawn only once.
     """
     busy = worker().busy()
     if busy is None or busy.owner == this_session() or _own_jobs():
@@ -239,22 +241,22 @@ def _draw_note() -> None:
         words = escape_markdown(f"In use: {busy.title}, {elapsed(busy.seconds)}{others}")
         st.caption(
             f":material/hourglass_top: {words}",
-            help="Another browser session has the models at work. What you start takes turns with it, an iteration "
-            "each; what measures time is interrupted every half second, outside its clock.",
+            help="Another browser session is using the models. Your work takes turns with it, one iteration each; "
+            "measurements pause every half second, and the pauses are not counted.",
         )
 
 
-def _own_jobs() -> list[Job]:
-    """The jobs of this browser session that work or wait."""
-    return [value for value in st.session_state.values() if isinstance(value, Job) and value.active]
+def _own_jobs() -> list[ModelTask]:
+    """The running and waiting jobs of this browser session."""
+    return [value for value in st.session_state.values() if isinstance(value, ModelTask) and value.active]
 
 
-def progress_words(job: Job) -> str:
-    """What a job does, or what it waits for."""
+def progress_words(job: ModelTask) -> str:
+    """What a job is doing, or what it is waiting for."""
     busy = worker().busy()
     if job.state == "working":
         others = 0 if busy is None else busy.others
-        turns = f"in turn with {others} other{'s' if others > 1 else ''}" if others else ""
+        turns = f"taking turns with {others} other{'s' if others > 1 else ''}" if others else ""
         return " · ".join(filter(None, (job.title, turns, job.note)))
     if busy is None:
         return f"{job.title} · waiting"
@@ -264,7 +266,7 @@ def progress_words(job: Job) -> str:
 
 @st.fragment(run_every=POLL_S)
 def _watch(slot: str) -> None:
-    """Drawn every quarter of a second while a job works; the page is drawn anew once it has ended."""
+    """Redrawn every quarter of a second while a job works; the page is redrawn once it has ended."""
     job = job_in(slot)
     if job is None or not job.active:
         st.rerun(scope="app")
@@ -275,8 +277,8 @@ def _watch(slot: str) -> None:
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 
-def wait_for(job: Job) -> Any:
-    """Wait for a job under a spinner and return its result; the script ends here where the job was cancelled.
+def wait_for(job: ModelTask) -> Any:
+    """Wait for a job under a spinner and return its result; a cancelled job ends the script.
 
     Raises:
         DraftscopeError: what the job ran into.
@@ -284,7 +286,7 @@ def wait_for(job: Job) -> Any:
     if job.active:
         with st.spinner(escape_markdown(job.title), show_time=True):
             while not job.wait(POLL_S):
-                # The session's state is asked for because Streamlit ends scripts there whose page is drawn anew.
+                # Reading the session's state lets Streamlit end the script when its page is redrawn.
                 st.session_state.get(ARRIVED)
     if job.error is not None:
         raise job.error
@@ -293,22 +295,22 @@ def wait_for(job: Job) -> Any:
     return job.result
 
 
-def run_now(title: str, function: Callable[[Job], Any], alone: bool = False) -> Any:
+def run_now(title: str, function: Callable[[ModelTask], Any], alone: bool = False) -> Any:
     """Do work in the worker and wait for it under a spinner; raises what it ran into as `DraftscopeError`.
 
-    It begins only where no other work of this browser session is under way: that could not be cancelled meanwhile, as
-    a click in a fragment ends no script that waits. It is cancelled where the script ends before it does: a click
-    elsewhere on the page, its Stop, a closed tab.
+    It begins only if this browser session has no other work running: that could not be cancelled meanwhile, as a
+    click in a fragment does not end a waiting script. It is cancelled if the script ends first: a click elsewhere on
+    the page, Streamlit's Stop, a closed tab.
 
     Args:
-        alone: it replaces the models, so it begins only when no other session's work is under way.
+        alone: it replaces the models, so it begins only when no other session is using them.
     """
     own = next((job for job in _own_jobs() if not job.cancelled), None)
     if own is not None:
-        raise DraftscopeError(f"“{own.title}” is still at work for this page: cancel it, or wait until it has ended.")
-    job = worker().submit(Job(title, function, this_session(), alone=alone))
+        raise DraftscopeError(f"“{own.title}” is still running for this page: cancel it, or wait until it ends.")
+    job = worker().submit(ModelTask(title, function, this_session(), alone=alone))
     try:
-        job.wait(0.15)  # without a flash of the spinner for short work
+        job.wait(0.15)  # no flash of the spinner for short work
         return wait_for(job)
     finally:
         if job.active:

@@ -16,8 +16,8 @@ from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
-from pages.ui.common.worker import Job, run_now
-from pages.ui.compare.plan import Outcome
+from pages.ui.common.worker import ModelTask, run_now
+from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import same_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
@@ -31,11 +31,11 @@ KEPT_TREES = 12
 CONTEXT_TOKENS = 14
 
 
-def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
-    """Outputs side by side: who wrote each token, and where an output first parts from the reference."""
+def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
+    """Outputs side by side: the provenance of each token, and the first difference from the reference."""
     about = {
         "drafted": ("drafted and accepted", ""),
-        "bonus": ("bonus", ": the target's token behind a leaf"),
+        "bonus": ("bonus", ": the target's token after a leaf"),
         "recovered": ("recovered", ": the target's token after a rejection"),
         "fallback": ("fallback", ": the target's token, nothing accepted"),
     }
@@ -51,7 +51,7 @@ def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
                 _draw_output(entry, outcome)
 
 
-def _draw_output(entry: Score, outcome: Outcome) -> None:
+def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
     st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry))}")
     position = entry.difference.position if entry.difference else None
@@ -60,7 +60,7 @@ def _draw_output(entry: Score, outcome: Outcome) -> None:
     drafts = run is not None and any(iteration.drafted for iteration in run.iterations)
     with st.container(height=OUTPUT_HEIGHT, border=False):
         if entry.failure or not entry.output_ids:
-            st.caption(escape_markdown(entry.failure or "It was not reached before the run was cancelled."))
+            st.caption(escape_markdown(entry.failure or "Not measured before the run was cancelled."))
             return
         if drafts:
             spans = [span for iteration in run.iterations for span in iteration_spans(iteration)]
@@ -79,16 +79,16 @@ def _draw_output(entry: Score, outcome: Outcome) -> None:
         st.caption(", ".join(f"{count} {name}" for name, count in counts.items() if count))
     else:
         st.caption(
-            "The target's own tokens, one per pass." if run else "Plain text: it does not tell who wrote a token."
+            "The target's own tokens, one per pass." if run else "Plain text: the provenance of tokens is unknown."
         )
     if entry.difference:
-        st.caption(escape_markdown(f"Against {reference}: {entry.difference.explanation}"))
+        st.caption(escape_markdown(f"Compared with {reference}: {entry.difference.explanation}"))
 
 
-def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Every drafting method's tree on one prefix of the text; the slider chooses the prefix."""
-    # Outside baselines show no tree of ours, autoregressive has none.
-    contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
+    # Outside baselines report no tree, autoregressive decoding has none.
+    contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.drafts]
     results = outcome.comparison.of(outcome.comparison.reference)
     output = results[0].output_ids if results else ()
     if not contestants:
@@ -113,7 +113,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
     if length not in outcome.trees:
         return
     trees = outcome.trees[length]
-    columns = min(len(trees), 2)  # three beside each other would cut trees off on a small screen
+    columns = min(len(trees), 2)  # three in a row would cut trees off on a small screen
     pairs = list(zip(contestants, trees, strict=True))
     for row in range(0, len(pairs), columns):
         for place, (contestant, tree) in zip(st.columns(columns), pairs[row : row + columns], strict=False):
@@ -126,30 +126,32 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
                 words += f" · {plural(tree.draft_forwards, 'forward')} · {duration(tree.times.total_s)}"
                 st.caption(escape_markdown(words))
     st.caption(
-        "One iteration of each method on the same text, each measured once, with the settings it starts with (history "
-        "adaptation has moved nothing yet). Autoregressive decoding and outside baselines draft no tree of ours."
+        "One iteration of each method on the same text, measured once, with its initial settings (before any history "
+        "adaptation). Autoregressive decoding drafts no tree, and outside baselines report none."
     )
 
 
-def _compute_trees(outcome: Outcome, contestants: list[Contestant], length: int, job: Job) -> list[IterationTrace]:
+def _compute_trees(
+    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: ModelTask
+) -> list[IterationTrace]:
     """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 
     Raises:
-        DraftscopeError: the pair is not in memory any more.
+        DraftscopeError: the pair is no longer in memory.
     """
     models = manager()
     if models.generation != outcome.generation:
-        raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")
+        raise DraftscopeError("Another pair has been loaded since: compare again to see trees.")
     job.report(0, 0, "drafting")
     output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
     methods = [contestant.method for contestant in contestants]
-    # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
+    # The first pass over a text of new length is slower for any method, so one is discarded.
     return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]],
                            outcome.plan.sampling)[1:]  # fmt: skip
 
 
-def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
-    """The end of the prefix, and what the reference goes on with."""
+def _prefix_html(outcome: ComparisonResult, output: tuple[int, ...], length: int) -> str:
+    """The end of the prefix, and the reference's continuation."""
     before = [*outcome.prompt_texts, *(outcome.texts[token] for token in output[:length])]
     after = [outcome.texts[token] for token in output[length : length + CONTEXT_TOKENS]]
     known = html.escape("".join(visible(text) for text in before[-CONTEXT_TOKENS:]))
@@ -158,11 +160,11 @@ def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
     return (
         '<div style="font-family:monospace;font-size:0.84rem;overflow-wrap:anywhere">'
         f'{more}{known}<b style="color:var(--st-primary-color)"> ▏</b>'
-        f'<span style="opacity:.65" title="what the reference output goes on with">{coming}</span></div>'
+        f'<span style="opacity:.65" title="continuation in the reference output">{coming}</span></div>'
     )
 
 
-# Columns of the CSV that come from the figures of a call; each stands twice, with and without looping iterations.
+# CSV columns with the figures of a call; each appears twice, with and without looping iterations.
 FIGURES = (
     "new_tokens", "wall_s", "prefill_s", "throughput", "decode_throughput", "ttft_s", "tpot_s", "iterations",
     "tokens_per_iteration", "drafted", "verified", "accepted", "accepted_mean", "acceptance_drafted",
@@ -170,8 +172,8 @@ FIGURES = (
 )  # fmt: skip
 
 
-def as_csv(outcome: Outcome) -> str:
-    """One line per measured call; columns that end in `_loop_free` leave looping iterations out."""
+def as_csv(outcome: ComparisonResult) -> str:
+    """One row per measured call; columns that end in `_loop_free` exclude looping iterations."""
     head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
     head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
     rows = []
@@ -184,8 +186,8 @@ def as_csv(outcome: Outcome) -> str:
     return csv_table(head, rows)
 
 
-def as_json(outcome: Outcome) -> str:
-    """Everything that was asked and measured, the outputs included."""
+def as_json(outcome: ComparisonResult) -> str:
+    """Everything requested and measured, outputs included."""
     comparison, plan = outcome.comparison, outcome.plan
     record = {
         "program": "Draftscope",
@@ -220,7 +222,7 @@ def as_json(outcome: Outcome) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
-def command(outcome: Outcome) -> str:
+def command(outcome: ComparisonResult) -> str:
     """The shell command that repeats the comparison."""
     plan, settings = outcome.plan, outcome.settings
     prompt = plan.prompt.text if plan.prompt.name == OWN_TEXT else plan.prompt.name

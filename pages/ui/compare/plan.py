@@ -1,4 +1,4 @@
-"""What is compared, how, and what came out: the plan and its widgets, the worker's job, the outcome the page keeps."""
+"""The plan of a comparison and its widgets, the worker's job, and the result that the page stores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
     length_control,
@@ -35,8 +35,8 @@ DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a comparison is made, besides who takes part."""
+class ComparisonPlan:
+    """The parameters of a comparison except its contestants."""
 
     prompt: PromptChoice
     max_new_tokens: int
@@ -46,20 +46,20 @@ class Plan:
 
 
 @dataclass(eq=False)
-class Outcome:
-    """A comparison that was made, with all that is needed to show and to repeat it.
+class ComparisonResult:
+    """A finished comparison, with everything needed to show and repeat it.
 
     Attributes:
-        prompt_ids, prompt_texts: the prompt as the models got it.
+        prompt_ids, prompt_texts: the prompt as given to the models.
         texts: text of every output token.
-        cancelled: it was stopped early; what was measured until then is here.
-        pauses: how often other sessions' work had a turn between two of its iterations, outside the clock.
-        settings, generation: the pair it was made with, and which load of a pair that was.
-        trees: iterations on one prefix by length of the prefix, computed when they are looked at.
+        cancelled: stopped early; it has the measurements until then.
+        pauses: how often work of other sessions interrupted it between iterations, not counted in times.
+        settings, generation: the pair it ran with, and which load of a pair that was.
+        trees: iterations on one prefix by length of the prefix, computed when viewed.
     """
 
     comparison: "Comparison"
-    plan: Plan
+    plan: ComparisonPlan
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     texts: dict[int, str]
@@ -73,11 +73,11 @@ class Outcome:
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
-def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") -> Outcome:
-    """Load the pair if need be and compare; call it in the worker.
+def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
+    """Load the pair if necessary and compare; call it in the worker.
 
     Raises:
-        DraftscopeError: prompt, length and pair do not fit together.
+        DraftscopeError: prompt, length and pair do not fit each other.
     """
     from decoding.compare.comparison import compare
     from decoding.engines.clock import describe_hardware
@@ -96,7 +96,7 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     )  # fmt: skip
     text = pair.vocabulary.text
     used = {token for result in comparison.results for token in result.output_ids}
-    return Outcome(
+    return ComparisonResult(
         comparison=comparison,
         plan=plan,
         prompt_ids=tuple(ids),
@@ -111,17 +111,17 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     )
 
 
-def pause_words(outcome: Outcome) -> str:
+def pause_words(outcome: ComparisonResult) -> str:
     """How often the comparison was interrupted."""
-    return f"paused {plural(outcome.pauses, 'time')} for other sessions, outside the clock"
+    return f"paused {plural(outcome.pauses, 'time')} for other sessions, not counted in times"
 
 
-def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> Plan:
-    """The plan as it stands in the widgets.
+def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> ComparisonPlan:
+    """The plan in the widgets.
 
     Args:
-        name: begins the keys of the widgets that other pages do not share.
-        shown: what becomes of the repeats. sampled: what sampling does to the outputs. Both are whole sentences.
+        name: prefix of the keys of widgets that other pages do not share.
+        shown: how repeats are used. sampled: how sampling affects the outputs. Both are whole sentences.
         bind_prompt: whether the address keeps the prompt.
     """
     with st.popover(escape_markdown(picked_prompt_words()), key=f"{name}_prompt_open", icon=":material/edit_note:"):
@@ -135,17 +135,17 @@ def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True)
         tokens = length_control()
         repeats = st.number_input(
             "Measured repeats", 1, MOST_REPEATS, key=repeats_key, persist_state="session",
-            help="Every method runs once per repeat, one after the other, so that drift of the machine hits all "
-            f"alike. {shown}",
+            help="Every method runs once per repeat, one after the other, so that drift of the machine affects all "
+            f"equally. {shown}",
         )  # fmt: skip
         warmup = st.number_input(
             "Warm-up rounds", 0, MOST_WARMUP, key=warmup_key, persist_state="session",
-            help="Rounds before the measured ones; their times are thrown away.",
+            help="Rounds before the measured ones; their times are discarded.",
         )  # fmt: skip
     with (
         st.popover(sampling_words(picked_sampling()), key=f"{name}_sampling_open", icon=":material/casino:"),
         st.container(width=520),
     ):
         sampling = sampling_controls()
-        st.caption(f"For all methods alike. {sampled}")
-    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)
+        st.caption(f"Applies to all methods. {sampled}")
+    return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling)

@@ -1,4 +1,4 @@
-"""What the measurements of a comparison say: in sentences, charts and a table."""
+"""The measurements of a comparison in sentences, charts and a table."""
 
 import html
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from decoding.compare.comparison import Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from viz.charts.methods import (
     Acceptance,
     Bar,
-    Curve,
+    ProgressCurve,
     TokenCost,
     acceptance_figure,
     chart_height,
@@ -32,33 +32,33 @@ from viz.formats import byte_size, duration, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
-Cell = tuple[str, float | None]  # what stands in a cell of the table, and the number by which the best is found
+Cell = tuple[str, float | None]  # text of a table cell, and the number that decides the best
 NOTHING: Cell = ("–", None)
 UNREST = 1.5
 EVEN = 0.005  # a speed-up this close to 1 is none
 THINNEST = 0.015
-MEDIAN_REPEAT = "Of each method the call whose tokens per second are the median of its repeats, the lower one of two."
+MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
 PAIRED = (
-    "× is the median over the repeats of this method's tokens/s over those of plain decoding in the same repeat, so "
-    "that drift of the machine cancels. It need not be the ratio of the two medians drawn as bars."
+    "× is the median over repeats of this method's tokens/s divided by those of plain decoding in the same repeat, so "
+    "that drift of the machine cancels. It may differ from the ratio of the two medians drawn as bars."
 )
 
 
 def is_plain(entry: Score) -> bool:
-    """Whether a contestant is one that the others are measured against."""
+    """Whether a contestant is plain decoding, the baseline of the others."""
     return entry.contestant.baseline == "hf_generate" or (
         entry.contestant.method is not None and entry.contestant.method.name == "autoregressive"
     )
 
 
 def times_words(ratio: Spread) -> str:
-    """A speed-up; where it is none, so said, with one digit more."""
+    """A speed-up; if there is none, it says so, with one more digit."""
     even = abs(ratio.median - 1) < EVEN
     return f"about even ({ratio.median:.3f}×)" if even else f"{ratio.median:.2f}×"
 
 
-def changed_words(outcome: Outcome, plan: Plan, contestants: Sequence[Contestant]) -> str:
-    """What was set when the figures were measured, where something else is set by now; empty if nothing is."""
+def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: Sequence[Contestant]) -> str:
+    """The settings of the figures that differ from the current ones; empty if none do."""
     old, methods = outcome.plan, outcome.comparison.contestants
     said = []
     if list(map(_way, methods)) != list(map(_way, contestants)):
@@ -71,17 +71,17 @@ def changed_words(outcome: Outcome, plan: Plan, contestants: Sequence[Contestant
         said.append(f"{sampling_words(old.sampling)}, seed {old.sampling.seed}")
     if not said:
         return ""
-    return f"These figures were measured with another setting ({'; '.join(said)}): press Compare to measure again."
+    return f"These figures were measured with other settings ({'; '.join(said)}): press Compare to measure again."
 
 
 def _way(contestant: Contestant) -> tuple:
-    """What a contestant does, whatever it is called."""
+    """What a contestant runs, whatever its label."""
     method = contestant.method
     return contestant.baseline, contestant.engine, method and (method.name, method.settings())
 
 
 def findings(scores: tuple[Score, ...]) -> list[str]:
-    """Sentences: who is fastest, why others are not faster than plain decoding, what could not be measured."""
+    """Sentences: the fastest method, why others are no faster than plain decoding, what could not be measured."""
     plain = next((s for s in scores if s.measured and s.run and is_plain(s)), None)
     plain = plain or next((s for s in scores if s.measured and is_plain(s)), None)
     ours = [s for s in scores if s.measured]
@@ -100,9 +100,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
         if entry.failure:
             said.append(entry.failure)
         elif not entry.measured:
-            loops = (
-                "its output repeats itself from the first iteration on" if entry.output_ids else "it was not reached"
-            )
+            loops = "its output repeats itself from the first iteration" if entry.output_ids else "it was not measured"
             said.append(f"{entry.contestant.label} has no figures: {loops}.")
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
@@ -110,7 +108,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
 
 
 def doubt_words(best: Score, measured: list[Score]) -> str:
-    """Which contestants may be as fast as the fastest one, because some of their repeats were; empty for none."""
+    """The contestants that may be as fast as the fastest one, as their repeats overlap; empty for none."""
     slowest = min(call.throughput for call in best.calls.values())
     rivals = [
         entry.contestant.label
@@ -120,18 +118,18 @@ def doubt_words(best: Score, measured: list[Score]) -> str:
     if not rivals or len(best.calls) < 2:
         return ""
     named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if rivals[1:] else rivals)
-    return f" Its repeats overlap with those of {named}: their order is not certain."
+    return f" Its repeats overlap with those of {named}, so their order is uncertain."
 
 
 def unrest_words(measured: list[Score]) -> list[str]:
-    """A warning where repeats of the same call differ so much that figures say more about the machine."""
+    """A warning where repeats of the same call differ so much that the machine is too busy to measure."""
     spreads = [entry.spread_of("throughput") for entry in measured]
     widest = max((found.high / found.low for found in spreads), default=1.0)
     if widest < UNREST:
         return []
     return [
-        f"Repeats of the same call differ by up to {widest:.1f}×: other work disturbs this machine. End it or raise "
-        "the repeats before trusting small differences."
+        f"Repeats of the same call differ by up to {widest:.1f}×: this machine is busy. Stop other work or use more "
+        "repeats before trusting small differences."
     ]
 
 
@@ -145,24 +143,24 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     else:
         said = f"{entry.contestant.label} is not faster ({ratio.median:.2f}× {plain.contestant.label})"
     if ratio.high > 1:
-        said += ", though the quartiles of the repeats reach both sides of 1"
+        said += ", though the quartiles of the repeats lie on both sides of 1"
     if entry.run is None:
         return [f"{said}; an outside baseline does not report its phases."]
     said += f". {why_not_faster(entry.run)}"
     later = without_prefill(entry, plain) or ratio.median
     if later > 1:
         prefill = duration(entry.typical.prefill_s)
-        return [f"{said} Without prefill it is faster ({later:.2f}×): the prefill of both models takes {prefill}."]
+        return [f"{said} Without prefill it is faster ({later:.2f}×): prefilling both models takes {prefill}."]
     reached = entry.typical.tokens_per_iteration
     if 1 - later < EVEN:
-        return [f"{said} Without prefill it is even as well ({later:.3f}×)."]
+        return [f"{said} Without prefill it is also about even ({later:.3f}×)."]
     digits = 2 if 1 - later > 0.01 else 3  # enough of them to tell both numbers apart
     needed = f"{reached / later:.{digits}f} tokens; it commits {reached:.{digits}f}"
-    return [f"{said} To break even, an iteration has to commit {needed}."]
+    return [f"{said} To break even, an iteration must commit {needed}."]
 
 
 def same_words(entry: Score) -> str:
-    """The identity check in a few words."""
+    """The result of the identity check."""
     if entry.same_output is None:
         return "reference" if entry.measured else "–"
     if entry.same_output:
@@ -174,8 +172,8 @@ def same_words(entry: Score) -> str:
 STYLE = Path(__file__).with_suffix(".css")
 
 
-def table_html(scores: tuple[Score, ...], outcome: Outcome) -> str:
-    """Figures as rows, contestants as columns; the best of a row is bold. Everything escaped."""
+def table_html(scores: tuple[Score, ...], outcome: ComparisonResult) -> str:
+    """Figures as table rows, contestants as columns; the best of a row is bold. Everything is escaped."""
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
     body = []
@@ -202,32 +200,34 @@ def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str
     return [
         row("Tokens/s", "New tokens / wall time of the call, prefill included: median (quartiles) over the repeats.",
             "high", _spread("throughput")),
-        row("Tokens/s without prefill", "The same with the prefill of the models left out.", "high",
+        row("Tokens/s without prefill", "The same without the prefill of the models.", "high",
             _spread("decode_throughput")),
-        row("Against autoregressive", "Tokens/s over that of our autoregressive loop, per repeat.", "high",
+        row("Speed-up over autoregressive", "Tokens/s / those of our autoregressive loop in the same repeat.", "high",
             _spread("over_autoregressive", 1, 2, "×")),
-        row("Against Hugging Face generate", "Tokens/s over that of Hugging Face generate, per repeat.", "high",
-            _spread("over_hf", 1, 2, "×")),
+        row("Speed-up over Hugging Face generate", "Tokens/s / those of Hugging Face generate in the same repeat.",
+            "high", _spread("over_hf", 1, 2, "×")),
         row("Iterations", "Verification passes of the target; for Hugging Face: how often tokens arrived.", "",
             _typical("iterations")),
         row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
             _typical("tokens_per_iteration", "{:.2f}".format)),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
             _typical("accepted_mean", "{:.2f}".format)),
-        row("Accepted / drafted", "Accepted drafted tokens over all drafted nodes.", "high",
+        row("Accepted / drafted", "Accepted drafted tokens / all drafted nodes.", "high",
             _typical("acceptance_drafted", total="drafted")),
-        row("Accepted / verified", "Accepted drafted tokens over the nodes given to the target.", "high",
+        row("Accepted / verified", "Accepted drafted tokens / nodes verified by the target.", "high",
             _typical("acceptance_verified", total="verified")),
         row("Draft forwards", "Forward passes of the draft model.", "", _typical("draft_forwards")),
-        row("Target passes", "Verification passes, and the second passes of rollback + rebuild.", "",
+        row("Target passes", "Verification passes plus the second passes of rollback + rebuild.", "",
             _typical("target_passes")),
-        row("TTFT (ms)", "From the call to the first committed tokens, prefill of both models included.", "low",
-            _spread("ttft_s", 1e3)),
-        row("TPOT (ms)", "(Time of the last token - TTFT) / tokens after those of the first iteration.", "low",
-            _spread("tpot_s", 1e3, 2)),
-        row("Peak memory", "See the line under the table.", "", _typical("peak_memory_bytes", byte_size)),
-        row("Tokens measured", "Output tokens that the figures above are made of.", "", _typical("new_tokens")),
-        row("Tokens in loops", "Output tokens after 16 tokens in a row were seen for the second time.", "",
+        row("TTFT (ms)",
+            "Time to first token: from the call to the first committed tokens, prefill of both models included.",
+            "low", _spread("ttft_s", 1e3)),
+        row("TPOT (ms)",
+            "Time per output token: (time of the last token - TTFT) / tokens after those of the first iteration.",
+            "low", _spread("tpot_s", 1e3, 2)),
+        row("Peak memory", "See the note below the table.", "", _typical("peak_memory_bytes", byte_size)),
+        row("Tokens measured", "Output tokens behind the figures above.", "", _typical("new_tokens")),
+        row("Tokens in loops", "Output tokens after a sequence of 16 tokens has occurred for the second time.", "",
             lambda s: (f"{s.loop_tokens:,} of {s.new_tokens:,}", None)),
         row(f"Same output as {reference}", "Token for token; see Outputs for the first difference.", "",
             lambda s: (same_words(s), None)),
@@ -248,7 +248,7 @@ def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> 
 
 
 def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: str = "") -> Callable[[Score], Cell]:
-    """A figure of the median repeat; an acceptance as a part of its `total`, so that its denominator is seen."""
+    """A figure of the median repeat; an acceptance with its `total` as the denominator."""
 
     def cell(entry: Score) -> Cell:
         call, value = entry.typical, getattr(entry.typical, name)
@@ -259,8 +259,8 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
     return cell
 
 
-def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
-    """Speed with its spread, what it comes from in words, and the table."""
+def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
+    """Speed with its spread, the reasons, and the table."""
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
@@ -275,38 +275,40 @@ def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
             bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
-        st.markdown("**What the measurements say**")
+        st.markdown("**Findings**")
         told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
         st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{told}</ul>')
     st.html(STYLE)
     st.html(table_html(scores, outcome))
-    words = "Peak memory: the most bytes allocated on the GPU during the call, both models' weights included."
+    words = "Peak memory: the most GPU memory allocated during the call, weights of both models included."
     if not outcome.pair.target.device.startswith("cuda"):
         words = (
             "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
-            "what Hugging Face allocates inside its own calls is not known."
+            "allocations inside Hugging Face's own calls are unknown."
         )
     st.caption(words)
 
 
-def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Tokens over time, time per token by phase, latency."""
     measured = [entry for entry in scores if entry.measured]
     dark = is_dark()
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown("**Tokens over time** · the median repeat of each", help=MEDIAN_REPEAT)
-        curves = [Curve(e.contestant.label, e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured]
+        st.markdown("**Tokens over time** · median repeat of each method", help=MEDIAN_REPEAT)
+        curves = [
+            ProgressCurve(e.contestant.label, e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured
+        ]
         chart(progress_figure(curves, dark), key="compare_progress", height=400)
     with right:
         phases = [f"**{words}**: {explain_term(words)}" for words in ("prefill", *PHASE_WORDS.values())]
-        st.markdown("**Where the time goes** · per committed token, the median repeat", help="\n\n".join(phases))
+        st.markdown("**Where the time goes** · per committed token, median repeat", help="\n\n".join(phases))
         costs = []
         for entry in measured:
             call, parts = entry.typical, {"whole": entry.typical.wall_s}
             if call.phase_s is not None:
                 parts = {"prefill": call.prefill_s or 0.0, **call.phase_s}
-                # What would be too thin to see joins the rest, or the legend would be longer than the chart is high.
+                # Phases too thin to see join the rest, or the legend would be taller than the chart.
                 parts = {name: seconds for name, seconds in parts.items() if seconds >= THINNEST * call.wall_s}
                 parts["other"] = max(0.0, call.wall_s - sum(parts.values()))
             parts = {name: seconds / call.new_tokens for name, seconds in parts.items()}
@@ -318,7 +320,7 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     )
     timed = [entry for entry in measured if entry.spread_of("tpot_s")]
     if not timed:
-        st.caption("Every method ended within its first iteration: there is no time per later token.")
+        st.caption("Every method ended within its first iteration, so there is no time per later token.")
         return
     bars: dict[str, list[Bar]] = {"ttft_s": [], "tpot_s": []}
     for name, entry in product(bars, timed):
@@ -327,7 +329,7 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     chart(latency_figure(*bars.values(), dark), key="compare_latency", height=chart_height(len(timed)))
 
 
-def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Accepted lengths as a histogram, and acceptance with both denominators."""
     drafted = [entry for entry in scores if entry.measured and entry.typical.accepted is not None]
     if not drafted:
@@ -343,8 +345,8 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
         means = ", ".join(f"{e.contestant.label} {e.typical.accepted_mean:.2f}" for e in drafted)
         st.caption(escape_markdown(f"Mean: {means}."))
     with right:
-        st.markdown("**Acceptance** · of drafted and of verified nodes, the final token in neither", help=MEDIAN_REPEAT)
+        st.markdown("**Acceptance** · of drafted and of verified nodes, without the final token", help=MEDIAN_REPEAT)
         calls = [(entry.contestant.label, entry.typical) for entry in drafted]
         rows = [Acceptance(label, call.accepted, call.drafted, call.verified) for label, call in calls]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
-        st.caption("Drafted nodes that are pruned before verification count in the first, not in the second.")
+        st.caption("Nodes pruned before verification count as drafted but not as verified.")

@@ -1,1 +1,1 @@
-"""Below the scope: why a token fared as it did, luck, what was possible, the smallest change that would keep it."""
+"""Below the scope: why a token was accepted or not, luck, what was possible, the smallest change to include it."""

@@ -1,10 +1,10 @@
-"""Lucky or not: what this pass committed among all it could have, and how far the run is ahead of what was expected."""
+"""Lucky or not: the tokens of this pass against all possible outcomes, and the run against its expectation."""
 
 import html
 
 import streamlit as st
 
-from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
 from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
 from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, run_luck
 from decoding.common.cost_model import CostModel
@@ -14,7 +14,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration
-from pages.ui.common.worker import Job, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
 from pages.ui.explain.subject import trace_at
 from viz.charts.hindsight import (
     BudgetLine,
@@ -23,7 +23,7 @@ from viz.charts.hindsight import (
     lost_figure,
     ranks_figure,
     run_luck_figure,
-    token_law_figure,
+    token_distribution_figure,
 )
 from viz.formats import chance, percent, plural
 from viz.tokens import visible
@@ -42,17 +42,15 @@ def draw_luck(run: Run) -> None:
     iteration = run.trace.iterations[index]
     luck = luck_of(iteration)
     if luck is None:
-        st.caption("The probabilities of this iteration were not recorded: decode it again to see how lucky it was.")
+        st.caption("The probabilities of this iteration were not recorded: decode the run again to see its luck.")
         return
     whole = kept(("luck", run.key, len(run.trace.iterations)), lambda: run_luck(run.trace.iterations))
     if whole.score is None:
-        said = "**Nothing was left to luck:** every draw of the verifier commits as many tokens in every iteration."
+        said = "**No luck involved:** in every iteration, every draw of the verifier commits the same number of tokens."
         if run.trace.sampling.temperature == 0:
-            said = (
-                "**Greedy decoding leaves nothing to luck.** Given the tree, there is one way for the verifier to walk."
-            )
-            if any(each.law not in ("none", "deterministic") for each in run.trace.iterations):
-                said += " The tree itself was drawn, but its text is what the target alone would write."
+            said = "**Greedy decoding involves no luck.** Given the tree, the verifier has only one possible path."
+            if any(each.draft_sampling not in ("none", "deterministic") for each in run.trace.iterations):
+                said += " The tree itself was sampled, but the text is what the target alone would write."
         st.markdown(said)
         return
     left, right = st.columns(2, gap="large")
@@ -60,10 +58,10 @@ def draw_luck(run: Run) -> None:
         st.html(f'<div class="why told">{luck_html(iteration, luck)}</div>')
         rolled = known_results().get(("rolled", run.key, index))
         if luck.certain:
-            st.caption("Every draw of the verifier commits as many tokens here.")
+            st.caption("Every draw of the verifier commits this many tokens in this iteration.")
         else:
-            key = ("law", run.key, index, rolled is not None, is_dark())
-            figure = kept(key, lambda: token_law_figure(luck.law, luck.tokens, rolled, is_dark()))
+            key = ("tokens", run.key, index, rolled is not None, is_dark())
+            figure = kept(key, lambda: token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
         reroll_button(run, iteration, rolled is not None)
     with right:
@@ -76,16 +74,17 @@ def draw_luck(run: Run) -> None:
 
 
 def luck_html(iteration: IterationTrace, luck: Luck) -> str:
-    """The iteration in words, and its nodes by their exact probability."""
-    shares = f"{percent(luck.as_many)} of all draws, more in {percent(luck.more)}, fewer in {percent(luck.fewer)}"
+    """The iteration explained, and its nodes by their exact probability."""
+    shares = f"{percent(luck.as_many)} of draws commit exactly this many, {percent(luck.more)} more, "
+    shares += f"{percent(luck.fewer)} fewer"
     said = (
-        f"<b>{plural(luck.tokens, 'token')}</b> from this tree, {luck.expected:.2f} expected (exact): so many come in "
-        f"{'all draws' if luck.certain else shares}."
+        f"<b>{plural(luck.tokens, 'token')}</b> from this tree, {luck.expected:.2f} expected (exact): "
+        f"{'all draws commit this many' if luck.certain else shares}."
     )
     committed = len(iteration.committed_ids)
     if committed < luck.tokens:
-        said += f" The text or its requested length ended after {committed} of them."
-    steps = []  # the accepted path with the exact probability that the walk comes so far
+        said += f" The text ended or reached its length limit after {committed} of them."
+    steps = []  # the accepted path with the exact probability of reaching and accepting each node
     for node_id in iteration.accepted[:MOST_NODES]:
         node = iteration.nodes[node_id]
         steps.append(f"<code>{html.escape(visible(node.text, 12))}</code> {chance(node.acceptance_probability)}")
@@ -93,53 +92,53 @@ def luck_html(iteration: IterationTrace, luck: Luck) -> str:
         (node for node in iteration.nodes[1:] if node.verdict != "accepted" and node.acceptance_probability),
         key=lambda node: -node.acceptance_probability,
     )[:3]
-    told = [f"Accepted, with the probability of coming so far: {', '.join(steps)}."] if steps else []
+    told = [f"Accepted, with the exact probability of getting this far: {', '.join(steps)}."] if steps else []
     if missed:
         likely = ", ".join(
             f"<code>{html.escape(visible(node.text, 12))}</code> (node {node.node_id}) "
             f"{chance(node.acceptance_probability)}"
             for node in missed
         )
-        told.append(f"Likeliest of those that were not: {likely}.")
+        told.append(f"Likeliest nodes that were not accepted: {likely}.")
     return f"<p>{said}</p>" + "".join(f'<p class="quiet">{each}</p>' for each in told)
 
 
 def run_html(whole: RunLuck, cut: int) -> str:
-    """The run in words; `cut` is how many tokens of the walks the end of the text kept out of it."""
+    """The run explained; `cut` is how many accepted tokens the end of the text cut off."""
     ahead, sign = whole.happened - whole.mean, "ahead of" if whole.happened >= whole.mean else "behind"
     rest = f"{abs(whole.score):.1f} standard deviations"
-    words = "as good as what" if abs(ahead) < 0.05 else f"{abs(ahead):.1f} {sign} what"
+    words = "equal to" if abs(ahead) < 0.05 else f"{abs(ahead):.1f} {sign}"
     said = "All of these tokens are in the text."
     if cut:
         said = (
-            f"The text has {plural(cut, 'token')} fewer: it or its requested length ended before the last walk did, "
-            "and the walk counts in full."
+            f"The text has {plural(cut, 'token')} fewer: it ended or reached its length limit within the last accepted "
+            "path, which counts in full."
         )
     return (
         f"<p><b>{plural(whole.happened, 'token')}</b> from {plural(len(whole.places), 'tree')}, {whole.mean:.1f} ± "
-        f"{whole.deviation:.1f} expected (exact, given the trees): {words} was to be expected, {rest}.</p>"
-        f'<p class="quiet">{said} The draws that made the trees are not counted.</p>'
+        f"{whole.deviation:.1f} expected (exact, given the trees): {words} the expectation, {rest}.</p>"
+        f'<p class="quiet">{said} Luck in sampling the trees is not counted.</p>'
     )
 
 
 def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
-    """Re-roll the verifier's draws over the same tree, from stored rows."""
+    """Re-roll the verifier's draws over the same tree, from stored logits."""
     key = ("rolled", run.key, selected_iteration())
 
-    def roll(job: Job) -> tuple[tuple, dict[int, int]]:
+    def roll(job: ModelTask) -> tuple[tuple, dict[int, int]]:
         job.report(0, 0, f"{REROLLS:,} draws over one tree")
         return key, rerolled(trace_at(run, key[-1]), iteration.index)
 
     if done:
-        st.caption(f"Re-rolled: seeds 0 to {REROLLS - 1:,} over the same tree, from its stored rows.")
+        st.caption(f"Re-rolled: seeds 0 to {REROLLS - 1:,} over the same tree, from stored logits.")
         return
     if not torch_there():
-        st.caption(escape_markdown(f"Other draws over the same tree can be counted too. {NEEDS_TORCH}"))
+        st.caption(escape_markdown(f"The verifier's draws over the same tree can be re-rolled. {NEEDS_TORCH}"))
         return
     if iteration.target_logits is None:
         st.caption(
-            "To re-roll draws the full rows of both models are needed, and this iteration's were not kept: decode the "
-            "run here."
+            "Re-rolling draws needs the full logits of both models, which were not stored for this iteration: decode "
+            "the run again."
         )
         return
     if st.button(f"Re-roll {REROLLS:,} draws", key="why_reroll", icon=":material/casino:", disabled=is_busy(LUCK_SLOT)):
@@ -162,7 +161,7 @@ def draw_possible(run: Run) -> None:
     told = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
     if told is None:
         done = "verified" if run.trace.iterations[index].drafted else "drafted"
-        st.caption(f"Nothing was {done} in this iteration, so there was no other tree of its size.")
+        st.caption(f"Nothing was {done} in this iteration, so there is no tree to compare.")
         return
     left, right = st.columns(2, gap="large")
     with left:
@@ -182,41 +181,41 @@ def draw_possible(run: Run) -> None:
 
 
 def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
-    """This tree against the best of its size and the ceiling."""
+    """This tree compared with the best of its size and the ceiling."""
     best = plural(told.best, "token")
     best = f"**{best}**" if told.complete else f"**at least {best}**"
     said = f"This tree of {plural(told.nodes, 'node')} committed **{plural(told.committed, 'token')}**. "
-    said += f"The best one of this size in the draft's own order reaches {best}"
+    said += f"The best tree of this size in the draft's own order commits {best}"
     if told.committed <= told.best:
         said += " of the text that followed. "
-    elif run.trace.iterations[index].law != "deterministic":
-        said += ": the draws did better. "
-    else:  # a rank that is not known leaves it open
+    elif run.trace.iterations[index].draft_sampling != "deterministic":
+        said += ": the sampled tree did better. "
+    else:  # undecided where a rank is unknown
         said += ", but this tree is not in that order. " if told.complete else ". "
-    said += f"Ceiling, a chain of the text itself: {plural(told.ceiling, 'token')}."
+    said += f"Ceiling, a chain of exactly the text that followed: {plural(told.ceiling, 'token')}."
     return said + (f" {end_words(run)}" if told.ends else "")
 
 
 def end_words(run: Run) -> str:
-    """Why there is no more text to hold a tree against."""
+    """Why there is no more text to compare a tree with."""
     if run.can_continue:
-        return "The run has no more text: decode on to see further."
+        return "The run has no more text yet: decode further to see more."
     return {
         "end_of_text": "The text ends there.",
-        "length": "The run ends there, at the length that was asked for.",
+        "length": "The run ends there, at its length limit.",
         "unfinished": "The record ends there.",
     }[run.trace.totals.stopped]
 
 
 def definition(told: Hindsight) -> str:
-    """What the best tree in hindsight is."""
+    """Definition of the best tree in hindsight."""
     unknown = sum(token.rank is None for token in told.followed)
     said = (
-        "In the draft's own order: a child only with all likelier ones beside it; how many may differ from place to "
-        "place, so reaching depth d takes as many nodes as the ranks of the first d tokens sum to."
+        "In the draft's own order: a tree may contain a child only with all its likelier siblings. The number of "
+        "children may vary, so reaching depth d takes as many nodes as the ranks of the first d tokens sum to."
     )
     if unknown:
-        said += f" Unknown for {plural(unknown, 'token')} (?): the draft was never asked there in this run."
+        said += f" Unknown for {plural(unknown, 'token')} (?): the draft never ran at that place in this run."
     return said
 
 
@@ -230,28 +229,28 @@ def _bar(told: Hindsight, place: int, index: int) -> RankBar:
 
 SLOT = "why_possible"
 BUDGETS_HEIGHT, LOST_HEIGHT = 290, 190
-LEFT_OUT = "rows not kept, a verdict forced by hand, or another method's before a fork"
-FORCED = "A verdict was forced by hand here: the stored rows have the target's own law, not the one that was tested."
+LEFT_OUT = "logits not stored, a forced verdict, or decoded with another method before a fork"
+FORCED = "A verdict was forced in this iteration: the recorded logits are the target's, not those that were tested."
 NOT_OWN = (
-    "Another verifier or temperature than the run's decided this iteration, before a fork: look at the run that it was "
-    "forked from for what smaller budgets would commit."
+    "Before a fork, this iteration used another verifier or temperature: see the run it was forked from for what "
+    "smaller budgets would commit."
 )
 
 
 def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
-    """Tokens per second by budget; without rows that are needed, how to get them."""
+    """Tokens per second by budget; without the logits it needs, how to get them."""
     key, trace = ("budgets", run.key, index, costs.measured), trace_at(run, index)
-    if needs_rows(trace) and not can_tell(trace, trace.iterations[index]):
+    if needs_logits(trace) and not can_tell(trace, trace.iterations[index]):
         st.caption(
-            "What smaller budgets would commit needs the full rows of this iteration, which were not kept: decode the "
-            "run here."
+            "What smaller budgets would commit needs the full logits of this iteration, which were not stored: decode "
+            "the run again."
         )
         return
-    if needs_rows(trace):
-        if key not in known_results():  # it takes a moment: on a button
-            st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
+    if needs_logits(trace):
+        if key not in known_results():  # slow, so on a button
+            st.caption("With this verifier every subtree has to be verified again, from the stored logits.")
             if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-                start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(trace, index, costs)))
+                start_job(SLOT, "Verifying subtrees", lambda job: (key, budgets(trace, index, costs)))
                 st.rerun(scope="app")
             return
         told = known_results()[key]
@@ -264,19 +263,19 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
     exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
-    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
-    tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
-    seconds = "one pass over a part and the draft levels it needs"
-    st.caption(escape_markdown(f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: {seconds}."))
+    which = "the nodes sampled first" if needs_logits(trace) else "the nodes of highest path probability"
+    tokens = "exact expectation over the verifier's draws" if exact else "what would have been committed (replayed)"
+    seconds = "one target pass over the subtree and the draft levels it needs"
+    st.caption(escape_markdown(f"Subtrees: {which}. Tokens: {tokens}. Seconds: {seconds}."))
 
 
 def usable_costs(run: Run) -> CostModel | None:
-    """The measured costs of the pair in memory with the run's draft, if the run is of that pair; else what to do."""
+    """The measured costs of the pair in memory, if it decoded the run; else shows what to do."""
     models = manager()
     if models.info is not None and models.info.name != run.trace.pair.name:
         st.caption(
             escape_markdown(
-                f"The best budget needs costs measured with {run.trace.pair.name}, which decoded this run; "
+                f"The best budget needs times measured with {run.trace.pair.name}, which decoded this run, but "
                 f"{models.info.name} is in memory: load the run's pair with the button above."
             )
         )
@@ -286,12 +285,12 @@ def usable_costs(run: Run) -> CostModel | None:
     if costs is not None:
         return costs
     if not torch_there():
-        st.caption(escape_markdown(f"The best budget is read off what passes cost on this machine. {NEEDS_TORCH}"))
+        st.caption(escape_markdown(f"The best budget depends on the time of passes on this machine. {NEEDS_TORCH}"))
         return None
-    st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
+    st.caption("The best budget depends on the time of passes on this machine, which is not measured yet.")
     if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):
         try:
-            run_now("Measuring what passes cost", lambda job: models.measure_costs(head))
+            run_now("Measuring passes", lambda job: models.measure_costs(head))
         except DraftscopeError as error:
             show_error(error)
             return None
@@ -300,29 +299,29 @@ def usable_costs(run: Run) -> CostModel | None:
 
 
 def budget_words(told: Budgets) -> str:
-    """The best part of this tree, and what the whole lost against it."""
+    """The best subtree, and what the whole tree lost compared with it."""
     rates, best = told.rates, plural(told.best, "node")
     if told.best == told.nodes:
         said = f"**The whole tree of {best} was the best budget: {rates[-1]:.0f} tokens/s.**"
         return f"{said} *Modelled from measured costs.*"
-    chosen = f"Its best {best} alone" if told.best else "Drafting nothing"
-    lost = f"so {told.lost:.0f} ({told.lost / rates[told.best]:.0%}) were lost"
+    chosen = f"Only its best {best}" if told.best else "No drafting"
+    lost = f"{told.lost:.0f} ({told.lost / rates[told.best]:.0%}) slower"
     whole = f"the whole tree of {plural(told.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
     return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
 
 
 def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
-    """What the run lost by its budgets: at once where it is cheap, else on a button."""
+    """What the run lost by its budgets: at once where that is cheap, else on a button."""
     key = ("run_budgets", run.key, len(run.trace.iterations), costs.measured)
     whole, iterations = known_results().get(key), run.trace.iterations
     if whole is None:
         made = [trace_at(run, place) for place in range(len(iterations))]
         if any(
-            each.verified and needs_rows(trace) and can_tell(trace, each)
+            each.verified and needs_logits(trace) and can_tell(trace, each)
             for trace, each in zip(made, iterations, strict=True)
         ):
 
-            def find(job: Job) -> tuple[tuple, RunBudgets] | None:
+            def find(job: ModelTask) -> tuple[tuple, RunBudgets] | None:
                 def proceed(done: int, total: int) -> bool:
                     job.report(done, total, f"iteration {done} of {total}")
                     return job.go_on()
@@ -337,8 +336,8 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
         whole = kept(key, lambda: run_budgets(run.trace, costs, made=made.__getitem__))
     if not whole.trees:
         st.caption(
-            "What the run lost by its budgets cannot be told: the full rows of its iterations were not kept, or "
-            "another method made them before a fork."
+            "What the run lost by its budgets is unknown: the full logits of its iterations were not stored, or they "
+            "were decoded with another method before a fork."
         )
         return
     st.markdown(run_words(whole))
@@ -348,11 +347,11 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
 
 
 def run_words(whole: RunBudgets) -> str:
-    """The run with other budgets."""
+    """The run under other budgets."""
     cap = whole.best_cap
-    at_most = f"at most {plural(cap, 'node')}" if cap else "no drafting"
+    at_most = f"at most {plural(cap, 'node')} in every iteration" if cap else "no drafting at all"
     said = (
         f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
-        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, on the text as it was.*"
+        f"with {at_most} {whole.capped_rate(cap):.0f}. *Modelled, for the same text.*"
     )
     return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

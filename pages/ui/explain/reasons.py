@@ -1,4 +1,4 @@
-"""Why a token is or is not in the tree, and the smallest change of one setting that would have kept it."""
+"""Why a token is or is not in the tree, and the smallest change of one setting that would have included it."""
 
 import html
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, known_results
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import (
     Subject,
     absent_subject,
@@ -24,9 +24,9 @@ from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
 from viz.explain.draft_rule import DraftRanks
-from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
-from viz.explain.known import Known, is_sampled, law_head, law_words, target_of, target_shown
+from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 SLOT = "why_change"
 TRIED = 3
-ASKED = {"replayed": "replayed from stored rows", "live": "the draft was run again"}
+ASKED = {"replayed": "replayed from stored logits", "live": "the draft model was run again"}
 
 
 def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
-    """The button and the answer for a token that was not verified; for others, what decided instead."""
+    """The button and the answer for a token that was not verified; for others, why settings do not apply."""
     result = take_result(SLOT)
     if result is not None:
         keep(*result)
     if not asks_for_change(iteration, subject):
         said = (
-            "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
-            "every other one does with it, *What if* goes on from here another way."
+            "It was in the verified tree, so the verifier decided, not the settings of the tree. *Verifiers* shows "
+            "what every other verifier does with it; *What if* changes something and decodes from here."
         )
         if not iteration.drafted:
             said = "Nothing was drafted in this iteration."
         elif subject.node == FINAL_ID:
-            said = "A node has this token too: the verifier decided here, no setting of the tree."
+            said = "A node has this token too, so the verifier decided, not a setting of the tree."
         elif subject.parent < 0:
             said = "The root is the last committed token: it is always there."
         st.caption(said)
@@ -66,12 +66,12 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
         if not found.untried:
             return
     if not torch_there():
-        st.caption(escape_markdown(f"Which setting would have kept it? {NEEDS_TORCH}"))
+        st.caption(escape_markdown(f"Which setting would have included it? {NEEDS_TORCH}"))
         return
     if st.button(
-        "Search again" if found else "Which setting would have kept it?", key="why_change", disabled=is_busy(SLOT),
+        "Search again" if found else "Which setting would have included it?", key="why_change", disabled=is_busy(SLOT),
         icon=":material/tune:",
-        help="Varies every setting of the drafter by itself and drafts this tree again with each value",
+        help="Varies one setting of the drafter at a time and drafts this tree again with each value",
     ):  # fmt: skip
         start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
         st.rerun(scope="app")
@@ -80,7 +80,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
 
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
-    """Whether a setting of the drafter can have kept a token out of the verified tree."""
+    """Whether a setting of the drafter may have excluded a token from the verified tree."""
     if not iteration.drafted or subject.parent < 0:
         return False
     if subject.in_tree:
@@ -90,7 +90,7 @@ def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
 
 
 def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
-    """What an answer is kept under: with the run's pair in memory more can be tried."""
+    """Cache key of an answer: with the run's pair in memory more can be tried."""
     info = manager().info
     own = run.session is not None and not run.released
     has_pair = own or (info is not None and info.name == run.trace.pair.name)
@@ -98,15 +98,15 @@ def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
 
 
 def path_to(iteration: IterationTrace, subject: Subject) -> tuple[int, ...]:
-    """Token ids from the root, left out, down to the token."""
+    """Token ids from below the root down to the token."""
     return (*node_paths(iteration)[subject.parent], subject.token_id)
 
 
-def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple, SmallestChanges]":
-    """Look for the changes; for the worker.
+def find(run: Run, index: int, path: tuple[int, ...], job: ModelTask) -> "tuple[tuple, SmallestChanges]":
+    """Search for the changes; call it in the worker.
 
     Raises:
-        DraftscopeError: rows are missing and the run's pair is not in memory, or another method made the tree.
+        DraftscopeError: logits are missing and the run's pair is not in memory, or another method built the tree.
     """
     from decoding.analysis.smallest_change import change_search, smallest_changes
 
@@ -122,23 +122,23 @@ def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple,
 
 
 def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") -> None:
-    """What was found: smallest change first, each with what the tree becomes, and a way to try it."""
+    """The changes found, smallest first, each with the resulting tree size and a button to try it."""
     if not found.changes:
         whole = not (found.unknown or found.too_large or found.untried)
-        st.markdown(f"**No {'single setting' if whole else 'setting tried'} keeps it.**")
+        st.markdown(f"**No {'single setting' if whole else 'setting tried'} includes it.**")
     else:
         told = (
-            f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; "
-            "ordered by the change as a share of the value before, from 0 as a share of the whole range. Draws stay "
-            "the run's."
+            f"{plural(found.trees, 'tree')} drafted again, varying one setting at a time from the values in force. "
+            "Ordered by the change relative to the old value, or to the whole range if that was 0. The random draws "
+            "are those of the run."
         )
-        st.markdown("**Smallest changes that keep it**", help=told)
+        st.markdown("**Smallest changes that include it**", help=told)
     for place, change in enumerate(found.changes[:TRIED]):
         left, right = st.columns([3.4, 1], vertical_alignment="center")
         left.html(f'<div class="why">{change_html(found, change)}</div>')
         if right.button(
             "Try it", key=f"why_try_{place}", icon=":material/arrow_forward:", width="stretch",
-            help="Puts it into Tune live, beside the tree as it was",
+            help="Opens it in Tune live, next to the original tree",
             on_click=try_change, args=(run, iteration, change),
         ):  # fmt: skip
             st.switch_page("pages/tune_live.py", query_params={})
@@ -152,7 +152,7 @@ def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
     if change.drafted != found.drafted:
         nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
-    told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a nearer value could not be tried")
+    told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a smaller change could not be tried")
     before, after = (
         "no limit" if change.setting == "children" and not value else html.escape(setting_words(value))
         for value in (change.before, change.after)
@@ -162,26 +162,26 @@ def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
 
 
 def _rest_words(found: "SmallestChanges") -> str:
-    """What was tried in vain, and what could not be tried."""
+    """What was tried without success, and what could not be tried."""
     parts = []
     if found.changes[TRIED:]:
         parts.append(f"Also: {_labels(change.setting for change in found.changes[TRIED:])}.")
     if found.without:
-        parts.append(f"At no value: {_labels(found.without)}.")
+        parts.append(f"No value helps: {_labels(found.without)}.")
     if found.unknown:
         parts.append(
-            f"Not every value could be tried: {_labels(found.unknown)}. Only the models know the rows "
-            "that other trees need: load the run's pair."
+            f"Not every value could be tried: {_labels(found.unknown)}. Other trees need logits that were not "
+            "recorded: load the run's pair."
         )
     if found.too_large:
         parts.append(
-            f"Not every value could be tried: {_labels(found.too_large)}. Their trees ask the draft "
-            "about more nodes than one search has room for."
+            f"Not every value could be tried: {_labels(found.too_large)}. Their trees have more nodes "
+            "than one search allows."
         )
     if not found.changes:
-        parts.append(f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time.")
+        parts.append(f"{plural(found.trees, 'tree')} drafted again, varying one setting at a time.")
     if found.untried:
-        parts.append(f"Ended before its turn: {_labels(found.untried)}.")
+        parts.append(f"Stopped before trying: {_labels(found.untried)}.")
     return " ".join(parts)
 
 
@@ -190,9 +190,9 @@ def _labels(names: Iterable[str]) -> str:
 
 
 def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> None:
-    """Put the change into Tune live, on this prefix and at the run's sampling, beside the tree as it was.
+    """Open the change in Tune live, on this prefix and at the run's sampling, next to the original tree.
 
-    In a callback: the sampling's widgets are on this page too, and are only drawn afterwards.
+    Call it in a callback: the sampling widgets are on this page too and must be drawn afterwards.
     """
     from decoding.replay.stored_state import method_of
 
@@ -211,7 +211,7 @@ MOST_ABSENT = 10
 
 
 def draw_reasons(run: Run) -> None:
-    """The token looked at on the left, what would have kept it or what else is missing there on the right."""
+    """The selected token on the left; on the right what would have included it, and other missing tokens."""
     subject = subject_of(run)
     if subject is None:
         st.caption("The text ended here, so this iteration has no final token: select a node above.")
@@ -219,7 +219,7 @@ def draw_reasons(run: Run) -> None:
     iteration = run.trace.iterations[subject.index]
     left, right = st.columns([1.15, 1], gap="large")
     with left:
-        # Everything that is known about a token; its text comes from a model and is escaped.
+        # Everything known about a token; its text comes from a model and is escaped.
         said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(iteration, subject))
         tests = _tests(iteration, max(subject.parent, 0), subject)
         st.html(f'<div class="why">{_head(iteration, subject)}{said}{_numbers(iteration, subject)}{tests}</div>')
@@ -229,18 +229,18 @@ def draw_reasons(run: Run) -> None:
         told = residuals(iteration, max(subject.parent, 0), 6)
         if not told:
             return
-        said = f'<h5 title="{html.escape(explain_term("residual"))}">What rejections here left of the target</h5>'
+        said = f'<h5 title="{html.escape(explain_term("residual"))}">Residual of the target after rejections</h5>'
         for each in told if len(told) <= 3 else [*told[:2], told[-1]]:
             tokens = ", ".join(
                 f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"]
             )
-            after = each["after"].removeprefix("left of the target's law ")
+            after = each["after"].removeprefix("residual of the target's distribution ")
             said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
         st.html(f'<div class="why">{said}</div>')
 
 
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
-    """Why it is as it is."""
+    """Why the token was accepted, rejected or absent."""
     if subject.node == FINAL_ID:
         told = [why_final(iteration)]
         parent = iteration.nodes[subject.parent]
@@ -248,13 +248,13 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
         if drafted is not None:
             removed = why_pruned(iteration, drafted)
             told.append(f"Node {drafted} had this token. {removed}" if removed else "")
-        elif parent.growth == "expanded" or iteration.drafted == 0:
+        elif parent.stop_reason == "expanded" or iteration.drafted == 0:
             told.append(why_absent(iteration, subject.parent, subject.token_id))
         return [sentence for sentence in told if sentence]
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
-    growth = why_not_expanded(iteration, subject.node)
-    return [why_verdict(iteration, subject.node), f"{growth[0].upper()}{growth[1:]}."]
+    stop_reason = why_not_expanded(iteration, subject.node)
+    return [why_verdict(iteration, subject.node), f"{stop_reason[0].upper()}{stop_reason[1:]}."]
 
 
 def _head(iteration: IterationTrace, subject: Subject) -> str:
@@ -270,7 +270,7 @@ def _head(iteration: IterationTrace, subject: Subject) -> str:
 
 
 def _numbers(iteration: IterationTrace, subject: Subject) -> str:
-    """Probabilities of the token at its place, with their ranks where they are recorded."""
+    """Probabilities of the token at its place, with ranks where they are recorded."""
     if subject.parent < 0:
         return ""
     pairs = []
@@ -278,15 +278,15 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     node = iteration.nodes[subject.node] if subject.in_tree else None
     given = node.draft_probability if node is not None else draft.probability
     if given is not None or draft.rank is not None:
-        place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not among its 20 likeliest"
+        place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not in its top 20"
         pairs.append(("draft", place if given is None else f"{number(given, 4)} · {place}"))
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
     rank, target = target_of(iteration, subject.parent, subject.token_id)
     if target is not None:
-        pairs.append((f"target, {law_words(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
+        pairs.append((f"target, {distribution_text(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
     elif node is not None and node.target_probability is not None:
-        pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
+        pairs.append((f"target, {distribution_text(iteration)}", number(target_shown(node), 4)))
     if node is not None and node.acceptance_probability is not None and is_sampled(iteration):
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
@@ -296,14 +296,14 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
-    """The verifier's decisions at the place, in order; without draws the laws alone tell."""
+    """The verifier's decisions at this place, in order; without draws, only the distributions."""
     steps = [step for step in iteration.steps if step.node_id == place]
     if not steps:
         return ""
     drawn, late = is_sampled(iteration), place in Known(iteration).after_end
     body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
-    law, law_told = law_head(iteration)
-    heads = [("token", ""), ("draft", explain_term("draft probability")), (law, law_told)]
+    probs, law_told = distribution_title(iteration)
+    heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, law_told)]
     if drawn:
         heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
     told = "".join(
@@ -311,7 +311,7 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
-    title = "Tests" if drawn else "Compared with the target's favourite"
+    title = "Tests" if drawn else "Compared with the target's argmax"
     return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
 
 
@@ -337,9 +337,9 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
         outcome = f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
     elif step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
-        outcome = f"{kind} token{', drawn' if drawn else ''}"
+        outcome = f"{kind} token{', sampled' if drawn else ''}"
     elif step.kind == "choice":
-        outcome = "drawn from the law"
+        outcome = "sampled from the distribution"
     else:
         outcome = "accepted" if step.accepted else "rejected"
     outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))
@@ -348,7 +348,7 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
 
 
 def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None:
-    """Likely tokens at the same place that have no node, to be asked about."""
+    """Likely tokens at the same place that have no node, as buttons that explain why."""
     place = max(subject.parent, 0)
     drafted = {node.token_id for node in iteration.nodes if node.parent_id == place}
     known: dict[int, float] = {}

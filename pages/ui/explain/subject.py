@@ -1,4 +1,4 @@
-"""What the part of the page below the scope talks about: a node, the final token, or a token without a node."""
+"""The subject of the explanations below the scope: a node, the final token, or a token without a node."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ class Subject:
     """One token at one place of an iteration.
 
     Attributes:
-        parent: node it stands after, -1 for the root.
+        parent: the node before it, -1 for the root.
         node: its node, `FINAL_ID` for the final token, None for a token that has none.
     """
 
@@ -37,7 +37,7 @@ class Subject:
 
 
 def subject_of(run: Run) -> Subject | None:
-    """What the scope has selected, or the token that was asked about there; None without a recorded tree."""
+    """The selection of the scope, or the token clicked there; None without a recorded tree."""
     index = selected_iteration()
     iteration = run.trace.iterations[index]
     if not iteration.nodes:
@@ -55,7 +55,7 @@ def subject_of(run: Run) -> Subject | None:
 
 
 def absent_subject(iteration: IterationTrace, index: int, parent: int, token: int) -> Subject:
-    """A token of a law; if it was drafted there after all, its node."""
+    """A token of a distribution; if it was drafted there after all, its node."""
     node = next((n.node_id for n in iteration.nodes if n.parent_id == parent and n.token_id == token), None)
     return Subject(index, parent, token, iteration.texts.get(token, f"<{token}>"), node)
 
@@ -69,9 +69,9 @@ def final_subject(iteration: IterationTrace, index: int) -> Subject | None:
 
 
 def trace_at(run: Run, index: int) -> RunTrace:
-    """The record with method and sampling as they stood at an iteration: before a fork they may be others.
+    """The trace with the method and sampling of one iteration: before a fork they may differ.
 
-    A run without a session has one method and sampling for all iterations; what they did not make is found out later.
+    A run without a session has one method and sampling for all iterations; exceptions are detected later.
     """
     if run.session is None:
         return run.trace
@@ -81,9 +81,9 @@ def trace_at(run: Run, index: int) -> RunTrace:
 
 
 def pair_of(run: Run, load: bool = False) -> "Pair | None":
-    """The run's own pair: its session's, or the one in memory; None if it is neither.
+    """The run's own pair: its session's, or the one in memory; None if neither is.
 
-    With `load` the pair chosen in the toolbar is loaded if none is in memory; call it in the worker then.
+    With `load`, the pair chosen in the toolbar is loaded if none is in memory; then call it in the worker.
     """
     if run.session is not None and not run.released:
         return run.session.pair

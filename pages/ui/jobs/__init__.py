@@ -1,1 +1,1 @@
-"""Long work as pages show it: trainings, sweeps and the papers' benchmarks in one list, with one view of progress."""
+"""Long-running jobs on pages: trainings, sweeps and the papers' benchmarks, with one list and progress view."""

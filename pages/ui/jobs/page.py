@@ -1,7 +1,7 @@
-"""Pages of long work: a list of it on the left, on the right the one that is looked at, or the form for another.
+"""Pages of long-running jobs: a list on the left; on the right the selected job, or the form for a new one.
 
-Both are drawn by the clock. The browser loses the page where the clock of one fragment strikes while another has asked
-for the whole ("Cannot set a node at a delta path"): where the view has a clock of its own, the list never asks.
+Both refresh by a timer. The browser loses the page if the timer of one fragment fires while another has requested a
+rerun of the page ("Cannot set a node at a delta path"): where the view has its own timer, the list never requests one.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import TypeVar
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.jobs.job import Followed, Job, Stand
+from decoding.jobs.job import Job, JobState, JobWatcher
 from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
 from viz.formats import about, byte_size, long_duration, plural
 
@@ -27,22 +27,22 @@ STATE_ICONS = {
     "failed": ":material/error:",
     "kept": ":material/inventory_2:",
 }
-SILENT_S = 120.0  # longer without a word is worth a word
-LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all of them, and at the one that is looked at while it is at work
+SILENT_S = 120.0  # a job silent for longer gets a note
+LIST_S, VIEW_S = 3.0, 2.0  # refresh interval of the list, and of the selected job while it runs
 MOST_LISTED = 12
 FORM = "new"
-LIVE_HELP = "Off: this view stands still, so that one can point at charts and read at leisure."
-F = TypeVar("F", bound=Followed)
+LIVE_HELP = "Off: this view stops updating, so that you can read and point at charts undisturbed."
+F = TypeVar("F", bound=JobWatcher)
 
 
 @dataclass(frozen=True)
 class JobPage:
-    """What a page says of its jobs.
+    """Texts of a page about its jobs.
 
     Attributes:
-        name: in the keys of its widgets. noun: one of its jobs. address: what its address calls the one looked at.
-        none_yet: where there are no jobs.
-        stop, resume, delete: what these buttons do.
+        name: in the keys of its widgets. noun: for one of its jobs. address: query parameter of the selected job.
+        none_yet: shown where there are no jobs.
+        stop, resume, delete: help texts of these buttons.
     """
 
     name: str
@@ -54,16 +54,16 @@ class JobPage:
     delete: str
 
     def look_at(self, key: str | None) -> None:
-        """Look at a job, by its key, or at the form for another one; None looks at the one that suits best."""
+        """Select a job, by its key, or the form for a new one; None selects a default."""
         st.session_state[f"{self.name}_chosen"] = key
         st.session_state[f"{self.name}_sure"] = None
         if key is None:
             st.query_params.pop(self.address, None)
 
     def looked_at(self, found: Sequence[F]) -> F | None:
-        """The job that is looked at; None where one is to be started.
+        """The selected job; None where the form is shown.
 
-        At first the one that the address names, else the newest that runs, else the newest.
+        At first the one that the address names, else the newest running one, else the newest.
         """
         chosen = st.session_state.get(f"{self.name}_chosen") or st.query_params.get(self.address)
         by_key = {followed.key: followed for followed in found}
@@ -77,7 +77,7 @@ class JobPage:
         return by_key.get(chosen)
 
     def followed(self, jobs: Sequence[Job], follow: Callable[[Job], F]) -> list[F]:
-        """Jobs as they stand; of each only what has changed is read."""
+        """The current state of jobs; only changes are read."""
         known: dict[Path, F] = st.session_state.setdefault(f"{self.name}_followed", {})
         for path in set(known) - {job.path for job in jobs}:
             del known[path]
@@ -93,22 +93,22 @@ class JobPage:
         draw_form: Callable[[Sequence[F]], None],
         draw_one: Callable[[F], None],
     ) -> None:
-        """Draw list and view; where nothing is looked at, the form that starts another.
+        """Draw list and view, or the form that starts a new job.
 
         Args:
-            look: all jobs as they stand now. tell: words on one in the list, beside its state.
+            look: returns all jobs in their current state. tell: texts on one in the list, next to its state.
         """
         st.html(STYLE)
 
         def keep_list(seen: F | None, at_work: bool, clocked: bool) -> None:
-            """The list; the whole page where what is looked at has begun or ended and its view has no clock for it."""
+            """The list; reruns the page when the selected job has begun or ended and its view has no timer."""
             found = look()
             if seen is not None and not clocked and seen.stand.running != at_work:
                 st.rerun(scope="app")
             self._draw_list(found, tell)
 
         def keep_view(seen: F, at_work: bool, live: bool) -> None:
-            """The one that is looked at; the whole page where a person began it or stilled its view."""
+            """The selected job; reruns the page when someone started it or paused its view."""
             seen.look()
             if (seen.stand.running and not at_work) or st.session_state.get(live_key, True) != live:
                 st.rerun(scope="app")
@@ -127,7 +127,7 @@ class JobPage:
                 st.fragment(keep_view, run_every=VIEW_S if at_work and live else None)(seen, at_work, live)
 
     def _draw_list(self, found: Sequence[F], tell: Callable[[F], Sequence[str]]) -> None:
-        """A button per job: its name and state; below, how far it is and what else is worth a word."""
+        """A button per job with its name and state; below it, progress and notes."""
         name = self.name
         if st.button(
             f"New {self.noun}", key=f"{name}_new", width="stretch", icon=":material/add:",
@@ -138,7 +138,7 @@ class JobPage:
             st.caption(self.none_yet)
         for followed in found[:MOST_LISTED] if not st.session_state.get(f"{name}_all") else found:
             key, stand = followed.key, followed.stand
-            told = ["came with the program"] if followed.shipped else []
+            told = ["shipped with Draftscope"] if followed.shipped else []
             told += [] if stand.state == "kept" else [stand.state]
             if stand.running and stand.status.share is not None:
                 told[-1] += f" {stand.status.share:.0%}"
@@ -155,15 +155,15 @@ class JobPage:
                     help=escape_markdown(str(followed.folder)),
                 ):  # fmt: skip
                     st.rerun()
-                st.caption(escape_markdown(" · ".join(filter(None, [*told, *tell(followed)])) or "rows alone"))
+                st.caption(escape_markdown(" · ".join(filter(None, [*told, *tell(followed)])) or "results only"))
         if len(found) > MOST_LISTED:
             st.toggle(f"All {len(found)}", key=f"{name}_all", persist_state="session")
 
-    def draw_header(self, followed: Followed, use: Callable[[], None] | None = None) -> None:
-        """Name and state, what can be done with it, how far it is, and why it failed or stopped.
+    def draw_header(self, followed: JobWatcher, use: Callable[[], None] | None = None) -> None:
+        """Name and state, its buttons, progress, and why it failed or stopped.
 
         Args:
-            use: draws the button that puts what came out of it to use.
+            use: draws the button that uses its result.
         """
         stand, name = followed.stand, self.name
         with st.container(key=f"{name}_header", horizontal=True, vertical_alignment="center", gap="small"):
@@ -190,7 +190,7 @@ class JobPage:
                             if words:
                                 st.markdown(f"**{title}**")
                                 st.code(words, language=None, wrap_lines=True)
-                        st.markdown("**What it printed last**")
+                        st.markdown("**Last output**")
                         st.code(followed.job.output() or "Nothing.", language=None, wrap_lines=True, height=260)
             if not stand.running and not followed.shipped:
                 self._draw_delete(followed)
@@ -198,8 +198,8 @@ class JobPage:
             draw_progress(followed)
         draw_end(name, stand)
 
-    def _draw_delete(self, followed: Followed) -> None:
-        """Asked twice: what took hours cannot be brought back."""
+    def _draw_delete(self, followed: JobWatcher) -> None:
+        """Asks for confirmation: hours of work cannot be recovered."""
         sure = f"{self.name}_sure"
 
         def delete() -> None:
@@ -221,23 +221,23 @@ class JobPage:
         ):  # fmt: skip
             st.rerun()
 
-    def tell_others(self, found: Sequence[Followed], consequence: str) -> None:
-        """A warning before another one starts beside those that are at work; `consequence` says what comes of it."""
+    def tell_others(self, found: Sequence[JobWatcher], consequence: str) -> None:
+        """A warning before another job starts next to running ones; `consequence` says what will happen."""
         running = [followed.name for followed in found if followed.stand.running]
         if running:
-            said = f"{plural(len(running), self.noun)} at work on this machine ({'; '.join(running)}). {consequence}"
+            said = f"{plural(len(running), self.noun)} running on this machine ({'; '.join(running)}). {consequence}"
             st.warning(escape_markdown(said), icon=":material/group_work:")
 
 
-def _left_words(followed: Followed) -> str:
-    """Time left in words, empty while unknown."""
+def _left_words(followed: JobWatcher) -> str:
+    """Time left as text, empty while unknown."""
     if followed.left_s is None:
         return ""
-    return f"{about(followed.left_s)} left{' of this part' if followed.stand.state == 'preparing' else ''}"
+    return f"{about(followed.left_s)} left{' of this phase' if followed.stand.state == 'preparing' else ''}"
 
 
-def progress_words(followed: Followed) -> str:
-    """How much is done, the time left, what it is at, and what that takes of the machine, in a line."""
+def progress_words(followed: JobWatcher) -> str:
+    """Progress, time left, phase and resources in one line."""
     status, state = followed.stand.status, followed.stand.state
     if state == "starting":
         return "Starting its process: loading torch and the models takes a few seconds"
@@ -246,7 +246,7 @@ def progress_words(followed: Followed) -> str:
     if not (status.done or status.total):
         parts = []
     if status.failed:
-        parts.append(f"{status.failed:,} could not be made")
+        parts.append(f"{status.failed:,} failed")
     if status.planned_s:
         parts.append(f"{status.trained_s / 60:.1f} of {status.planned_s / 60:.3g} min")
     parts += [_left_words(followed), status.phase, status.device]
@@ -254,27 +254,27 @@ def progress_words(followed: Followed) -> str:
         parts.append(f"{byte_size(status.memory_bytes)} of memory")
     silent_s = time.time() - status.written if status.written else 0.0
     if status.running and silent_s > SILENT_S:
-        parts.append(f"no word for {long_duration(silent_s)}")
-    return " · ".join(filter(None, parts)) or "Nothing has been done yet"
+        parts.append(f"no progress reported for {long_duration(silent_s)}")
+    return " · ".join(filter(None, parts)) or "Nothing done yet"
 
 
-def draw_progress(followed: Followed, words: str = "") -> None:
-    """A bar with words, by default those on its progress."""
+def draw_progress(followed: JobWatcher, words: str = "") -> None:
+    """A bar with text, by default its progress."""
     st.progress(followed.stand.status.share or 0.0, text=escape_markdown(words or progress_words(followed)))
 
 
-def stop_buttons(name: str, followed: Followed, help_text: str) -> None:
-    """What ends a job that is at work: it is asked first; then it can be ended at once.
+def stop_buttons(name: str, followed: JobWatcher, help_text: str) -> None:
+    """Buttons that stop a running job: first a request, then at once.
 
     Args:
-        name: of the page, in the keys of its widgets. help_text: what stopping it does.
+        name: of the page, in the keys of its widgets. help_text: what stopping does.
     """
     job = followed.job
     if job.stop_asked:
         st.button(
             "End it now", key=f"{name}_end", icon=":material/power_settings_new:", on_click=attempt,
             args=(name, job.end), width="content", 
-            help="Ends its process without waiting; what it has not written yet is lost.",
+            help="Ends its process without waiting; unsaved work is lost.",
         )  # fmt: skip
     st.button(
         "Stopping" if job.stop_asked else f"Stop {job.NOUN}", key=f"{name}_stop", disabled=job.stop_asked,
@@ -283,15 +283,15 @@ def stop_buttons(name: str, followed: Followed, help_text: str) -> None:
 
 
 def attempt(name: str, act: Callable, *arguments) -> None:
-    """Do what a button of a page asks; what stands against it is kept for `draw_end`."""
+    """Run the action of a button; its error is stored for `draw_end`."""
     try:
         act(*arguments)
     except DraftscopeError as error:
         st.session_state[f"{name}_error"] = error
 
 
-def draw_end(name: str, stand: Stand) -> None:
-    """What stood against a button of a page, and why a job failed or stopped."""
+def draw_end(name: str, stand: JobState) -> None:
+    """Show the error of a button, and why a job failed or stopped."""
     if error := st.session_state.pop(f"{name}_error", None):
         show_error(error)
     message = escape_markdown(on_page(stand.message))

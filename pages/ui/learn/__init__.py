@@ -1,1 +1,1 @@
-"""The page Learn: recorded runs worth a look, puzzles on real iterations, the guided tour."""
+"""The page Learn: selected recorded runs, puzzles on real iterations, the guided tour."""

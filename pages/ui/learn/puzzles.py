@@ -49,13 +49,13 @@ def draw_puzzles() -> None:
 
 
 def drawn(puzzle: str, pool: Sequence[T]) -> tuple[int, T]:
-    """The case of a puzzle that is on screen: how many came before it, and the case."""
+    """The case of a puzzle on screen: its number and the case."""
     count = st.session_state.get(f"{puzzle}_count", 0)
     return count, drawn_case(pool, count)
 
 
 def drawn_case(pool: Sequence[T], count: int) -> T:
-    """Case number `count`: every case of the pool comes before one comes again."""
+    """Case number `count`: every case of the pool appears before one repeats."""
     size = len(pool)
     return pool[count * next(step for step in itertools.count(STRIDE) if math.gcd(step, size) == 1) % size]
 
@@ -79,7 +79,7 @@ def score_words(puzzle: str) -> str:
 
 
 def keep_result(puzzle: str, number: int, solved: bool) -> None:
-    """Count a case; trying it again changes nothing."""
+    """Count a case; further attempts change nothing."""
     st.session_state.setdefault(f"{puzzle}_results", {}).setdefault(number, solved)
 
 
@@ -89,7 +89,7 @@ def guess_pool() -> list[tuple[str, int]]:
 
 
 def draw_guess() -> None:
-    """Guess the accepted path: choose the node where it ends, then see what the target did."""
+    """Guess the accepted path: choose its last node, then see the target's decision."""
     pool = guess_pool()
     number, (name, index) = drawn("guess", pool)
     run = recorded_run(name)
@@ -134,9 +134,9 @@ def draw_guess() -> None:
 
 REASON_WORDS: dict[str, str] = {
     DRAFT: "Drafting takes too long",
-    VERIFY: "The target's pass over more rows takes too long",
-    REBUILD: "A second target pass computes the cache rows again",
-    REST: "Bookkeeping takes too long: mask, verdicts, moving cache rows",
+    VERIFY: "The target's pass over more nodes takes too long",
+    REBUILD: "A second target pass recomputes the cache slots",
+    REST: "Bookkeeping takes too long: mask, verdicts, moving cache slots",
     TOKENS: "It commits fewer tokens per pass",
 }
 FACTOR_WORDS: dict[str, str] = {
@@ -146,7 +146,7 @@ FACTOR_WORDS: dict[str, str] = {
 
 
 def loss_pool() -> list[str]:
-    """Recorded trees that were slower than the chain taken in turn with them."""
+    """Recorded trees that were slower than the chain measured in turn with them."""
     paired = [name for name, others in RECORDINGS.items() if CHAIN in others]
     return [name for name in paired if _lost(name).ratio > 1]
 
@@ -156,7 +156,7 @@ def _lost(name: str) -> Slowdown:
 
 
 def draw_loss() -> None:
-    """What was counted is shown; choose the reason, then the measured times tell it."""
+    """Shows the counts; choose the reason, then the measured times reveal it."""
     pool = loss_pool()
     number, name = drawn("loss", pool)
     tree, chain, lost = recorded_run(name), rivals(name)[CHAIN], _lost(name)
@@ -175,20 +175,20 @@ def draw_loss() -> None:
         if chosen is not None:
             keep_result("loss", number, chosen == lost.reason)
             product = " × ".join(f"{lost.factors[name]:.2f} ({FACTOR_WORDS[name]})" for name in REASONS)
-            said = f"{REASON_WORDS[lost.reason]}: it alone makes a token take {lost.factors[lost.reason]:.2f} times as "
-            said += f"long. All factors together: {product} = {lost.ratio:.2f}."
+            said = f"{REASON_WORDS[lost.reason]}: this alone makes a token take {lost.factors[lost.reason]:.2f} "
+            said += f"times as long. All factors together: {product} = {lost.ratio:.2f}."
             mine = lost.factors[chosen]
-            told = f"makes it {mine:.2f} times as long" if mine > 1.005 else "helps here"
-            told = "costs nothing here" if 0.995 < mine <= 1.005 else told
+            told = f"makes it {mine:.2f} times as long" if mine > 1.005 else "helps"
+            told = "costs nothing" if 0.995 < mine <= 1.005 else told
             if chosen == lost.reason:
                 st.success(escape_markdown(f"Right. {said}"))
             else:
-                st.warning(escape_markdown(f"Not that: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {said}"))
+                st.warning(escape_markdown(f"No: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {said}"))
         st.caption(score_words("loss"))
     with left:
         st.html(_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain))
         if chosen is not None:
-            st.markdown("**Where the time goes** · per committed token, measured, prefill left out")
+            st.markdown("**Where the time goes** · per committed token, measured, without prefill")
             costs = []
             for run in (tree, chain):
                 tokens, phases = sum(len(each.committed_ids) for each in run.iterations), phase_seconds(run.iterations)
@@ -198,7 +198,7 @@ def draw_loss() -> None:
 
 
 def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
-    """What was counted in both runs: no times."""
+    """The counts of both runs, without times."""
 
     def per_pass(run: RunTrace, name: str) -> str:
         return f"{sum(getattr(each, name) for each in run.iterations) / len(run.iterations):.1f}"
@@ -209,7 +209,7 @@ def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
             (words, per_pass(tree, name), per_pass(chain, name))
             for words, name in (
                 ("Nodes drafted per iteration", "drafted"),
-                ("Nodes given to the target", "verified"),
+                ("Nodes verified by the target", "verified"),
                 ("Draft forwards per iteration", "draft_forwards"),
                 ("Target passes per iteration", "target_passes"),
                 ("Depth of the tree", "tree_depth"),
@@ -220,7 +220,7 @@ def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
 
 
 def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
-    """Measured means of an iteration by phase, and what each contributes."""
+    """Measured means of an iteration by phase, and the factor of each."""
     rows = []
     for name in lost.mine.seconds:
         times = (means.seconds[name] for means in (lost.mine, lost.other))
@@ -231,7 +231,7 @@ def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
     )
     rows.append(("Time per token", duration(lost.mine.token_s), duration(lost.other.token_s), f"× {lost.ratio:.2f}"))
     marked = FACTOR_WORDS[lost.reason].capitalize()
-    return _table("Measured, means of an iteration", (tree.label, chain.label, "factor"), rows, marked)
+    return _table("Measured, means per iteration", (tree.label, chain.label, "factor"), rows, marked)
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = "") -> str:
@@ -252,7 +252,7 @@ def saving_pool() -> list[tuple[str, Missing]]:
 
 
 def draw_saving() -> None:
-    """Two settings of the recorded run, its tree drafted again after each move, and whether the token is in it."""
+    """Two settings of the recorded run; its tree is drafted again after each change and checked for the token."""
     if not need_torch():
         return
     pool = saving_pool()
@@ -264,8 +264,8 @@ def draw_saving() -> None:
         st.markdown(f"**{SAVE}** · {escape_markdown(run.label)}, iteration {missing.iteration + 1}")
         st.markdown(
             escape_markdown(
-                f"The target wanted {quote(missing.text)} after {quote(base.nodes[missing.parent].text)}, and no node "
-                f"given to it had that token. Find a setting with which it is in the verified tree."
+                f"The target wanted {quote(missing.text)} after {quote(base.nodes[missing.parent].text)}, but no "
+                f"verified node had that token. Find a setting that puts it into the verified tree."
             )
         )
         changes = {}
@@ -294,9 +294,9 @@ def draw_saving() -> None:
 def _tell_saving(
     number: int, missing: Missing, base: IterationTrace, tree: IterationTrace, node: int | None, changed: bool
 ):
-    """Solved or not, and what the new tree costs."""
+    """Solved or not, and the size of the new tree."""
     if not changed:
-        st.info("Move a setting: the tree is drafted and verified again by the embedded pair.", icon=":material/tune:")
+        st.info("Move a slider: the embedded pair drafts and verifies the tree again.", icon=":material/tune:")
         return
     nodes = plural(tree.drafted, "node")
     size = f"The tree has {nodes}, {tree.verified} verified ({base.drafted} and {base.verified} before)."
@@ -305,12 +305,12 @@ def _tell_saving(
         return
     keep_result("save", number, True)
     verdict = f"It is {tree.nodes[node].verdict.replace('_', ' ')}, and {plural(len(tree.committed_ids), 'token')} "
-    gained = f"{verdict}are committed in place of {len(base.committed_ids)}."
+    gained = f"{verdict}are committed instead of {len(base.committed_ids)}."
     st.success(escape_markdown(f"Saved. {gained} {size} {missing.words}"))
 
 
 def _drafted(number: int, run: RunTrace, missing: Missing, changes: dict[str, Setting]) -> IterationTrace:
-    """The iteration drafted again with changed settings, the last one kept."""
+    """The iteration drafted again with changed settings; the last one is cached."""
     key = (number, tuple(changes.items()))
     if st.session_state.get("save_key") != key:
         tree = run_now("Drafting again", lambda job: draft_again(_embedded_pair(), run, missing.iteration, changes))
@@ -322,7 +322,7 @@ def _embedded_pair() -> "Pair":
     models = manager()
     if (models.settings.target, models.settings.draft) != (EMBEDDED, EMBEDDED):
         raise DraftscopeError(
-            "This puzzle was recorded with the embedded pair: choose it in the upper right corner to draft again."
+            "This puzzle was recorded with the embedded pair: choose that pair at the top right to draft again."
         )
     return models.pair()
 

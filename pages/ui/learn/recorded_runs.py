@@ -1,4 +1,4 @@
-"""The recorded runs as cards, each with its numbers, and ways on: to the screen, or beside its rivals on Compare."""
+"""The recorded runs as cards, each with its numbers, to open in Step through or next to its rivals on Compare."""
 
 import html
 from dataclasses import asdict, dataclass, fields, replace
@@ -38,7 +38,7 @@ from pages.ui.common.state import (
     selected_iteration,
     set_aside,
 )
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
 from viz.formats import number, plural
@@ -47,19 +47,19 @@ from viz.tokens import quote
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
-    from pages.ui.compare.plan import Outcome
+    from pages.ui.compare.plan import ComparisonResult
 
 COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class Card:
+class RecordedRunCard:
     """One recorded run.
 
     Attributes:
-        name: of the recording. title: what it is an example of. words: a sentence with its numbers.
-        iteration, node, phase: where it is opened.
-        beside: runs on the same prompt whose speed is shown beside its own.
+        name: of the recording. title: what it illustrates. words: a sentence with its numbers.
+        iteration, node, phase: where it opens.
+        beside: runs on the same prompt whose speed is shown for comparison.
     """
 
     name: str
@@ -71,22 +71,24 @@ class Card:
     beside: tuple[RunTrace, ...] = ()
 
 
-def cards() -> tuple[Card, ...]:
+def cards() -> tuple[RecordedRunCard, ...]:
     """Every card; all numbers are read from the runs."""
     return (_helps(), _loses(), _rescue(), _adapts(), _sampled(), _home())
 
 
-def _helps() -> Card:
+def _helps() -> RecordedRunCard:
     run, other = recorded_run("tree_helps"), rivals("tree_helps")
     words = (
         f"{run.label} commits {tokens_per_pass(run):.2f} tokens per pass, the chain "
         f"{tokens_per_pass(other[CHAIN]):.2f}. It took {slowdown(run, other[CHAIN]).ratio:.2f} times the chain's time "
         "per token."
     )
-    return Card("tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN]))
+    return RecordedRunCard(
+        "tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN])
+    )
 
 
-def _loses() -> Card:
+def _loses() -> RecordedRunCard:
     run, other = recorded_run("tree_loses"), rivals("tree_loses")
     lost = slowdown(run, other[CHAIN])
     words = (
@@ -94,7 +96,7 @@ def _loses() -> Card:
         f"{_mean_depth(run):.1f} deep, the chain {_mean_depth(other[CHAIN]):.1f}. The tree took {lost.ratio:.2f} times "
         "the chain's time per token."
     )
-    return Card("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
+    return RecordedRunCard("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
                 beside=(other[CHAIN], other[PLAIN]))  # fmt: skip
 
 
@@ -107,57 +109,56 @@ def _place(run: RunTrace, found: Rescue):
     return iteration, iteration.nodes[found.rejected], iteration.nodes[found.accepted]
 
 
-def _rescue() -> Card:
+def _rescue() -> RecordedRunCard:
     run = recorded_run("sibling_rescue")
     found = best_rescue(run)
     iteration, first, second = _place(run, found)
     words = (
         f"In iteration {found.iteration + 1} the draft's first choice {quote(first.text)} "
         f"({number(first.draft_probability)}) is rejected. Its sibling {quote(second.text)} "
-        f"({number(second.draft_probability)}) is accepted and {found.below} more below it: "
+        f"({number(second.draft_probability)}) is accepted, and {found.below} more below it: "
         f"{plural(len(iteration.committed_ids), 'token')} from one pass."
     )
-    return Card("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
+    return RecordedRunCard("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
 
 
-def _adapts() -> Card:
+def _adapts() -> RecordedRunCard:
     run = recorded_run("history")
     moves = threshold_moves(run)
     depths = [int(each.settings["base_depth"]) for each in run.iterations]
     moved = next(each.index for each in run.iterations if each.history and each.history.before != each.history.after)
     words = (
-        f"History adaptation moves its settings {sum(moves.values())} times in "
-        f"{plural(len(run.iterations), 'iteration')}: bolder {moves['bolder']} times, more careful "
-        f"{moves['more_careful']} times. The base depth begins at {depths[0]} and moves between {min(depths)} and "
-        f"{max(depths)}."
+        f"History adaptation changes its settings {sum(moves.values())} times in "
+        f"{plural(len(run.iterations), 'iteration')}: {moves['bolder']} times bolder, {moves['more_careful']} times "
+        f"more careful. The base depth starts at {depths[0]} and varies between {min(depths)} and {max(depths)}."
     )
-    return Card("history", "Thresholds follow the past", words, moved, phase="history")
+    return RecordedRunCard("history", "Thresholds adapt to history", words, moved, phase="history")
 
 
-def _sampled() -> Card:
+def _sampled() -> RecordedRunCard:
     run = recorded_run("sampled")
     found = best_rescue(run, residual=True)
     iteration, first, second = _place(run, found)
     test = next(step for step in iteration.steps if step.child_id == first.node_id and not step.accepted)
     words = (
         f"At temperature {run.sampling.temperature:g} the test of {quote(first.text)} passes with probability "
-        f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn and it fails. From what is left of the "
-        f"target's law its sibling {quote(second.text)} is accepted, and {found.below} more."
+        f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn, so it fails. From the residual its "
+        f"sibling {quote(second.text)} is accepted, and {found.below} more."
     )
-    return Card("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
+    return RecordedRunCard("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
 
 
-def _home() -> Card:
+def _home() -> RecordedRunCard:
     run = home_run()
     words = (
         f"A story of {plural(run.totals.new_tokens, 'token')} in {plural(len(run.iterations), 'pass', 'passes')} of "
-        "the target, all of them to step through."
+        "the target; step through all of them."
     )
-    return Card("home", "The run of the home page", words, telling_iteration(run))
+    return RecordedRunCard("home", "The run of the home page", words, telling_iteration(run))
 
 
 def draw_cards() -> None:
-    """All cards, and the way back to a run that was set aside for one of them."""
+    """All cards, and a button back to a run that was set aside for one of them."""
     st.html(Path(__file__).with_suffix(".css"))
     draw_set_aside()
     told = cards()
@@ -173,15 +174,15 @@ def draw_cards() -> None:
     compared = next(recorded_run(card.name) for card in told if card.beside)
     st.caption(
         escape_markdown(
-            "Decoded by the embedded pair and stored; found by search over the sample prompts "
-            "(python -m decoding.recorded). Runs whose speeds are compared were taken in turn, on "
+            "Decoded by the embedded pair and stored; found by a search over the sample prompts "
+            "(python -m decoding.recorded). Runs whose speeds are compared were measured in turn, on "
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )
 
 
 def _bars(runs: tuple[RunTrace, ...]) -> str:
-    """Measured speeds beside each other, prefill included."""
+    """Measured speeds side by side, prefill included."""
     most = max(speed(run) for run in runs)
     rows = "".join(
         f'<span>{html.escape(run.label)}</span><i class="{"other" if place else "own"}" '
@@ -191,8 +192,8 @@ def _bars(runs: tuple[RunTrace, ...]) -> str:
     return f'<div class="ds-bars">{rows}</div>'
 
 
-def _facts(run: RunTrace, card: Card) -> str:
-    """What the iteration wrote, or how the settings moved; method and length of a run that stands alone."""
+def _facts(run: RunTrace, card: RecordedRunCard) -> str:
+    """The text of the iteration, or the course of the settings; method and length of the run."""
     if card.phase == "history":
         depths = [int(each.settings["base_depth"]) for each in run.iterations]
         columns = "".join(f'<i style="height:{100 * depth / max(depths):.0f}%"></i>' for depth in depths)
@@ -210,8 +211,8 @@ def _facts(run: RunTrace, card: Card) -> str:
     return f'<div class="ds-facts">{drawn}{html.escape(facts)}</div>'
 
 
-def open_recording(card: Card) -> None:
-    """Put a recording on screen in Step through; a run that was decoded here is set aside, not lost."""
+def open_recording(card: RecordedRunCard) -> None:
+    """Put a recording on screen in Step through; the user's own run is set aside, not lost."""
     set_aside(current_run(), selected_iteration())
     keep_run(Run(recorded_run(card.name), "recorded"), card.iteration)
     ask_view(card.iteration, card.node, card.phase)
@@ -224,7 +225,7 @@ PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_K
 
 
 def place_comparison(name: str) -> dict[str, Any]:
-    """Show the recorded calls on Compare, everything set as it was for them; returns what was put in the session."""
+    """Show the recorded calls on Compare with their settings; returns the values put into the session."""
     outcome = recorded_outcome(name)
     state = st.session_state
     state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
@@ -239,8 +240,8 @@ def place_comparison(name: str) -> dict[str, Any]:
     return {key: state[key] for key in PLACED}
 
 
-def recorded_outcome(name: str) -> "Outcome":
-    """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
+def recorded_outcome(name: str) -> "ComparisonResult":
+    """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
     from decoding.compare.comparison import Comparison, Contestant
 
     others = rivals(name)
@@ -249,9 +250,9 @@ def recorded_outcome(name: str) -> "Outcome":
     prompt, first = prompt_of(runs[0]), runs[0]
     sampling = decoding.Sampling()
     results = tuple(_result(place, run) for place, run in enumerate(runs))
-    return Outcome(
+    return ComparisonResult(
         comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
-        plan=Plan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
+        plan=ComparisonPlan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
         prompt_ids=first.prompt_ids,
         prompt_texts=first.prompt_texts,
         texts={
@@ -276,7 +277,7 @@ def _result(place: int, run: RunTrace):
 
 
 def method_of(run: RunTrace) -> "Method":
-    """The method of a run with the settings that it began with, under the label it was recorded with."""
+    """The method of a run with its initial settings, under its recorded label."""
     return replace(decoding.METHODS[run.method].with_settings(**run.settings), label=run.label)
 
 

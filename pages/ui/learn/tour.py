@@ -1,4 +1,4 @@
-"""The guided tour: it sets the real app, stop by stop, and gives back what was on screen before."""
+"""The guided tour: it operates the real app, stop by stop, and restores the previous screen afterwards."""
 
 import html
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ RUN_KEYS = ("run", "iteration", "node", "what_if")
 
 @dataclass(eq=False)
 class Tour:
-    """A tour that is on.
+    """A tour in progress.
 
     Attributes:
         steps, at: the stops, and which one is shown.
-        runs: the recordings that it has put on screen, by name.
-        before: what the user had, by key of the session state; keys that were not there are left out.
-        placed: what the tour has put in their place.
+        runs: the recordings it has put on screen, by name.
+        before: the user's session state by key; missing keys are left out.
+        placed: the values that the tour has put in its place.
     """
 
     steps: tuple[TourStep, ...]
@@ -42,7 +42,7 @@ class Tour:
 
 
 def current_tour() -> Tour | None:
-    """The tour of this browser session, None while none is on."""
+    """The tour of this browser session, None without one."""
     return st.session_state.get(KEY)
 
 
@@ -65,7 +65,7 @@ def start_tour() -> NoReturn:
 
 
 def show_step(title: str = "") -> NoReturn:
-    """Put the stop's run on screen and go to its page; `title` is the page that is shown."""
+    """Put the stop's run on screen and go to its page; `title` is the current page."""
     tour, step = current_tour(), current_tour().step
     _mind_own_run(tour)
     run = tour.runs.setdefault(step.recording, Run(recorded_run(step.recording), "recorded"))
@@ -83,12 +83,12 @@ def show_step(title: str = "") -> NoReturn:
 
 
 def _go_to(title: str) -> NoReturn:
-    """Switch to a page. With no parameters given, Streamlit refuses where a widget is bound to the address."""
+    """Switch to a page; without parameters, Streamlit refuses if a widget is bound to the address."""
     st.switch_page(PAGES[title], query_params={})
 
 
 def end_tour() -> None:
-    """Give back what was on screen; what the user has made or changed meanwhile stays."""
+    """Restore the previous screen; runs and changes of the user meanwhile stay."""
     tour = st.session_state.pop(KEY)
     _mind_own_run(tour)
     if current_run() in tour.runs.values():
@@ -107,7 +107,7 @@ def _give_back(tour: Tour, keys) -> None:
 
 
 def _mind_own_run(tour: Tour) -> None:
-    """A run that the user has made or opened during the tour is the one to give back; the one before is set aside."""
+    """A run decoded or opened during the tour is the one to restore; the previous one is set aside."""
     run, before = current_run(), tour.before.get("run")
     if run is None or run in tour.runs.values():
         return
@@ -117,7 +117,7 @@ def _mind_own_run(tour: Tour) -> None:
 
 
 def tour_bar(title: str) -> None:
-    """Which stop this is, its two sentences, and where to go; on a page of another stop also the way back."""
+    """The current stop, its two sentences, and navigation; on other pages also a button back to the tour."""
     tour = current_tour()
     if tour is None:
         return

@@ -1,1 +1,1 @@
-"""The page Papers: every table and figure that can be run again, ours beside theirs."""
+"""The page Papers: every table and figure that can be re-run, our numbers next to theirs."""

@@ -1,4 +1,4 @@
-"""The rows that the page Papers shows, each pair on each machine apart, and what they say of an exhibit."""
+"""The results shown on the page Papers, separate for each pair and machine, and the judgement of a paper result."""
 
 import math
 import time
@@ -14,23 +14,23 @@ from decoding.common.errors import ExperimentError
 from decoding.experiments.estimates import source_of
 from decoding.experiments.experiment import all_experiments, experiments_home
 from decoding.experiments.rows import FOLDER, PARTS, all_rows
-from decoding.papers import EXHIBITS, stored
-from decoding.papers.exhibit import Exhibit
-from decoding.papers.judge import Outcome, grid_name, judge
+from decoding.papers import PAPER_RESULTS, stored
+from decoding.papers.judge import Reproduction, grid_name, judge
+from decoding.papers.paper_result import PaperResult
 
-# What was judged last by exhibit and source, with what the rows were known by; shared by all sessions.
-JUDGED: dict[tuple[str, str | None], tuple[tuple, Outcome, ExperimentError | None]] = {}
-SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
-Stamps = tuple[tuple[str, int], ...]  # files with when they were written
+# The last judgement by paper result and source, with the stamps of its files; shared by all sessions.
+JUDGED: dict[tuple[str, str | None], tuple[tuple, Reproduction, ExperimentError | None]] = {}
+SOURCE = "source"  # column: pair and machine, whose results must not be mixed
+Stamps = tuple[tuple[str, int], ...]  # files with their modification times
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The rows of one folder.
+class StoredResults:
+    """The results of one folder.
 
     Attributes:
-        own: whether they are the user's, not those that come with the program.
-        names: of the grids that they are of.
+        own: whether they are the user's, not shipped ones.
+        names: of their grids.
         error: why they cannot be read; then there are none.
     """
 
@@ -44,82 +44,84 @@ class Kept:
 
 @dataclass(frozen=True)
 class Judgement:
-    """An exhibit as it is shown.
+    """A paper result as shown.
 
     Attributes:
-        sources: pairs on machines that have rows for it, the one with the newest first. source: the one shown.
-        rows: of its grid and that source, loops and failures included.
-        error: why what a benchmark has stored for it cannot be read.
+        sources: pairs on machines with results for it, the newest first. source: the one shown.
+        rows: results of its grid and that source, loops and failures included.
+        error: why the stored benchmark results cannot be read.
     """
 
-    outcome: Outcome
+    outcome: Reproduction
     sources: tuple[str, ...]
     source: str | None
     rows: pd.DataFrame
     error: ExperimentError | None = None
 
 
-def kept_rows() -> list[Kept]:
-    """The rows of all experiments, those of a folder read again where a file has come or gone."""
+def kept_rows() -> list[StoredResults]:
+    """The results of all experiments; a folder is read again when its files change."""
     found = []
     for folder in all_experiments():
         stamps, own = _stamps(folder / FOLDER, PARTS), folder.parent == experiments_home()
         kept = _read(str(folder), stamps, own)
-        if kept.error is not None and (later := _stamps(folder / FOLDER, PARTS)) != stamps:  # just joined into one
+        if kept.error is not None and (later := _stamps(folder / FOLDER, PARTS)) != stamps:  # files were just merged
             kept = _read(str(folder), later, own)
         found.append(kept)
     return found
 
 
 def stamps_now() -> tuple[Stamps, ...]:
-    """Tells whether rows have come since."""
+    """Stamps that show whether results have arrived."""
     return tuple(_stamps(folder / FOLDER, PARTS) for folder in all_experiments())
 
 
 def judgement(
-    exhibit: Exhibit, kept: Iterable[Kept], source: str | None = None, until_s: float = math.inf
+    paper_result: PaperResult, kept: Iterable[StoredResults], source: str | None = None, until_s: float = math.inf
 ) -> Judgement | None:
-    """What the rows of one source say of an exhibit.
+    """The judgement of a paper result from the results of one source.
 
     Args:
-        source: pair and machine; the one with the newest rows where it has none or is None.
-        until_s: on `time.monotonic()`; what is not judged by then is None.
+        source: pair and machine; the one with the newest results if it has none or is None.
+        until_s: on `time.monotonic()`; gives None if not judged by then.
     """
     sources: dict[str, pd.DataFrame] = {}  # the newest first
-    if exhibit.stored:
-        told = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
+    if paper_result.stored:
+        told = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(paper_result.stored))
     else:
-        name = grid_name(exhibit.grid)
+        name = grid_name(paper_result.grid)
         mine = [each for each in kept if name in each.names]
         told = tuple((each.folder, each.stamps) for each in mine)
         sources = _apart(name, told, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
-    known = JUDGED.get((exhibit.key, source))
+    known = JUDGED.get((paper_result.key, source))
     if known is None or known[0] != told:
         if time.monotonic() >= until_s:
             return None
         try:
-            known = told, judge(exhibit, rows), None
+            known = told, judge(paper_result, rows), None
         except ExperimentError as error:
-            known = told, Outcome(exhibit, (), {}, {}, (), ()), error
-        JUDGED[exhibit.key, source] = known
+            known = told, Reproduction(paper_result, (), {}, {}, (), ()), error
+        JUDGED[paper_result.key, source] = known
     return Judgement(known[1], tuple(sources), source, rows, known[2])
 
 
-def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s: float) -> dict[str, Outcome]:
-    """The outcomes of all exhibits by key, as far as they are known or can be judged within a time.
+def known_outcomes(
+    kept: list[StoredResults], chosen: Mapping[str, str | None], budget_s: float
+) -> dict[str, Reproduction]:
+    """The outcomes of all paper results by key, as far as known or judged within a time.
 
     Args:
-        chosen: which source is shown, by exhibit.
+        chosen: the source shown, by paper result.
     """
     until_s = time.monotonic() + budget_s
-    found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in EXHIBITS}
+    found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in PAPER_RESULTS}
     return {key: each.outcome for key, each in found.items() if each is not None}
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _apart(name: str, told: tuple, _mine: list[Kept]) -> dict[str, pd.DataFrame]:
+def _apart(name: str, told: tuple, _mine: list[StoredResults]) -> dict[str, pd.DataFrame]:
     rows = pd.concat([each.rows[each.rows["experiment"] == name] for each in _mine], ignore_index=True)
     rows = rows.drop_duplicates([SOURCE, "key"])
     newest = rows.groupby(SOURCE)["started"].max().sort_values(ascending=False).index
@@ -127,13 +129,13 @@ def _apart(name: str, told: tuple, _mine: list[Kept]) -> dict[str, pd.DataFrame]
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _read(folder: str, stamps: Stamps, own: bool) -> Kept:
+def _read(folder: str, stamps: Stamps, own: bool) -> StoredResults:
     try:
         rows = all_rows([Path(folder)])
     except ExperimentError as error:
-        return Kept(_no_rows(), folder, stamps, own, error=error)
+        return StoredResults(_no_rows(), folder, stamps, own, error=error)
     rows = rows.assign(**{SOURCE: source_of(rows)})
-    return Kept(rows, folder, stamps, own, frozenset(rows["experiment"]))
+    return StoredResults(rows, folder, stamps, own, frozenset(rows["experiment"]))
 
 
 @st.cache_resource(show_spinner=False)
@@ -144,6 +146,6 @@ def _no_rows() -> pd.DataFrame:
 def _stamps(folder: Path, names: str) -> Stamps:
     found = []
     for file in sorted(folder.glob(names)):
-        with suppress(FileNotFoundError):  # joined with others in this moment
+        with suppress(FileNotFoundError):  # just merged with others
             found.append((file.name, file.stat().st_mtime_ns))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""The runs and benchmarks behind an exhibit: how far they are, how long they may take, buttons that begin and stop."""
+"""The runs and benchmarks behind a paper result: progress, time estimates, buttons that start and stop them."""
 
 import time
 import tomllib
@@ -14,34 +14,34 @@ from decoding.common.prompts import load_prompts
 from decoding.experiments.experiment import (
     GRIDS,
     Experiment,
-    FollowedExperiment,
+    ExperimentWatcher,
     experiments_home,
     launch,
     seconds_per_token,
 )
-from decoding.jobs.job import Followed, jobs_below
-from decoding.papers import EXHIBITS
-from decoding.papers.exhibit import Exhibit
+from decoding.jobs.job import JobWatcher, jobs_below
+from decoding.papers import PAPER_RESULTS
+from decoding.papers.paper_result import PaperResult
 from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
-from pages.ui.papers.rows import Kept, stamps_now
+from pages.ui.papers.rows import StoredResults, stamps_now
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import about, long_duration, plural
 
-RUNNING_S = 2.0  # between two looks at what runs
-REDRAW_S = 12.0  # between two drawings of the whole page while rows come in
+RUNNING_S = 2.0  # refresh interval of running work
+REDRAW_S = 12.0  # redraw interval of the whole page while results arrive
 NAME, DRAWN = "papers", "papers_drawn"
-PROMPTS = "--prompts"  # of the command: other texts than the samples
-UNKNOWN = "how long it takes is known once it has run"
+PROMPTS = "--prompts"  # of the command: texts other than the samples
+UNKNOWN = "its time is unknown until it has run once"
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a grid comes to, at most: settings that contradict one another are left out when it runs.
+    """The maximum size of a grid: contradicting settings are left out when it runs.
 
     Attributes:
-        runs, tokens: of the whole grid; None where only the data set knows how many prompts there are.
+        runs, tokens: of the whole grid; None where the number of prompts depends on the data set.
         words: lengths and prompts.
     """
 
@@ -63,7 +63,7 @@ def size_of(grid: str) -> Size:
     ways += bool(content.get("reference", "autoregressive"))
     samplings = sum(len(each.get("seeds", [0])) for each in content.get("sampling", [{}]))
     lengths, cuts = content.get("new_tokens", [64]), asked.get("max_tokens", [0])
-    words = f"{_listed(lengths)} tokens behind at most {_listed(cuts)}" if any(cuts) else f"{_listed(lengths)} tokens"
+    words = f"{_listed(lengths)} tokens after at most {_listed(cuts)}" if any(cuts) else f"{_listed(lengths)} tokens"
     prompts = "every prompt" if count is None else plural(count, "prompt")
     words += f", {prompts}{'' if where == 'samples' else f' of {where}'}"
     if count is None:
@@ -73,88 +73,92 @@ def size_of(grid: str) -> Size:
 
 
 def at_work() -> frozenset[str]:
-    """What runs: the user's experiments by the names of their folders, and benchmarks of exhibits."""
-    benchmarks = {exhibit.stored for exhibit in EXHIBITS if exhibit.stored}
+    """Running work: the user's experiments by folder name, and benchmarks of paper results."""
+    benchmarks = {paper_result.stored for paper_result in PAPER_RESULTS if paper_result.stored}
     return frozenset(job.path.name for job in jobs_below(experiments_home(), Experiment) if job.stand().running) | {
         f"benchmarks.{name}" for name in benchmarks if Benchmark.of(name).stand().running
     }
 
 
-def work_of(exhibit: Exhibit) -> str:
-    """What an exhibit's runs are called in `at_work`."""
-    return f"benchmarks.{exhibit.stored}" if exhibit.stored else exhibit.grid
+def work_of(paper_result: PaperResult) -> str:
+    """The name of a paper result's runs in `at_work`."""
+    return f"benchmarks.{paper_result.stored}" if paper_result.stored else paper_result.grid
 
 
-def draw_work(exhibit: Exhibit, has_rows: bool, kept: list[Kept], running: frozenset[str]) -> None:
-    """How far the runs of an exhibit are, or a button that begins what is missing with how long that may take.
+def draw_work(paper_result: PaperResult, has_rows: bool, kept: list[StoredResults], running: frozenset[str]) -> None:
+    """The progress of a paper result's runs, or a button that starts the missing ones with a time estimate.
 
     Args:
-        has_rows: whether there is something to see already. running: what is at work.
+        has_rows: whether there are results already. running: the running work.
     """
-    followed = _followed(exhibit)
+    followed = _followed(paper_result)
     if followed.stand.running:
         draw_end(NAME, followed.stand)
         st.session_state[DRAWN] = time.monotonic(), stamps_now()
-        st.fragment(_watch, run_every=RUNNING_S)(exhibit)
+        st.fragment(_watch, run_every=RUNNING_S)(paper_result)
         return
     if not torch_there():
-        st.info(escape_markdown(f"{NEEDS_TORCH} What is kept is shown without it."), icon=":material/info:")
+        st.info(escape_markdown(f"{NEEDS_TORCH} Stored results are shown without it."), icon=":material/info:")
         return
     with st.container(key="papers_offer", horizontal=True, vertical_alignment="center", gap="small"):
-        _draw_offer(exhibit, followed, has_rows, kept, running)
+        _draw_offer(paper_result, followed, has_rows, kept, running)
     draw_end(NAME, followed.stand)
 
 
-def _followed(exhibit: Exhibit) -> Followed:
-    """What measures an exhibit, as it stands."""
-    if exhibit.stored:
-        followed = Followed(Benchmark.of(exhibit.stored))
+def _followed(paper_result: PaperResult) -> JobWatcher:
+    """The current state of a paper result's experiment or benchmark."""
+    if paper_result.stored:
+        followed = JobWatcher(Benchmark.of(paper_result.stored))
     else:
-        followed = FollowedExperiment(Experiment(experiments_home() / exhibit.grid))
+        followed = ExperimentWatcher(Experiment(experiments_home() / paper_result.grid))
     followed.look()
     return followed
 
 
-def _watch(exhibit: Exhibit) -> None:
-    """The progress, looked at again and again; the page is drawn anew where it ends or rows have come."""
-    followed = _followed(exhibit)
+def _watch(paper_result: PaperResult) -> None:
+    """The progress, refreshed by a timer; the page is redrawn when it ends or results have arrived."""
+    followed = _followed(paper_result)
     drawn_s, stamps = st.session_state[DRAWN]
     if not followed.stand.running or (time.monotonic() - drawn_s > REDRAW_S and stamps != stamps_now()):
         st.rerun(scope="app")
-    words, lost = "", "It ends within an iteration; what is kept stays, and Resume runs what is missing."
-    if exhibit.stored:  # its process says nothing but what it prints
-        since = f"At work for {max(0, round(time.time() - followed.started_s))} s"
+    words, lost = "", "Ends within an iteration; stored results stay, and Resume runs the rest."
+    if paper_result.stored:  # its process only reports what it prints
+        since = f"Running for {max(0, round(time.time() - followed.started_s))} s"
         said = followed.job.output().rpartition("\n")[2].strip()
-        words = " · ".join(filter(None, [since, _took_words(exhibit.stored), said]))
-        lost = "What it measured so far is lost."
+        words = " · ".join(filter(None, [since, _took_words(paper_result.stored), said]))
+        lost = "Its measurements so far are lost."
     with st.container(key="papers_progress", horizontal=True, vertical_alignment="center", gap="small"):
         draw_progress(followed, words)
         stop_buttons(NAME, followed, lost)
 
 
 def _draw_offer(
-    exhibit: Exhibit, followed: Followed, has_rows: bool, kept: list[Kept], running: frozenset[str]
+    paper_result: PaperResult, followed: JobWatcher, has_rows: bool, kept: list[StoredResults], running: frozenset[str]
 ) -> None:
-    """The button that runs what is missing, with what that comes to, and which texts where it needs some."""
-    whole = has_rows if exhibit.stored else followed.stand.state == "finished"
-    label, act = "Run it again" if whole else "Run it here", (launch, exhibit.grid)
-    told, words = f"In a terminal: {exhibit.command}", f"{', '.join(sorted(running))} is running: " if running else ""
+    """The button that runs what is missing, with its size, and a field for texts where it needs some."""
+    whole = has_rows if paper_result.stored else followed.stand.state == "finished"
+    label, act = "Run again" if whole else "Run on this machine", (launch, paper_result.grid)
+    told, words = (
+        f"In a terminal: {paper_result.command}",
+        f"{', '.join(sorted(running))} is running: " if running else "",
+    )
     words += "two at once would slow each other down. " if running else ""
-    if exhibit.stored:
+    if paper_result.stored:
         act = (followed.job.run,)
-        words += f"A benchmark of its own; {_took_words(exhibit.stored)}."
+        words += f"A separate benchmark; {_took_words(paper_result.stored)}."
     else:
         if whole:
-            told = f"What is kept is not run again, unless the pair or the grid has changed since. {told}"
-        if PROMPTS in exhibit.needs:
+            told = f"Stored runs are not repeated unless the pair or the grid has changed. {told}"
+        if PROMPTS in paper_result.needs:
             texts = st.text_input(
-                "Texts", key=f"papers_texts_{exhibit.grid}", placeholder="folder of .txt files, or pg-19", width=260,
+                "Texts", key=f"papers_texts_{paper_result.grid}",
+                placeholder="folder of .txt files, or pg-19", width=260,
                 label_visibility="collapsed", persist_state="session",
             )  # fmt: skip
             act = (*act, PROMPTS, texts.strip()) if texts.strip() else act
         if followed.stand.status.done and not whole and PROMPTS not in act:
             label, act = "Resume", (followed.job.resume,)
-        words += _offer_words(exhibit.grid, followed, kept)
+        words += _offer_words(paper_result.grid, followed, kept)
     st.button(
         label, key="papers_run", type="secondary" if has_rows else "primary", disabled=bool(running),
         icon=":material/play_arrow:", on_click=attempt, args=(NAME, *act), help=escape_markdown(told), width="content",
@@ -163,31 +167,31 @@ def _draw_offer(
 
 
 def _took_words(name: str) -> str:
-    """How long the newest run of a benchmark that tells took, and on what."""
+    """The time of the newest timed run of a benchmark, and its machine."""
     found = took(name)
     return UNKNOWN if found is None else f"it took {long_duration(found[0])} on {found[1]}"
 
 
-def _offer_words(grid: str, followed: Followed, kept: list[Kept]) -> str:
-    """What is kept, what is missing, and how long that takes going by what a token has cost so far.
+def _offer_words(grid: str, followed: JobWatcher, kept: list[StoredResults]) -> str:
+    """What is stored, what is missing, and a time estimate from the measured time per token.
 
-    That is in the user's own runs of the embedded pair, which grids run, else in all of them.
+    Measured in the user's own runs of the embedded pair, which grids use, else in all of them.
     """
     size, status = size_of(grid), followed.stand.status
     if followed.stand.state == "finished":
-        return f"All {status.total:,} runs that were asked for last are kept."
+        return f"All {status.total:,} runs of the last request are stored."
     if size.runs is None:
-        return f"{size.words}; how long they take is known once some have run."
+        return f"{size.words}; the time is unknown until some have run."
     runs = status.total or size.runs
     left = runs - status.done
-    words = f"{status.done:,} of {runs:,} runs are kept, {left:,} are left" if status.done else f"At most {left:,} runs"
+    words = f"{status.done:,} of {runs:,} runs are stored, {left:,} remain" if status.done else f"At most {left:,} runs"
     for own in (True, False):
         costs = [each.rows.loc[each.rows["pair"] == EMBEDDED_NAME, ["failure", "new_tokens", "wall_s"]]
                  for each in kept if each.own or not own]  # fmt: skip
         if costs and (token_s := seconds_per_token(pd.concat(costs))) is not None:
-            whose = "so far on this machine" if own else "in the rows that came with the program"
-            return f"{words}, {about(token_s * size.tokens * left / runs)} at what a token has cost {whose}."
-    return f"{words}; how long they take is known once some have run."
+            whose = "so far on this machine" if own else "in the results shipped with Draftscope"
+            return f"{words}, {about(token_s * size.tokens * left / runs)} at the time per token {whose}."
+    return f"{words}; the time is unknown until some have run."
 
 
 def _listed(numbers: list[int]) -> str:

@@ -1,5 +1,5 @@
-"""The papers' tables and figures in a list, each with a mark that tells whether its orderings hold here, and the one
-that is looked at: how it was measured there and here, a chart, the numbers, and the verdicts.
+"""The papers' tables and figures in a list, each with a mark that shows whether its orderings are reproduced, and the
+selected one: how it was measured in the paper and here, a chart, the numbers, and the verdicts.
 """
 
 import html
@@ -12,14 +12,14 @@ import streamlit as st
 
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.rows import LOOP_FREE
-from decoding.papers import EXHIBITS
-from decoding.papers.exhibit import Exhibit, Figure, Way
-from decoding.papers.judge import Judged, Outcome, claim_words, words_of
+from decoding.papers import PAPER_RESULTS
+from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, words_of
+from decoding.papers.paper_result import Entry, Figure, PaperResult
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.papers.rows import Judgement, Kept
+from pages.ui.papers.rows import Judgement, StoredResults
 from pages.ui.papers.run import draw_work, size_of, work_of
-from viz.charts.papers import FACTOR, Mark, far_apart, lines_figure, table_figure
+from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, table_figure
 from viz.formats import plural
 
 STYLE = Path(__file__).with_suffix(".css")
@@ -37,161 +37,165 @@ ICONS = {
     "judging": ":material/more_horiz:",
 }
 LEGEND = {
-    "all": "all orderings hold", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
+    "all": "all orderings reproduced", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
     "not run": "not run",
 }  # fmt: skip
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "does not hold": "✗", "not decided here": "~", "not run": "○"}
+VERDICTS = {"holds": "reproduced", "does not hold": "not reproduced", "not decided here": "undecided",
+            "not run": "not run"}  # fmt: skip
 NOTHING = "–"
 MOST_FAILURES = 3
-BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
+BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
 APART = (
-    f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
-    "the order and the proportions, not the lengths."
+    f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
+    "and the proportions, not the lengths."
 )
 
 
 def looked_at() -> str:
-    """The exhibit that is looked at: when the page is entered the one that the address names, else the one chosen."""
-    known = {exhibit.key for exhibit in EXHIBITS}
+    """The selected paper result: on entry the one that the address names, else the one chosen."""
+    known = {paper_result.key for paper_result in PAPER_RESULTS}
     asked = None if st.session_state.get(ENTERED) else st.query_params.get("exhibit")
     st.session_state[ENTERED] = True
     if asked is not None and asked not in known:
-        st.warning(escape_markdown(f"The address asks for {asked!r}, which is no table or figure here: choose one."))
+        st.warning(escape_markdown(f"The address names {asked!r}, which is not a known table or figure: choose one."))
     chosen = asked if asked in known else st.session_state.get(CHOSEN)
-    chosen = chosen if chosen in known else EXHIBITS[0].key
+    chosen = chosen if chosen in known else PAPER_RESULTS[0].key
     st.session_state[CHOSEN] = chosen
     return chosen
 
 
-def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: str) -> None:
-    """The exhibits of each paper, a button with the mark of its orderings for each; that of the chosen one is open.
+def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], chosen: str) -> None:
+    """The results of each paper, each a button with the mark of its orderings; the paper of the selected one is open.
 
     Args:
-        outcomes: by key, of the exhibits that are judged already. running: what is at work.
+        outcomes: by key, of the paper results already judged. running: the running work.
     """
     run = [outcome for outcome in outcomes.values() if outcome.run]
     judged = [each for outcome in run for each in outcome.judged]
-    words = f"{len(run)} of {len(EXHIBITS)} tables and figures are run here"
+    words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures have been re-run"
     if judged:
-        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings hold"
-        words += "" if len(outcomes) == len(EXHIBITS) else "; judging the others"
+        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings are reproduced"
+        words += "" if len(outcomes) == len(PAPER_RESULTS) else "; judging the rest"
     st.caption(escape_markdown(f"{words}."))
-    opened = st.session_state.setdefault(OPENED, next(each.paper for each in EXHIBITS if each.key == chosen))
-    for paper, found in groupby(EXHIBITS, key=lambda exhibit: exhibit.paper):
+    opened = st.session_state.setdefault(OPENED, next(each.paper for each in PAPER_RESULTS if each.key == chosen))
+    for paper, found in groupby(PAPER_RESULTS, key=lambda paper_result: paper_result.paper):
         exhibits = list(found)
         count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
         label = f"**{escape_markdown(paper)}** · {count}/{len(exhibits)}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
-            for exhibit in exhibits:
-                key, outcome = exhibit.key, outcomes.get(exhibit.key)
+            for paper_result in exhibits:
+                key, outcome = paper_result.key, outcomes.get(paper_result.key)
                 mark, words = summary(outcome)
-                if work_of(exhibit) in running:
+                if work_of(paper_result) in running:
                     mark, words = "running", f"Running. {words}"
                 with st.container(key=f"papers_entry_{key.replace('/', '_').replace('.', '_')}", gap=None):
                     st.button(
-                        escape_markdown(exhibit.title), key=f"papers_see_{key}", width="stretch", icon=ICONS[mark],
+                        escape_markdown(paper_result.title), key=f"papers_see_{key}", width="stretch", icon=ICONS[mark],
                         on_click=st.session_state.update, args=({CHOSEN: key},),
                         type="secondary" if key == chosen else "tertiary", help=escape_markdown(words),
                     )  # fmt: skip
     st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
 
 
-def summary(outcome: Outcome | None) -> tuple[str, str]:
-    """Whether the orderings hold: a mark, and a sentence.
+def summary(outcome: Reproduction | None) -> tuple[str, str]:
+    """Whether the orderings are reproduced: a mark, and a sentence.
 
-    The mark is `all`, `some` or `none` of them; `open` where none does and not all of them are decided, `shown` where
-    the paper claims no order, `not run` without rows, `judging` before they are judged.
+    The mark is `all`, `some` or `none` of them; `open` where none is and some are undecided, `shown` where the paper
+    claims no order, `not run` without results, `judging` before they are judged.
 
     Args:
         outcome: None while it is being judged.
     """
     if outcome is None:
-        return "judging", "Its rows are being judged."
+        return "judging", "Its results are being judged."
     if not outcome.run:
-        return "not run", "Not run here."
+        return "not run", "Not run yet."
     verdicts = [each.verdict for each in outcome.judged]
     if not verdicts:
-        return "shown", "Run here; the paper claims no order."
+        return "shown", "Re-run; the paper claims no order."
     held = verdicts.count("holds")
-    words = f"{held} of {len(verdicts)} orderings of the paper hold here."
+    words = f"{held} of {len(verdicts)} orderings of the paper are reproduced."
     if held:
         return "all" if held == len(verdicts) else "some", words
     return "none" if set(verdicts) == {"does not hold"} else "open", words
 
 
-def axis_words(outcome: Outcome) -> str:
-    """What a figure is drawn over; empty for a table."""
-    by = outcome.exhibit.by
-    return outcome.exhibit.axis or AXIS_WORDS.get(by, by.replace("_", " "))
+def axis_words(outcome: Reproduction) -> str:
+    """The x axis of a figure; empty for a table."""
+    by = outcome.paper_result.by
+    return outcome.paper_result.axis or AXIS_WORDS.get(by, by.replace("_", " "))
 
 
-def places_of(outcome: Outcome) -> list[object]:
+def places_of(outcome: Reproduction) -> list[object]:
     """Places on the axis, ours and the paper's; one None for a table."""
-    if not outcome.exhibit.by:
+    if not outcome.paper_result.by:
         return [None]
-    theirs = {key[1] for way in outcome.exhibit.ways for key in way.paper if isinstance(key, tuple)}
+    theirs = {key[1] for way in outcome.paper_result.ways for key in way.paper if isinstance(key, tuple)}
     found = theirs | {value for value in outcome.values if value is not None}
     return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 
-def paper_number(way: Way, figure: Figure, value: object) -> float | None:
-    """What the paper has for a way at a place; None where it gives nothing."""
+def paper_number(way: Entry, figure: Figure, value: object) -> float | None:
+    """The paper's number for an entry at a place; None where it gives none."""
     plain = way.paper.get(figure.column) if value is None or way.flat else None
     return way.paper.get((figure.column, value), plain)
 
 
-def marks_of(outcome: Outcome, figure: Figure) -> list[Mark]:
-    """A column of an exhibit as the chart takes it; an interval of too few prompts says nothing and is left out."""
+def marks_of(outcome: Reproduction, figure: Figure) -> list[PaperMark]:
+    """A column of a paper result for the chart; intervals of too few prompts are left out."""
     marks = []
-    for way in outcome.exhibit.ways:
+    for way in outcome.paper_result.ways:
         for value in places_of(outcome):
             found = outcome.ours.get(((way.words, value), figure.column))
             paper = paper_number(way, figure, value)
             low, high = (None, None) if found is None or found.prompts < FEWEST else (found.low, found.high)
-            marks.append(Mark(way.words, value, None if found is None else found.value, low, high, paper))
+            marks.append(PaperMark(way.words, value, None if found is None else found.value, low, high, paper))
     return marks
 
 
-def claims_of(outcome: Outcome) -> tuple[Judged, ...]:
-    """The orderings as they were judged; where no value of the axis is known yet, as the paper claims them."""
-    return outcome.judged or tuple(Judged(each, None, None, None, "not run") for each in outcome.exhibit.orderings)
+def claims_of(outcome: Reproduction) -> tuple[JudgedClaim, ...]:
+    """The judged orderings; where no value of the axis is known yet, as the paper claims them."""
+    return outcome.judged or tuple(
+        JudgedClaim(each, None, None, None, "not run") for each in outcome.paper_result.orderings
+    )
 
 
-def table_html(outcome: Outcome) -> str:
-    """Ours beside theirs, a row per way and place of the axis. Everything escaped.
+def table_html(outcome: Reproduction) -> str:
+    """Our numbers next to the paper's, a row per entry and place of the axis. Everything is escaped.
 
-    A figure of which the paper prints no number has no column for it.
+    A figure without numbers in the paper has no column for it.
     """
-    exhibit, places = outcome.exhibit, places_of(outcome)
+    paper_result, places = outcome.paper_result, places_of(outcome)
     printed = [
-        any(paper_number(way, figure, place) is not None for way in exhibit.ways for place in places)
-        for figure in exhibit.figures
+        any(paper_number(way, figure, place) is not None for way in paper_result.ways for place in places)
+        for figure in paper_result.figures
     ]
-    axis = f'<th rowspan="2" scope="col">{html.escape(axis_words(outcome))}</th>' if exhibit.by else ""
+    axis = f'<th rowspan="2" scope="col">{html.escape(axis_words(outcome))}</th>' if paper_result.by else ""
     groups = "".join(
         f'<th colspan="{1 + with_paper}" scope="colgroup">{html.escape(figure.words)}</th>'
-        for figure, with_paper in zip(exhibit.figures, printed, strict=True)
+        for figure, with_paper in zip(paper_result.figures, printed, strict=True)
     )
     paper = '<th scope="col" class="paper">paper</th>'
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
-    body = "".join(_rows_of(outcome, way, places, printed) for way in exhibit.ways)
+    body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
-        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Numbers, ours beside the paper\'s">'
+        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
         f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
         f"{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[bool]) -> str:
-    """The rows of a way, one for each place."""
+def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: list[bool]) -> str:
+    """The table rows of an entry, one for each place."""
     rows = []
     for place in places:
         key = (way.words, place)
         runs = outcome.runs.get(key)
-        cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.exhibit.by else []
+        cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.paper_result.by else []
         cells.append(f"<td>{runs or 0:,}</td>")
-        for figure, with_paper in zip(outcome.exhibit.figures, printed, strict=True):
+        for figure, with_paper in zip(outcome.paper_result.figures, printed, strict=True):
             found = outcome.ours.get((key, figure.column))
             ours = NOTHING if found is None and runs is not None else words_of(figure, found)
             paper = paper_number(way, figure, place)
@@ -204,15 +208,16 @@ def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[boo
     return "".join(rows)
 
 
-def orderings_html(judged: tuple[Judged, ...]) -> str:
-    """The claims of the paper: the verdict, the difference here and in the paper, and why not where it does not hold.
+def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
+    """The claims of the paper: the verdict, our difference and the paper's, and the reason where it is not reproduced.
 
-    A claim that is judged at several places of the axis is told once, with a line for each place.
+    A claim judged at several places of the axis appears once, with a line for each place.
     """
     lines = []
     for _, found in groupby(judged, key=lambda each: each.ordering):
         claims = list(found)
-        first, verdicts = claims[0], [f"{SIGNS[each.verdict]} {html.escape(each.verdict)}" for each in claims]
+        first = claims[0]
+        verdicts = [f"{SIGNS[each.verdict]} {VERDICTS[each.verdict]}" for each in claims]
         kind, verdict, value = first.verdict.replace(" ", "-"), verdicts[0], first.value
         gains = [f'<div class="told">{html.escape(gain_words(each))}</div>' for each in claims]
         whys = [f'<div class="why">{html.escape(each.reason)}</div>' for each in claims]
@@ -221,7 +226,7 @@ def orderings_html(judged: tuple[Judged, ...]) -> str:
         else:
             if len(set(verdicts)) > 1:
                 held = sum(each.verdict == "holds" for each in claims)
-                kind, verdict = "mixed", f"holds at {held} of {len(claims)}"
+                kind, verdict = "mixed", f"reproduced at {held} of {len(claims)}"
             value, details = None, ""
             for each, said, gain, why in zip(claims, verdicts, gains, whys, strict=True):
                 place = html.escape(_place(each.value))
@@ -233,8 +238,8 @@ def orderings_html(judged: tuple[Judged, ...]) -> str:
     return f'<ul class="papers-claims">{"".join(lines)}</ul>'
 
 
-def gain_words(judged: Judged) -> str:
-    """By how much the better way is ahead, here and in the paper; where less is better, by how much less it takes."""
+def gain_words(judged: JudgedClaim) -> str:
+    """How far the better entry is ahead, here and in the paper; where less is better, how much less it takes."""
     gain, parts = judged.gain, []
     ahead, behind = ("ahead", "behind") if judged.ordering.higher else ("less", "more")
     if gain is not None:
@@ -249,95 +254,95 @@ def _place(value: object) -> str:
     return f"{value:,g}" if isinstance(value, int | float) else str(value)
 
 
-def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) -> None:
-    """Everything about one exhibit."""
-    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: frozenset[str]) -> None:
+    """Everything about one paper result."""
+    outcome, paper_result = shown.outcome, shown.outcome.paper_result
     if shown.error is not None:
         show_error(shown.error)
     _draw_header(shown)
-    draw_work(exhibit, outcome.run, kept, running)
-    figure = _chosen_figure(exhibit)
+    draw_work(paper_result, outcome.run, kept, running)
+    figure = _chosen_figure(paper_result)
     marks = marks_of(outcome, figure)
     if any(mark.ours is not None or mark.paper is not None for mark in marks):
         with st.container(border=True, key="papers_chart", gap=None):
-            if exhibit.by:
+            if paper_result.by:
                 drawn = lines_figure(marks, figure.words, axis_words(outcome), is_dark())
             else:
                 drawn = table_figure(marks, figure.words, is_dark())
             chart(drawn, key="papers_figure", height=int(drawn.layout.height))
-        if any(way.best for way in exhibit.ways):
+        if any(way.best for way in paper_result.ways):
             st.caption(BEST_OF)
         if far_apart(marks):
             st.caption(APART)
     else:
-        st.caption(f"No number of {escape_markdown(figure.words)} yet: the paper prints none, and none was run here.")
-    sampled = "samples" if exhibit.stored else "prompts"
+        st.caption(f"No number of {escape_markdown(figure.words)} yet: the paper prints none, and it has not been run.")
+    sampled = "samples" if paper_result.stored else "prompts"
     if claims := claims_of(outcome):
-        st.markdown(f"**What the paper claims, judged here on the same {sampled}**")
+        st.markdown(f"**Claims of the paper, judged on our runs with the same {sampled}**")
         st.html(orderings_html(claims))
     if marks:
-        st.markdown(f"**Numbers**, ours with their 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
+        st.markdown(f"**Numbers**, ours with 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
         st.html(table_html(outcome))
-    # Runs of the grid that are not in the numbers: those that could not be made, with why, and those that loop.
+    # Runs of the grid that are not in the numbers: failed ones, with the reason, and looping ones.
     failed = shown.rows[shown.rows["failure"].notna()]
     for (label, why), rows in list(failed.groupby(["label", "failure"]))[:MOST_FAILURES]:
-        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} could not be made: {why}"))
+        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} failed: {why}"))
     kinds = failed.groupby(["label", "failure"]).ngroups
     if kinds > MOST_FAILURES:
-        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of runs could not be made.")
+        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of failures.")
     looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
     if looping.any():
         words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
         st.caption(f"{words} from the start and {'is' if looping.sum() == 1 else 'are'} left out.")
 
 
-def source_key(exhibit: Exhibit) -> str:
-    """Where the session keeps which pair on which machine is shown, the same for all exhibits of a grid."""
-    return f"papers_source_{exhibit.grid}"
+def source_key(paper_result: PaperResult) -> str:
+    """Session key of the pair and machine shown, shared by all paper results of a grid."""
+    return f"papers_source_{paper_result.grid}"
 
 
 def _draw_header(shown: Judgement) -> None:
-    """What it is, how the paper measured, and on what our rows were made."""
-    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+    """Title, how the paper measured, and how we did."""
+    outcome, paper_result = shown.outcome, shown.outcome.paper_result
     with st.container(key="papers_header", gap=None):
-        st.markdown(f"**{escape_markdown(exhibit.paper)}** · {escape_markdown(exhibit.title)}")
-        st.caption(f"**Paper** {escape_markdown(exhibit.protocol)}.")
+        st.markdown(f"**{escape_markdown(paper_result.paper)}** · {escape_markdown(paper_result.title)}")
+        st.caption(f"**Paper** {escape_markdown(paper_result.protocol)}.")
         st.caption(f"**Here** {escape_markdown(_here_words(shown))}.")
         if outcome.elsewhere:
-            st.caption(escape_markdown(f"Kept too, and not mixed in: {'; '.join(outcome.elsewhere)}."))
-        if exhibit.needs:
-            st.caption(escape_markdown(f"It needs {exhibit.needs}."))
+            st.caption(escape_markdown(f"Also stored, not included: {'; '.join(outcome.elsewhere)}."))
+        if paper_result.needs:
+            st.caption(escape_markdown(f"It needs {paper_result.needs}."))
     if len(shown.sources) > 1:
-        key = source_key(exhibit)
+        key = source_key(paper_result)
         if st.session_state.get(key) not in shown.sources:
             st.session_state[key] = shown.source
-        st.selectbox("Rows of", shown.sources, key=key, persist_state="session", width=760)
+        st.selectbox("Results from", shown.sources, key=key, persist_state="session", width=760)
 
 
 def _here_words(shown: Judgement) -> str:
-    """Lengths, prompts, pair, machine and day of our rows, or what a run of them would be."""
-    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+    """Lengths, prompts, pair, machine and day of our results, or the size of a run."""
+    outcome, paper_result = shown.outcome, shown.outcome.paper_result
     if not outcome.run:
         if len(shown.rows):
-            return f"{plural(len(shown.rows), 'run')} of its grid are kept, too few of them count for it yet"
-        return f"not run; {size_of(exhibit.grid).words}" if exhibit.grid else "not run"
+            return f"{plural(len(shown.rows), 'run')} of its grid are stored, too few of them count yet"
+        return f"not run; {size_of(paper_result.grid).words}" if paper_result.grid else "not run"
     where = "; ".join(outcome.where)
     if not len(shown.rows):
         return where
     rows = shown.rows
-    for name in exhibit.only.keys() & set(rows):
-        rows = rows[rows[name] == exhibit.only[name]]
+    for name in paper_result.only.keys() & set(rows):
+        rows = rows[rows[name] == paper_result.only[name]]
     prompts = rows[["prompt_set", "kind", "prompt"]].drop_duplicates()
     sets = ", ".join(sorted(prompts["prompt_set"].unique()))
     tokens = " / ".join(f"{count:,}" for count in sorted(rows["asked_tokens"].dropna().astype(int).unique()))
-    asked = f"{tokens} tokens behind " if tokens else ""
+    asked = f"{tokens} tokens after " if tokens else ""
     return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
 
 
-def _chosen_figure(exhibit: Exhibit) -> Figure:
-    """The column that is drawn: the one that was clicked or that the address names, else the first."""
-    columns = {figure.column: figure for figure in exhibit.figures}
-    first, key = exhibit.figures[0].column, f"papers_column_{exhibit.key}"
+def _chosen_figure(paper_result: PaperResult) -> Figure:
+    """The column to draw: the one clicked or named by the address, else the first."""
+    columns = {figure.column: figure for figure in paper_result.figures}
+    first, key = paper_result.figures[0].column, f"papers_column_{paper_result.key}"
     if st.session_state.get(key) not in columns:
         asked = st.query_params.get("figure")
         st.session_state[key] = asked if asked in columns else first
@@ -347,7 +352,7 @@ def _chosen_figure(exhibit: Exhibit) -> Figure:
             "Figure", list(columns), format_func=lambda name: escape_markdown(columns[name].words), key=key,
             label_visibility="collapsed", required=True, persist_state="session",
         )  # fmt: skip
-    for name, value in (("exhibit", exhibit.key), ("figure", chosen if chosen != first else None)):
+    for name, value in (("exhibit", paper_result.key), ("figure", chosen if chosen != first else None)):
         if value is None:
             st.query_params.pop(name, None)
         elif st.query_params.get(name) != value:

@@ -18,7 +18,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
-from pages.ui.compare.plan import Outcome, pause_words
+from pages.ui.compare.plan import ComparisonResult, pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
@@ -33,7 +33,7 @@ _component = st.components.v2.component(
     "draftscope_race", js=component_script("race/race.js"), css=component_style("race/race.css")
 )
 HEIGHT = 600
-# What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
+# Height around the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
 AROUND_REM, AROUND_FOUR_REM = 11.9, 9.8
 
 
@@ -48,13 +48,13 @@ def race(data: dict) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """Lanes to be replayed.
+    """Lanes to replay.
 
     Attributes:
-        title: what was decoded, in a few words; `about`: how and on what it was measured.
-        explained: by lane, why its greedy text parts from that of the reference.
+        title: what was decoded; `about`: how and on which machine it was measured.
+        explained: by lane, why its greedy text differs from the reference.
         missing: sentences about methods that have no lane.
-        key: another one starts the replay anew.
+        key: a new one restarts the replay.
     """
 
     lanes: tuple[Lane, ...]
@@ -66,7 +66,7 @@ class Race:
 
 
 def recorded_race() -> Race | None:
-    """The race that comes with the program, None where not all of its runs are there."""
+    """The race shipped with Draftscope, None where some of its runs are missing."""
     runs = race_runs()
     if not runs:
         return None
@@ -75,10 +75,10 @@ def recorded_race() -> Race | None:
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
         f"alone, {RACE_REPEATS} times in turn after {RACE_WARMUP} warm-up rounds; {replayed_words(RACE_REPEATS)}."
     )
-    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · comes with the program", about, key="recorded")
+    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · shipped with Draftscope", about, key="recorded")
 
 
-def race_of(outcome: Outcome) -> Race:
+def race_of(outcome: ComparisonResult) -> Race:
     """The race of a comparison: each method's median repeat, whole outputs.
 
     Raises:
@@ -90,7 +90,7 @@ def race_of(outcome: Outcome) -> Race:
     measured = [entry for entry in scores if entry.measured]
     lanes = tuple(_lane(entry, outcome) for entry in measured)
     missing = tuple(
-        entry.failure or f"{entry.contestant.label} was not reached before the recording was cancelled."
+        entry.failure or f"{entry.contestant.label} was not measured before the recording was cancelled."
         for entry in scores
         if not entry.measured
     )
@@ -102,14 +102,15 @@ def race_of(outcome: Outcome) -> Race:
         explained = {i: entry.difference.explanation for i, entry in enumerate(measured) if entry.difference}
     paused = f", {pause_words(outcome)}" if outcome.pauses else ""
     about = (
-        f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
-        f"turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
+        f"Measured on this machine: {hardware_words(outcome.hardware)}. Each method ran alone, "
+        f"{plural(plan.repeats, 'time')} in turn after {plural(plan.warmup, 'warm-up round')}{paused}; "
+        f"{replayed_words(plan.repeats)}."
     )
     early = " · cancelled early" if outcome.cancelled else ""
     return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
 
 
-def _lane(entry: "Score", outcome: Outcome) -> Lane:
+def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:
     """The median repeat of one method."""
     repeats, label = entry.calls, entry.contestant.label
     number = next(repeat for repeat, call in repeats.items() if call is entry.typical)
@@ -136,7 +137,7 @@ def _lane(entry: "Score", outcome: Outcome) -> Lane:
 
 
 def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
-    """The race of runs that were decoded apart from one another, by label.
+    """The race of separately decoded runs, by label.
 
     Raises:
         SettingsError: fewer than two, more than four, an empty one, or runs of different prompts.
@@ -144,7 +145,7 @@ def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
     lanes = tuple(lane_of(run, label) for label, run in runs)
     check_lanes(lanes)
     machines = list(dict.fromkeys(hardware_words(run.hardware) for _, run in runs))
-    about = f"Decoded apart from one another, one call each, times as recorded on {' and on '.join(machines)}."
+    about = f"Decoded separately, one call each, times as recorded on {' and on '.join(machines)}."
     return Race(lanes, f"{len(lanes)} runs", about)
 
 
@@ -158,7 +159,7 @@ def replayed_words(repeats: int) -> str:
 
 
 def hardware_words(hardware: Mapping[str, str]) -> str:
-    """What a run was measured on, in a line."""
+    """The hardware of a run in one line."""
     device = hardware.get("gpu") or hardware.get("processor", "unknown processor")
     threads = hardware.get("threads", "?")
     return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
@@ -168,7 +169,7 @@ ERROR = "race_runs_error"
 
 
 def runs_menu() -> None:
-    """A popover with what can race without being recorded again."""
+    """A popover with runs that can race without a new recording."""
     place = st.popover("Runs", key="race_runs_open", icon=":material/folder_open:", on_change="rerun")
     if not place.open:
         return
@@ -183,8 +184,8 @@ def runs_menu() -> None:
         with st.container(key="race_runs_error"):
             runs = available()
         st.multiselect(
-            f"Runs of one prompt, at most {MOST}", list(runs), key="race_chosen", max_selections=MOST,
-            placeholder="Choose two to four" if len(runs) > 1 else "None yet: decode, compare, or open files",
+            f"Runs of the same prompt, at most {MOST}", list(runs), key="race_chosen", max_selections=MOST,
+            placeholder="Choose two to four" if len(runs) > 1 else "No runs yet: decode, compare, or open files",
         )  # fmt: skip
         st.button(
             "Race these", key="race_these", on_click=_race, args=(runs,), disabled=not runs, icon=":material/flag:"
@@ -194,7 +195,7 @@ def runs_menu() -> None:
 
 
 def available() -> dict[str, RunTrace]:
-    """Runs by what to call them; files that cannot be read are told in a sentence."""
+    """Runs by label; files that cannot be read are reported in a sentence."""
     found: list[tuple[str, RunTrace]] = []
     run = current_run()
     if run is not None and run.source != "recorded" and run.trace.iterations:
@@ -220,7 +221,7 @@ def available() -> dict[str, RunTrace]:
 
 
 def _race(runs: dict[str, RunTrace]) -> None:
-    """Put the chosen runs on screen as the race; what stands against it is kept to be shown."""
+    """Put the chosen runs on screen as a race; an error is stored to be shown."""
     chosen = st.session_state["race_chosen"]
     try:
         st.session_state["race"] = race_of_runs([(label, runs[label]) for label in chosen if label in runs])

@@ -1,11 +1,11 @@
-"""The scope component: the one linked view of a run, or a tree alone.
+"""The scope component: the linked view of a run, or a tree alone.
 
     scope(film(run), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
     lone_tree(iteration, "tree-a", 320, scene_id="a:3", title="A")
 
-Data with a film (`pages.ui.scope.run`) are many iterations: the browser steps through them by itself, reports where it
-stands a moment after it has come to rest, and goes elsewhere only for an `ask` with a serial that it has not seen. Data
-without one are a compact tree; there `selected` and `phase` set where a new scene starts. Callbacks run before the
+Data with a film (`pages.ui.scope.run`) contain many iterations: the browser steps through them by itself, reports its
+position shortly after it stops, and jumps only for an `ask` with a serial that it has not seen. Data without a film are
+a compact tree; there `selected` and `phase` set where a new scene starts. Callbacks run before the
 script does. Dark or light comes from Streamlit's CSS variables. For tests the root element `.ds-root` carries
 `data-drawn-scene`, `data-phase`, `data-selected`, `data-second` and `data-hovered`.
 """
@@ -43,7 +43,7 @@ def scope(
 
     Args:
         on_unfold, on_select: get the node; the final token is -2.
-        on_absent: gets the token without a node that was asked about: `iteration`, `parent`, `token_id`.
+        on_absent: gets the clicked token that has no node: `iteration`, `parent`, `token_id`.
     """
     serial = data["ask"]["serial"] if "ask" in data else None
     if "version" not in data:  # the browser need not compare all of it
@@ -55,7 +55,7 @@ def scope(
             if value is None:
                 return
             if serial is not None and value["serial"] is not None and value["serial"] < serial:
-                return  # sent before the browser had heard of the last ask, which has taken it elsewhere since
+                return  # sent before the browser received the last ask, which has since moved it elsewhere
             if on_iteration is not None:
                 on_iteration(value["iteration"])
             if function is not None and function is not on_iteration:
@@ -84,7 +84,7 @@ def lone_tree(
     on_select: Callable[[int], None] | None = None,
     **shown: Any,
 ) -> None:
-    """A tree alone, in which folds that were opened stay open; `shown` is what `make` takes beside them."""
+    """A tree alone, in which unfolded nodes stay unfolded; `shown` are further arguments of `make`."""
     opened = st.session_state.setdefault("unfolded", {})
 
     def unfold(node: int) -> None:

@@ -1,4 +1,4 @@
-"""The film of the run on screen: which iterations the browser has at hand, and where it was last told to go."""
+"""The film of the run on screen: the iterations that the browser has, and where it was last sent."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from viz.formats import duration, part_of
 from viz.scope.data import Frame, film_data, make_frame, near_edge, window_around
 from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
 
-# Frames of iterations far away are let go of, the oldest made first.
+# Frames of distant iterations are dropped, the oldest first.
 FRAMES_KEPT = 200
 
 
@@ -28,11 +28,11 @@ class FilmState:
     Attributes:
         run: key of the run that it shows.
         frames: frames made so far by index.
-        unfolded: nodes of each iteration whose folded children were asked for.
+        unfolded: nodes of each iteration whose children have been unfolded.
         window, count: iterations sent, and how many the run had then.
-        serial, ask: what the browser was told last; it obeys each serial once.
-        asked: serial of the view that a page asked for last (`pages.ui.common.state.ask_view`).
-        known: iteration that Python believes the browser to show.
+        serial, ask: the last request to the browser; it obeys each serial once.
+        asked: serial of the view that a page last requested (`pages.ui.common.state.ask_view`).
+        known: iteration that Python believes the browser shows.
     """
 
     run: str
@@ -56,10 +56,10 @@ def film_state(run: Run) -> FilmState:
 
 
 def film(run: Run) -> dict:
-    """Data of the scope: frames around the selected iteration, and where the browser is to go."""
+    """Data of the scope: frames around the selected iteration, and where the browser should go."""
     state, index = film_state(run), selected_iteration()
     iterations = run.trace.iterations
-    # The browser is told where to go if Python wants it elsewhere, or if it has just come to the page.
+    # Send the browser somewhere if Python wants it elsewhere, or if it has just opened the page.
     asked = asked_view()
     wanted = asked.serial != state.asked
     if wanted or index != state.known or "scope" not in st.session_state:
@@ -78,14 +78,14 @@ def film(run: Run) -> dict:
 
 
 def unfold(state: FilmState, index: int, node: int) -> None:
-    """Show the folded children of a node from then on."""
+    """Keep the children of a node unfolded from now on."""
     opened = state.unfolded.get(index, ())
     if node not in opened:
         state.unfolded[index] = (*opened, node)
 
 
 def _frame(state: FilmState, run: Run, index: int) -> Frame:
-    """The frame of an iteration, made once; a node that was asked for is never folded."""
+    """The frame of an iteration, made once; a requested node is never folded."""
     iteration, trace = run.trace.iterations[index], run.trace
     node = state.ask["node"]
     if state.ask["iteration"] == index and node is not None and 0 < node < len(iteration.nodes):
@@ -101,14 +101,14 @@ SCOPE_HEIGHT = 640
 
 
 def draw_scope(run: Run) -> None:
-    """The linked views of the run; the browser steps through its iterations and says where it has come to rest."""
+    """The linked views of the run; the browser steps through its iterations and reports where it stops."""
     state = film_state(run)
 
     def see(index: int) -> None:
         if index != selected_iteration():
             st.session_state["absent"] = None
         select_iteration(index)
-        state.known = index  # the browser went there by itself: nothing to tell it
+        state.known = index  # the browser went there by itself: no request needed
 
     def choose(node: int) -> None:
         st.session_state["absent"] = None
@@ -131,9 +131,9 @@ def draw_scope(run: Run) -> None:
 
 
 def draw_charts(run: Run) -> None:
-    """What the whole run did: thresholds over the iterations, accepted lengths, tokens and time."""
+    """Charts of the whole run: thresholds over the iterations, accepted lengths, tokens and time."""
     shown = (run.key, len(run.trace.iterations), is_dark())
-    # Figures depend on the run alone: stepping through its iterations must not build them again.
+    # Figures depend only on the run: stepping through its iterations must not rebuild them.
     if st.session_state.get("charts_of") != shown:
         trace, dark = run.trace, is_dark()
         figures = [
@@ -142,7 +142,7 @@ def draw_charts(run: Run) -> None:
             ("Time of each iteration by phase", phase_times_over_run(trace, dark)),
         ]
         if any(iteration.history is not None for iteration in trace.iterations):
-            figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
+            figures.insert(0, ("History adaptation: what it saw and what it changed", adaptation_figure(trace, dark)))
         st.session_state["charts_of"], st.session_state["charts"] = shown, figures
     figures = st.session_state["charts"]
     for row in range(0, len(figures), 2):
@@ -156,7 +156,7 @@ PARTS = ("Tree", "Panels", "Run")
 
 
 def as_text(run: Run) -> None:
-    """The selected iteration and the run in words and tables."""
+    """The selected iteration and the run as text and tables."""
     box = st.expander("As text", key="as_text", icon=":material/notes:", on_change="rerun")
     if not box.open:
         return
@@ -202,9 +202,9 @@ def run_table(run: RunTrace) -> Table:
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
         ]
     if run.bias:
-        rows.append(("Law of the text", run.bias))
+        rows.append(("Distribution of the text", run.bias))
     if not run.timed:
-        rows.append(("Times", "not measured: an iteration was replayed from stored rows"))
+        rows.append(("Times", "not measured: an iteration was replayed from stored logits"))
     elif totals.wall_s > 0:
         rows += [
             ("Wall time of the call", duration(totals.wall_s)),
@@ -216,7 +216,7 @@ def run_table(run: RunTrace) -> Table:
 
 
 def iterations_table(run: RunTrace) -> Table:
-    """One row per iteration of a run."""
+    """One table row per iteration of a run."""
     rows = [
         (
             str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,

@@ -1,1 +1,1 @@
-"""The page Sweep: what varies, its charts while they fill, what is best here."""
+"""The page Sweep: what varies, its charts as they fill, the best setting on this machine."""

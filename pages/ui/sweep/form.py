@@ -1,5 +1,5 @@
-"""The form that starts a sweep: a grid that is ready, or which methods, settings, prompts, lengths and samplings vary;
-what it comes to, and how long it may take.
+"""The form that starts a sweep: a ready grid, or the methods, settings, prompts, lengths and samplings to vary;
+its size and an estimate of its time.
 """
 
 import re
@@ -16,7 +16,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
-from decoding.experiments.experiment import GRIDS, FollowedExperiment, experiments_home, launch, seconds_per_token
+from decoding.experiments.experiment import GRIDS, ExperimentWatcher, experiments_home, launch, seconds_per_token
 from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.trace.records import Setting
@@ -25,7 +25,7 @@ from pages.ui.common.errors import escape_markdown, info_of, show_error, torch_t
 from pages.ui.common.models import manager
 from pages.ui.sweep.sentences import asked_words, base_label
 from pages.ui.sweep.view import PAGE
-from pages.ui.widgets.contestants import Field, contestant_bar, slots
+from pages.ui.widgets.contestants import ContestantForm, contestant_bar, slots
 from pages.ui.widgets.controls import (
     method_as_verified,
     picked_settings,
@@ -48,19 +48,19 @@ LONGEST_NAME = 60
 SAMPLES, FOLDER, DATA_SET = "Samples", "Folder", "Data set"
 NO_REFERENCE = ""
 SHARES = [1, 1, 1, 1, 1.25]
-SWEEP = Field("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
-FIRST = {"fixed_tree": {"max_depth": "4, 6, 8", "branching": "2, 3"}}  # what varies where nothing was chosen yet
+SWEEP = ContestantForm("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
+FIRST = {"fixed_tree": {"max_depth": "4, 6, 8", "branching": "2, 3"}}  # varied before anything is chosen
 RANGE = re.compile(r"(-?\d{1,6})\s*\.\.\s*(-?\d{1,6})")
 MOST_OF_RANGE = 200
 COLUMNS = 3
 
 
 def start(grid: "Grid", stem: str | None) -> None:
-    """Write the grid into the folder of its experiment, run it in a process of its own, look at it.
+    """Write the grid into the folder of its experiment, run it in its own process, select it.
 
     Args:
-        stem: of a grid that comes with the program: its rows go where they always go, so that what is kept of it is
-            not run again. None for a grid of one's own, which gets a folder of its own.
+        stem: of a shipped grid, whose results go to a fixed folder, so that stored runs are not repeated. None for a
+            grid of the user, which gets a new folder.
     """
     from decoding.experiments.grid import write_grid
 
@@ -75,20 +75,20 @@ def start(grid: "Grid", stem: str | None) -> None:
 
 
 def folder_for(name: str) -> Path:
-    """A folder for an experiment of that name that is not there yet.
+    """A new folder for an experiment of that name.
 
     Raises:
-        ExperimentError: the name is that of a grid that comes with the program: tables of papers are made of its rows.
+        ExperimentError: a shipped grid has this name: tables of papers are computed from its results.
     """
     if name in {tomllib.loads(file.read_text(encoding="utf-8"))["name"] for file in GRIDS.glob("*.toml")}:
-        raise ExperimentError(f"{name} is the name of a grid that comes with the program: give yours another one.")
+        raise ExperimentError(f"{name} is the name of a grid shipped with Draftscope: choose another name.")
     return free_folder(experiments_home(), name, "sweep", {file.stem for file in GRIDS.glob("*.toml")})
 
 
-def draw_form(found: Sequence[FollowedExperiment]) -> None:
-    """What varies, on which prompts, what it comes to, and the button."""
+def draw_form(found: Sequence[ExperimentWatcher]) -> None:
+    """What varies, on which prompts, the size, and the button."""
     if not torch_there():
-        st.caption("Rows that are there can be looked at: choose an experiment on the left.")
+        st.caption("Stored results can be viewed without it: choose an experiment on the left.")
         return
     kind = st.segmented_control(
         "What to run", [OWN, FROM_PAPERS], required=True, label_visibility="collapsed", **_kept("kind", OWN)
@@ -99,13 +99,13 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
     except DraftscopeError as error:
         show_error(error)
         grid = stem = size = None
-    PAGE.tell_others(found, "Another one shares its processor, and both would measure times that neither has alone: "
+    PAGE.tell_others(found, "A second sweep shares the processor, and both would measure times that are too long: "
                      "better wait.")  # fmt: skip
     nothing = size is None or size.runs == 0
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="sweep_go"):
         pressed = st.button(
             "Start sweep", key="sweep_start", type="primary", disabled=nothing, icon=":material/play_arrow:",
-            help=why_not("It runs in a process of its own and goes on when this page or the whole app is closed."),
+            help=why_not("It runs in its own process and continues when this page or the whole app is closed."),
         )  # fmt: skip
         if size is not None:
             st.markdown(_size_words(size, found))
@@ -118,7 +118,7 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
     if grid is not None:
         from decoding.experiments.grid import grid_toml
 
-        with st.expander("The same as a file", icon=":material/terminal:", key="sweep_file"):
+        with st.expander("This grid as a file", icon=":material/terminal:", key="sweep_file"):
             text = grid_toml(grid)
             st.code("python -m benchmarks.sweep grid.toml", language=None)
             st.code(text, language="toml", height=260)
@@ -126,12 +126,12 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
 
 
 def _own_grid() -> "Grid":
-    """Widgets for everything a grid has; what cannot be is told by the reader of grid files."""
+    """Widgets for everything a grid has; the reader of grid files reports errors."""
     from decoding.experiments.grid import grid_from
 
     st.caption(
-        "Every combination of values runs on every prompt and becomes a row; a reference runs beside them, so that a "
-        "speed-up is a ratio on the same prompt."
+        "Every combination of values runs on every prompt and gives one result; a reference runs alongside, so that "
+        "speed-ups are ratios on the same prompt."
     )
     contestant_bar(SWEEP)
     varied = {key: _draw_varied(key) for key in slots(SWEEP)}
@@ -149,18 +149,18 @@ def _own_grid() -> "Grid":
     content["pair"] = _pair_content()
     prompts = content["prompts"]
     if not prompts["set"]:
-        raise ExperimentError("Give a folder of .txt files, one prompt in each, or choose the sample prompts.")
+        raise ExperimentError("Enter a folder of .txt files, one prompt in each, or choose the sample prompts.")
     folder = Path(prompts["set"]).expanduser()
-    if folder.is_dir():  # so that the process, which runs elsewhere, finds it
+    if folder.is_dir():  # absolute, as the process runs in another folder
         prompts["set"] = str(folder.resolve())
     return grid_from(content, content["name"])
 
 
 def _ready_grid() -> "tuple[Grid, str]":
-    """One of the grids that come with the program, with as many prompts as wanted; and its name on disk."""
+    """One of the shipped grids, with the chosen number of prompts; and its name on disk."""
     from decoding.experiments.grid import read_grid
 
-    about = {}  # the first sentence of the comment that a grid file begins with, else its name
+    about = {}  # first sentence of the grid file's leading comment, else its name
     for file in sorted(GRIDS.glob("*.toml")):
         line = file.read_text(encoding="utf-8").partition("\n")[0]
         said = re.split(r"\. (?=[A-Z])", line.lstrip("# ").rstrip(". "))[0]
@@ -171,7 +171,7 @@ def _ready_grid() -> "tuple[Grid, str]":
         grid = read_grid(GRIDS / f"{stem}.toml")
         count = right.number_input(
             "Prompts", 1, 10_000, placeholder="all", **_kept(f"ready_count_{stem}", grid.prompts.count),
-            help="Fewer prompts take less time and make intervals wider. More can be added later: rows are kept.",
+            help="Fewer prompts take less time but give wider intervals. You can add more later: results are stored.",
         )  # fmt: skip
         st.caption("  \n".join(map(escape_markdown, asked_words(asdict(grid)))))
     prompts = replace(grid.prompts, count=count and int(count))
@@ -179,9 +179,9 @@ def _ready_grid() -> "tuple[Grid, str]":
 
 
 def values_of(text: str, default: Setting) -> list[Setting]:
-    """Typed values: `3, 4, 5` or `3..5`; of a setting that is a text with semicolons between.
+    """Typed values: `3, 4, 5` or `3..5`; separated by semicolons for text settings.
 
-    What is no number stays a text: the grid says what a setting can be.
+    Values that are not numbers stay text: the grid checks what a setting accepts.
     """
     pieces = [piece.strip() for piece in text.split(";" if isinstance(default, str) else ",")]
     if isinstance(default, str):
@@ -201,7 +201,7 @@ def values_of(text: str, default: Setting) -> list[Setting]:
 
 
 def _line(key: str) -> str:
-    """A contestant as a grid names it; a verifier that nobody clicked is left to the sampling."""
+    """A contestant as a grid names it; a verifier that was not clicked is chosen by the sampling."""
     from decoding.compare.comparison import Contestant
     from decoding.compare.contestants import format_contestant
     from decoding.methods.methods import METHODS
@@ -214,28 +214,28 @@ def _line(key: str) -> str:
     if st.session_state.get(setting_key(key, name, "verifier")) is None:
         method = method.with_settings(verifier=METHODS[name].verifier.name)
     engine = st.session_state.get(f"{key}_engine")
-    known = engine if engine and " " not in engine else None  # "as loaded" is none
+    known = engine if engine and " " not in engine else None  # "as loaded" means none
     return format_contestant(Contestant(method.label, method=method, engine=known))
 
 
 def _draw_varied(key: str) -> dict[str, list[Setting]]:
-    """Which settings of one method vary, and over which values."""
+    """The varied settings of one method, and their values."""
     from decoding.methods.methods import METHODS
 
     name = st.session_state[key]
     if name not in METHODS:
         return {}
     method, defaults = METHODS[name], shown_settings(name, key)
-    if not method.drafter.uses_draft_model:
+    if not method.drafter.drafts:
         return {}
     with st.container(border=True, key=f"sweep_part_{key}"):
         widget, first = f"{key}_{name}_varied", FIRST.get(name, {})
         seed(widget, [each for each in first if each in defaults])
         st.session_state[widget] = [each for each in st.session_state[widget] if each in defaults]
         varied = st.multiselect(
-            f"What varies of {escape_markdown(method.label)}", list(defaults), key=widget, persist_state="session",
-            format_func=lambda each: info_of(each).title, placeholder="Nothing: one run with its settings as they are",
-            help="Every combination of the values is run. What does not vary is set behind the method's button above.",
+            f"Settings of {escape_markdown(method.label)} to vary", list(defaults), key=widget, persist_state="session",
+            format_func=lambda each: info_of(each).title, placeholder="None: one run with the settings as they are",
+            help="Every combination of the values is run. Fixed settings are behind the method's button above.",
         )  # fmt: skip
         found: dict[str, list[Setting]] = {}
         for start in range(0, len(varied), COLUMNS):
@@ -246,7 +246,7 @@ def _draw_varied(key: str) -> dict[str, list[Setting]]:
 
 
 def _draw_values(method: "Method", key: str, name: str, default: Setting, first: str) -> list[Setting]:
-    """The values of one setting: picked where there are few, else typed."""
+    """The values of one setting: chosen from a list where there are few, else typed."""
     from decoding.verifiers import VERIFIERS
 
     widget, title = f"{key}_{method.name}_{name}_values", info_of(name).title
@@ -271,7 +271,7 @@ def _draw_values(method: "Method", key: str, name: str, default: Setting, first:
 
 
 def _plan_content() -> dict[str, Any]:
-    """Widgets for all but the methods; returns what a grid file says of it, its name empty where none was given."""
+    """Widgets for everything but the methods; returns it as in a grid file, with an empty name if none was given."""
     from decoding.compare.hf_generate import BASELINES
     from decoding.methods.methods import METHODS
 
@@ -279,35 +279,33 @@ def _plan_content() -> dict[str, Any]:
         prompts = _prompts()
     with st.container(border=True, key="sweep_part_how"):
         columns = st.columns(SHARES)
-        new_tokens = _typed(
-            columns[0], "new_tokens", "New tokens", "64", 1, "Of every run; several lengths with commas."
-        )
+        new_tokens = _typed(columns[0], "new_tokens", "New tokens", "64", 1, "Per run; separate several by commas.")
         prompts["max_tokens"] = _typed(
             columns[1], "max_tokens", "Prompt tokens", "256", 0,
-            "Longer prompts are cut to these; 0 leaves them whole; several lengths with commas.",
+            "Longer prompts are cut to this length; 0 leaves them whole; separate several lengths by commas.",
         )  # fmt: skip
         repeats = columns[2].number_input(
-            "Repeats", 1, 100, help="Of the whole grid, one after another: times vary.", **_kept("plan_repeats", 1)
+            "Repeats", 1, 100, help="Of the whole grid, in turn, because times vary.", **_kept("plan_repeats", 1)
         )
         words = {NO_REFERENCE: "none", **{name: base_label(name) for name in METHODS}, **BASELINES}
         reference = columns[3].selectbox(
             "Reference", list(words), format_func=words.get, **_kept("plan_reference", "autoregressive"),
-            help="Runs in every block of runs; a speed-up is tokens per second over its own on the same prompt.",
+            help="Runs in every block of runs; a speed-up is tokens/s over those of the reference on the same prompt.",
         )  # fmt: skip
         name = columns[4].text_input(
-            "Name", placeholder="by what varies", **_kept("plan_name", ""),
-            help="What the list calls this sweep; its rows bear the name.",
+            "Name", placeholder="from the varied settings", **_kept("plan_name", ""),
+            help="Name of this sweep in the list and in its results.",
         )  # fmt: skip
         columns = st.columns(SHARES, vertical_alignment="bottom")
         samplings = _samplings(columns)
         with columns[4].container(gap="xsmall"):
             ignore = st.toggle(
                 "Ignore end of text", **_kept("plan_ignore_end", True),
-                help="On: all outputs are of one length. Off: a run ends where the target ends its text.",
+                help="On: all outputs have the same length. Off: a run stops where the target ends its text.",
             )  # fmt: skip
             skip = st.toggle(
                 "Skip contradictions", **_kept("plan_skip", True),
-                help="On: combinations that contradict themselves are left out and told. Off: they refuse the grid.",
+                help="On: contradicting combinations are left out and listed. Off: the grid is rejected.",
             )  # fmt: skip
     return {
         "name": (name or "").strip(), "prompts": prompts, "new_tokens": new_tokens, "repeats": int(repeats or 1),
@@ -318,7 +316,7 @@ def _plan_content() -> dict[str, Any]:
 def samplings_of(
     temperatures: list[Setting], top_ps: list[Setting], draft_temperatures: list[Setting], seeds: list[Setting]
 ) -> list[dict[str, Any]]:
-    """The tables `[[sampling]]` for all combinations; a greedy law has no nucleus and no seed."""
+    """The tables `[[sampling]]` for all combinations; greedy decoding has no top-p and no seed."""
     made: list[dict[str, Any]] = []
     for temperature, top_p, draft in product(temperatures, top_ps, draft_temperatures):
         greedy = temperature == 0
@@ -351,20 +349,20 @@ def _prompts() -> dict[str, Any]:
     else:
         content["set"] = middle.selectbox(
             "Data set", list(DATA_SETS), **_kept("plan_data_set", next(iter(DATA_SETS))),
-            help="Of the Hugging Face hub. It is fetched once, which needs a network, and kept on this machine.",
+            help="From the Hugging Face hub. Downloaded once, which needs a network, then stored on this machine.",
         )  # fmt: skip
     count = right.number_input(
-        "How many", 1, 10_000, help="One kind of text after another in turn.", **_kept("plan_count", 4)
+        "How many", 1, 10_000, help="Taken from the kinds of text in turn.", **_kept("plan_count", 4)
     )
     return {**content, "count": int(count or 1)}
 
 
 def _samplings(columns: list) -> list[dict[str, Any]]:
     named = (
-        ("temperature", "Temperature", "0", 0.0, "0 decodes greedily; several with commas."),
-        ("top_p", "Top-p", "1", 1.0, "The target's law is cut to its nucleus; not where it is greedy."),
-        ("draft_temperature", "Draft temperature", "1", 1.0, "Of the law that draft tokens come from."),
-        ("seeds", "Seeds", "0", 0, "Each is a run of its own, under a temperature above 0."),
+        ("temperature", "Temperature", "0", 0.0, "0 decodes greedily; separate several by commas."),
+        ("top_p", "Top-p", "1", 1.0, "Restricts the target to its nucleus; no effect under greedy decoding."),
+        ("draft_temperature", "Draft temperature", "1", 1.0, "Temperature of the draft."),
+        ("seeds", "Seeds", "0", 0, "One run per seed, at temperatures above 0."),
     )
     return samplings_of(*(_typed(place, *each) for place, each in zip(columns, named, strict=False)))
 
@@ -374,27 +372,27 @@ def _typed(place: Any, name: str, label: str, first: str, like: Setting, help_te
 
 
 def _kept(name: str, first: Any) -> dict[str, Any]:
-    """Arguments of a widget that begins with a value and keeps what it is set to."""
+    """Arguments of a widget with an initial value that persists between pages."""
     key = f"sweep_{name}"
     seed(key, first)
     say_again(key)
     return {"key": key, "persist_state": "session"}
 
 
-def _size_words(size: "GridSize", found: Sequence[FollowedExperiment]) -> str:
-    """Settings, runs, and the time they take with the pair in memory, by what a token cost in its newest rows."""
-    settings, parts = plural(size.settings, "setting"), ["as many runs as the data set has prompts"]
+def _size_words(size: "GridSize", found: Sequence[ExperimentWatcher]) -> str:
+    """Settings, runs, and their time with the pair in memory, from the time per token of its newest results."""
+    settings, parts = plural(size.settings, "setting"), ["one run each per prompt of the data set"]
     if size.runs is not None:
-        parts = [f"{plural(size.runs, 'run')} with the references", f"{size.tokens:,} tokens"]
+        parts = [f"{plural(size.runs, 'run')} including references", f"{size.tokens:,} tokens"]
         models = manager()
         first = EMBEDDED_NAME if models.settings.target == EMBEDDED else None
         name = models.info.name if models.info is not None else first
-        time_words = "how long that takes is known once some have run"
-        for followed in found:  # those that came with the program are the last
+        time_words = "the time is unknown until some have run"
+        for followed in found:  # shipped results come last
             rows = followed.rows()
             if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
-                where = "in the rows that came with the program" if followed.shipped else "here so far"
-                time_words = f"{long_duration(cost * size.tokens)} at what a token has cost {where}"
+                where = "in the results shipped with Draftscope" if followed.shipped else "on this machine so far"
+                time_words = f"{long_duration(cost * size.tokens)} at the time per token {where}"
                 break
         parts.append(time_words)
     return f"**{escape_markdown(settings)}** · {escape_markdown(' · '.join(parts))}"
@@ -407,7 +405,7 @@ def _pair_content() -> dict[str, Any]:
 
 
 def _size(grid: "Grid") -> "GridSize":
-    """What a grid comes to, computed once for the same grid and the same files of prompts."""
+    """The size of a grid, computed once for the same grid and the same prompt files."""
     from decoding.experiments.grid import grid_toml
 
     folder = Path(grid.prompts.set).expanduser()

@@ -1,4 +1,4 @@
-"""The runs behind a point of a chart or a row of the table, and the way into one of them: it is decoded again."""
+"""The runs behind a point of a chart or a table row, and a button that decodes one of them again."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
-from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, same_text
+from decoding.experiments.experiment import ExperimentWatcher, begin_again, kept_output, same_text
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
-from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
+from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, decode_more, keep_run
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.charts.sweeps import Measure, told
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 SLOT = "sweep_open"
 
 
-def _decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
-    """Decode what a row was measured on; call it in the worker.
+def _decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
+    """Decode the run of a table row again; call it in the worker.
 
     Args:
         folder: of the experiment. past_end: whether it decoded past the stop tokens.
 
     Raises:
-        DraftscopeError: another pair is in memory, or its prompt cannot be had here.
+        DraftscopeError: another pair is in memory, or its prompt is not available.
     """
     from decoding.session.session import Limits
 
@@ -44,12 +44,12 @@ def _decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool
     run = Run(session.trace(), session=session, asked=_asked(session, prompt, row))
     decode_more(run, None, job)
     same = same_text(kept_output(folder, row["key"]), session.tokens[len(session.prompt_ids) :])
-    run.told = f"Decoded again, a run of the sweep {row['experiment']}: {same}; its times are those of this time."
+    run.told = f"A run of the sweep {row['experiment']}, decoded again: {same}; times are from this decoding."
     return run
 
 
 def show_opened() -> None:
-    """Progress of a run that is decoded again, or why it cannot be; Step through once it is there."""
+    """Progress of a run being decoded again, or its error; opens Step through when it is done."""
     run = take_result(SLOT)
     if isinstance(run, Run) and run.trace.iterations:
         keep_run(run)
@@ -60,8 +60,8 @@ def show_opened() -> None:
         job_bar(SLOT)
 
 
-def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -> Asked | None:
-    """What the widgets of Step through would have to hold for the same run; None where they cannot."""
+def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -> RunRequest | None:
+    """The request that reproduces the run in Step through; None where its widgets cannot express it."""
     vocabulary, chat = session.pair.vocabulary, bool(session.pair.vocabulary.chat)
     choice = PromptChoice(f"{prompt.kind}/{prompt.name}", prompt.text, chat)
     whole = vocabulary.encode_chat(prompt.text) if chat else vocabulary.encode(prompt.text)
@@ -69,25 +69,25 @@ def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -
         choice = PromptChoice(OWN_TEXT, vocabulary.decode(session.prompt_ids))
         if chat or tuple(vocabulary.encode(choice.text)) != session.prompt_ids:
             return None
-    if "@" in str(row["line"]).partition(":")[0]:  # another engine than that of the pair in memory
+    if "@" in str(row["line"]).partition(":")[0]:  # an engine other than that of the pair in memory
         return None
-    return Asked(choice, session.method, session.sampling, session.limits.max_new_tokens)
+    return RunRequest(choice, session.method, session.sampling, session.limits.max_new_tokens)
 
 
 PICKED = "sweep_picked"
 MOST, ROW_PX, SHOWN = 200, 35, 4
-# What `run_words` reads.
+# Columns that `run_words` reads.
 RUN_WORDS = ["label", "kind", "prompt", "cut", "asked_tokens", "temperature", "top_p", "draft_temperature", "seed",
              "repeat"]  # fmt: skip
 
 
-def pick(followed: FollowedExperiment, where: Mapping[str, Any] | None, words: str = "") -> None:
-    """Choose the runs with these values, as charts tell them; None lets go."""
+def pick(followed: ExperimentWatcher, where: Mapping[str, Any] | None, words: str = "") -> None:
+    """Select the runs with these values, as the charts report them; None clears the selection."""
     st.session_state[PICKED] = None if where is None else (followed.folder, dict(where), words)
 
 
-def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
-    """The runs that are chosen, and what was chosen in words."""
+def picked_runs(followed: ExperimentWatcher, runs: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
+    """The selected runs, and the selection as text."""
     kept = st.session_state.get(PICKED)
     if kept is None or kept[0] != followed.folder:
         return None
@@ -99,11 +99,11 @@ def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.Da
     return (runs, words) if len(runs) else None
 
 
-def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+def draw_picked(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
     """The chosen runs, the most typical first, and a button that opens one in Step through."""
     found = picked_runs(followed, runs)
     if found is None:
-        st.caption("Click a point of a chart or a row of the table to see its runs and to open one in Step through.")
+        st.caption("Click a point of a chart or a table row to see its runs and to open one in Step through.")
         return
     chosen, words = found
     column = measure.column
@@ -112,11 +112,11 @@ def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measu
     chosen = chosen.assign(_typical=typical).sort_values("_typical", kind="stable").head(MOST).reset_index(drop=True)
     with st.container(border=True, key="sweep_part_picked"):
         row = chosen.iloc[_draw_runs(followed, chosen, count, words, measure)]
-        refusal = f"It would have to be decoded again. {NEEDS_TORCH}"
+        refusal = f"The run has to be decoded again. {NEEDS_TORCH}"
         if torch_there():
             from decoding.methods.methods import METHODS
 
-            outside = "Hugging Face's own loop drafts no tree of ours: there is nothing to step through."
+            outside = "Hugging Face's own loop records no draft tree, so there is nothing to step through."
             refusal = "" if row["method"] in METHODS else outside
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if st.button(
@@ -134,7 +134,7 @@ def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measu
 
 
 def run_words(row: Mapping[str, Any]) -> str:
-    """One run in words: method, prompt, sampling."""
+    """One run as text: method, prompt, sampling."""
     parts = [f"{row['label']} on {row['kind']}/{row['prompt']}", f"{row['asked_tokens']} new tokens"]
     if row["cut"]:
         parts[0] += f" cut to {row['cut']} tokens"
@@ -148,16 +148,16 @@ def run_words(row: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *([f"repeat {row['repeat'] + 1}"] if row["repeat"] else [])])
 
 
-def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, words: str, measure: Measure) -> int:
-    """The table of runs, the first of so many; returns the place of the chosen one."""
+def _draw_runs(followed: ExperimentWatcher, runs: pd.DataFrame, count: int, words: str, measure: Measure) -> int:
+    """The table of the first runs out of `count`; returns the index of the selected one."""
     label = words or base_label(str(runs["base"].iloc[0]))
     st.markdown(
         f"**{plural(count, 'run')}** · {escape_markdown(label)}" + (f", the first {MOST}" if count > MOST else ""),
-        help=f"Those whose {escape_markdown(measure.words)} is nearest to the mean come first.",
+        help=f"Runs whose {escape_markdown(measure.words)} is nearest to the mean come first.",
     )
     columns = {"Prompt": runs["kind"] + "/" + runs["prompt"]}
     if runs["way"].nunique() > 1:
-        columns = {"Way": runs["label"], **columns}
+        columns = {"Method": runs["label"], **columns}
     for name, title in (("asked_tokens", "New tokens"), ("cut", "Cut to"), ("temperature", "T"), ("top_p", "Top-p"),
                         ("draft_temperature", "Draft T"), ("seed", "Seed"), ("repeat", "Repeat")):  # fmt: skip
         if runs[name].nunique() > 1:
@@ -166,7 +166,7 @@ def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, wor
         each = FIGURES[name]
         columns[each.words] = (runs[name].astype(float) * each.scale).round(each.digits)
     state = st.dataframe(
-        # With other runs the rows are others: what was chosen among them is let go.
+        # Other runs give other table rows: the selection is cleared.
         pd.DataFrame(columns), key=f"sweep_runs_{followed.key}_{words}_{measure.column}_{count}",
         hide_index=True, on_select="rerun", selection_mode="single-row",
         height=ROW_PX * (min(len(runs), SHOWN) + 1) + 3, alt=f"The runs of {label}.",

@@ -1,4 +1,4 @@
-"""How the page Sweep puts things: figures, axes, what a grid asks for."""
+"""Texts of the page Sweep: figures, axes, the contents of a grid."""
 
 from collections.abc import Mapping
 from dataclasses import astuple
@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from decoding.experiments.estimates import BASE, PREFIX, axes
-from decoding.papers.exhibit import (
+from decoding.papers.paper_result import (
     DRAFT_FORWARDS,
     MEMORY,
     OVER_DRAFTED,
@@ -38,16 +38,16 @@ LESS_IS_BETTER = frozenset(figure.column for figure in (TPOT, TTFT, PASSES, DRAF
 
 
 def axis_of(column: str) -> Axis:
-    """What varies, as a chart calls it."""
+    """A varied setting or condition as an axis of a chart."""
     if column in CONDITION_WORDS:
         return Axis(column, CONDITION_WORDS[column])
     return Axis(column, info_of(column.removeprefix(PREFIX)).title)
 
 
 def base_label(base: str) -> str:
-    """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`.
+    """Label of a method or configuration: `DynaTree`, `Linear chain (streaming)`.
 
-    Methods stand where they compute, so none has its label without torch.
+    Labels are defined next to the methods, so none is known without torch.
     """
     name, at, engine = base.partition("@")
     label = name.replace("_", " ")
@@ -59,7 +59,7 @@ def base_label(base: str) -> str:
 
 
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs, each with a label that tells its method and every setting that varies: `Fixed tree · D_max 8, B 2`."""
+    """The runs, each labelled with its method and every varied setting: `Fixed tree · D_max 8, B 2`."""
     labels: dict[str, str] = {}
     for base, group in runs.groupby(BASE):
         varied = [name for name in axes(group) if name.startswith(PREFIX)]
@@ -72,15 +72,15 @@ def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def short_title(column: str) -> str:
-    """A setting as short as can be: its sign in the papers, else its words."""
+    """The shortest name of a setting: its symbol in the papers, else its label."""
     return info_of(column.removeprefix(PREFIX)).short
 
 
 def asked_words(asked: Mapping[str, Any]) -> list[str]:
-    """What a grid asks for, a line for each of its methods, then one on all that they share.
+    """The contents of a grid: a line per method, then one on what they share.
 
     Args:
-        asked: a grid as plain data, as an experiment keeps it.
+        asked: a grid as plain data, as an experiment stores it.
     """
     if not asked:
         return []

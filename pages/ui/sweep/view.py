@@ -1,5 +1,5 @@
-"""One experiment as it is watched: its place in the list, what was asked for, what is best in it and how sure that is,
-its charts, and what a click on them picks.
+"""The view of one experiment: its entry in the list, its grid, the best setting and how certain it is, its charts, and
+the runs that a click on them selects.
 """
 
 import time
@@ -26,7 +26,7 @@ from decoding.experiments.estimates import (
     sources_of,
     swept,
 )
-from decoding.experiments.experiment import FollowedExperiment
+from decoding.experiments.experiment import ExperimentWatcher
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
@@ -58,50 +58,50 @@ from viz.scope.outline import Table
 
 PAGE = JobPage(
     "sweep", "sweep", "experiment",
-    none_yet="Nothing has been swept on this machine yet. Every sweep that is started stands here.",
-    stop="It ends after a moment; its rows stay, and Resume runs what is missing.",
-    resume="Runs what is missing; no row is made twice.",
-    delete="Its rows and its grid leave this machine.",
+    none_yet="No sweep has run on this machine yet. Every sweep you start appears in this list.",
+    stop="Ends shortly; results are stored, and Resume runs the rest.",
+    resume="Runs what is missing; no run is repeated.",
+    delete="Deletes its results and its grid from this machine.",
 )  # fmt: skip
 STYLE = Path(__file__).with_suffix(".css")
-CHARTS_S = 5.0  # charts are drawn anew this often while rows come in
+CHARTS_S = 5.0  # redraw interval of charts while results arrive
 MOST_METHODS = 4
 ALL = "all"
 KEPT, TABLE = "sweep_ranked", "sweep_best_table"
 SHOWN, ROW_PX = 4, 35
-HIGH_HELP = "95% of the bootstrap over prompts: other prompts of this kind would give a mean in there."
-CHANCE_HELP = "In how many of 2,000 draws of the prompts, with replacement, it is the best of all."
+HIGH_HELP = "95% bootstrap interval over prompts: where the mean over other prompts of this kind would lie."
+CHANCE_HELP = "Share of 2,000 resamples of the prompts, with replacement, in which it is best."
 HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"
 NO_SERIES = ""
 MOST_DIMENSIONS = 6
 MOST_POINTS = 4000
 
 
-def entry_words(followed: FollowedExperiment) -> list[str]:
-    """How many rows there are."""
+def entry_words(followed: ExperimentWatcher) -> list[str]:
+    """The number of results."""
     status = followed.stand.status
     if not status.total:
         return []
-    return [f"{status.done:,} rows" if status.done == status.total else f"{status.done:,} of {status.total:,} rows"]
+    return [f"{status.done:,} runs" if status.done == status.total else f"{status.done:,} of {status.total:,} runs"]
 
 
-def draw_experiment(followed: FollowedExperiment) -> None:
-    """Header, the best way, charts; of the pair on one machine alone: rows of two are never mixed."""
+def draw_experiment(followed: ExperimentWatcher) -> None:
+    """Header, the best setting, charts; for one pair on one machine: results of several are never mixed."""
     PAGE.draw_header(followed)
     sources = sources_of(followed.rows())
     source = next(iter(sources), None)  # the newest
     if len(sources) > 1:
         key = f"sweep_source_{followed.key}"
-        source = st.selectbox("Rows of", sources, key=key, persist_state="session", width=760)
+        source = st.selectbox("Results from", sources, key=key, persist_state="session", width=760)
     rows, runs = _rows(followed, source)
     _draw_asked(followed, rows)
     if not len(runs):
         icon = ":material/hourglass_top:" if followed.stand.running else ":material/info:"
-        words = "No row was kept: what it printed last stands behind Output; Resume starts it again."
+        words = "No result was stored: see its last output under Output; Resume starts it again."
         if followed.stand.running:
-            words = "Charts appear here with the first rows: the first run warms each method up."
+            words = "Charts appear with the first results: the first run warms up each method."
         elif len(rows):
-            words = "No run has a figure outside a loop yet: run more prompts, or longer texts."
+            words = "No run has a figure outside loops yet: run more prompts, or longer texts."
         st.info(words, icon=icon)
         return
     figures = [name for name in FIGURES if name in runs and runs[name].notna().any()]
@@ -112,14 +112,14 @@ def draw_experiment(followed: FollowedExperiment) -> None:
         )  # fmt: skip
         chosen = draw_filter(followed, runs)
     if not len(chosen):
-        st.info("No run is left of this choice: show more of them.", icon=":material/filter_alt_off:")
+        st.info("No run matches this selection: show more runs.", icon=":material/filter_alt_off:")
         return
     draw_best(followed, chosen, FIGURES[column])
     draw_charts(followed, chosen, FIGURES[column])
 
 
-def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a source, and the runs that figures are made of; while rows come in, taken anew every few seconds."""
+def _rows(followed: ExperimentWatcher, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The results of a source, and the runs behind the figures; refreshed every few seconds while results arrive."""
     kept_of, whole, rows, runs, made_s = st.session_state.get("sweep_shown", (None, None, None, None, 0.0))
     same = kept_of == (followed.folder, source)
     if same and followed.stand.running and time.monotonic() - made_s < CHARTS_S:
@@ -132,10 +132,10 @@ def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFram
     return rows, runs
 
 
-def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
-    """What was asked for, on what it was measured, and what could not be."""
+def _draw_asked(followed: ExperimentWatcher, rows: pd.DataFrame) -> None:
+    """The grid, the machine it was measured on, and the failures."""
     for said in followed.troubles:
-        st.error(escape_markdown(f"{said} All other rows are shown."), icon=":material/error:")
+        st.error(escape_markdown(f"{said} All other results are shown."), icon=":material/error:")
     lines = asked_words(followed.asked)
     methods, shown = lines[:-1], lines[-1:]
     if methods:
@@ -149,12 +149,12 @@ def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
     failed = rows["failure"].dropna()
     if len(failed):
         said = failed.value_counts().index[0]
-        words = f"{plural(len(failed), 'run')} could not be made and are left out, most often: {said}"
+        words = f"{plural(len(failed), 'run')} failed and are left out, most often: {said}"
         st.warning(escape_markdown(words), icon=":material/report:")
 
 
-def draw_filter(followed: FollowedExperiment, runs: pd.DataFrame) -> pd.DataFrame:
-    """A popover with a choice for every condition that varies; returns the runs that are left."""
+def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame:
+    """A popover with a choice per varied condition; returns the matching runs."""
     offered = {name: values for name, values in axes(runs).items() if name in (BASE, *CONDITIONS, "kind")}
     if not offered:
         return runs
@@ -182,14 +182,14 @@ def _told(name: str, value: object) -> str:
     return base_label(value) if name == BASE else told(value)
 
 
-def _key(followed: FollowedExperiment, name: str) -> str:
+def _key(followed: ExperimentWatcher, name: str) -> str:
     return f"sweep_only_{followed.key}_{name}"
 
 
-def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
-    """A sentence on the best way, and a table of the first ones with their intervals.
+def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
+    """A sentence on the best setting, and a table of the top ones with their intervals.
 
-    Their order is computed once for the same runs and figure.
+    The ranking is computed once for the same runs and figure.
     """
     own = runs[["key", "started"]]  # the same run has the same key in every experiment
     kept_of, kept_measure, found = st.session_state.get(KEPT, (None, None, []))
@@ -202,13 +202,13 @@ def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure
             where = f"on {runs['machine'].iloc[0].partition(',')[0]}" if followed.shipped else "for this machine"
             st.markdown(
                 f":material/trophy: **Best {escape_markdown(where)} and these prompts** · {escape_markdown(words)}",
-                help="By the mean over prompts, on prompts, lengths and samplings that all ways have been run on.",
+                help="By the mean over prompts, on prompts, lengths and samplings that all settings share.",
             )
         if len(found) > 1:
             _draw_ranking(followed, found, measure)
 
 
-def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Measure) -> None:
+def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure) -> None:
     key, few = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST
 
     def take() -> None:
@@ -219,7 +219,7 @@ def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Me
         return f"{measure.scale * value:,.{measure.digits}f}"
 
     frame = {
-        "Way": [each.label for each in found],
+        "Method": [each.label for each in found],
         measure.words: [shown(each.figure.value) for each in found],
         "95% interval": ["few prompts" if few else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
                          for each in found],
@@ -229,15 +229,15 @@ def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Me
     st.dataframe(
         pd.DataFrame(frame), key=key, hide_index=True, on_select=take, selection_mode="single-row",
         height=ROW_PX * (min(len(found), SHOWN) + 1) + 3,
-        column_config={"Way": st.column_config.Column(width="large"),
+        column_config={"Method": st.column_config.Column(width="large"),
                        "95% interval": st.column_config.Column(help=HIGH_HELP),
                        "Best in": st.column_config.Column(help=CHANCE_HELP)},
-        alt=f"Ways in the order of their {measure.words}, the best first.",
+        alt=f"Methods ranked by {measure.words}, the best first.",
     )  # fmt: skip
 
 
-def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
-    """The chosen chart with its choices and, behind a button, its numbers; then the runs behind what was clicked."""
+def draw_charts(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
+    """The chosen chart with its options and, behind a button, its numbers; then the runs behind the selection."""
     varied = axes(runs)
     runs = runs.assign(**{BASE: runs[BASE].map(base_label)})
     with st.container(border=True, key="sweep_chart_panel", gap="small"):
@@ -260,7 +260,7 @@ def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measu
 
 
 def picked_place(points: Sequence[Mapping[str, Any]], kind: str, columns: Sequence[str]) -> dict[str, Any] | None:
-    """The values that a clicked point stands for; None where nothing is clicked."""
+    """The values of a clicked point; None where nothing is clicked."""
     data = points[0].get("customdata") if points else None
     if not data:
         return None
@@ -269,10 +269,10 @@ def picked_place(points: Sequence[Mapping[str, Any]], kind: str, columns: Sequen
 
 
 def _choose(
-    followed: FollowedExperiment, runs: pd.DataFrame, varied: Mapping[str, tuple]
+    followed: ExperimentWatcher, runs: pd.DataFrame, varied: Mapping[str, tuple]
 ) -> tuple[str, Axis | None, Axis | None]:
-    """The kind of chart, what runs along it and what tells its lines or rows apart."""
-    # The most telling first: settings of most runs, or a condition; then methods, then the rest.
+    """The kind of chart, its x axis, and what separates its lines or rows."""
+    # Most informative first: settings of most runs, or a condition; then methods, then the rest.
     common = [name for name in varied if name.startswith(PREFIX) and runs[name].notna().mean() > 0.5]
     conditions = [name for name in varied if not name.startswith(PREFIX) and name != BASE]
     methods = [BASE] if BASE in varied else []
@@ -284,7 +284,7 @@ def _choose(
         if kind == PARALLEL or not names:
             return kind, None, None
         across = [NO_SERIES, *names] if kind == RUNS else names
-        words = {HEAT: "Across", LINES: "Over", RUNS: "Apart by"}[kind]
+        words = {HEAT: "Columns", LINES: "Along x", RUNS: "Colour by"}[kind]
         first = BASE if kind == RUNS and BASE in names else names[0]
         x = _kept(words, f"sweep_{kind}_x_{followed.key}", across, first)
         if kind == RUNS:
@@ -292,14 +292,14 @@ def _choose(
         others = [name for name in names if name != x]
         choices = others if kind == HEAT else [NO_SERIES, *others]
         first = next((name for name in others if len(varied[name]) <= MOST_SERIES), choices[0])
-        y = _kept("Up" if kind == HEAT else "A line for each", f"sweep_{kind}_y_{followed.key}", choices, first)
+        y = _kept("Rows" if kind == HEAT else "One line per", f"sweep_{kind}_y_{followed.key}", choices, first)
     return kind, axis_of(x), axis_of(y) if y else None
 
 
 def _kept(label: str, key: str, options: list[str], first: str, buttons: bool = False) -> str:
-    """A choice that falls back where its option is no longer there."""
+    """A choice that falls back where its option no longer exists."""
     chosen = st.session_state.get(key)
-    st.session_state[key] = chosen if chosen in options else first  # said again, or another page would reset it
+    st.session_state[key] = chosen if chosen in options else first  # set again, or another page would reset it
     if buttons:
         return st.segmented_control(
             label, options, key=key, required=True, persist_state="session", label_visibility="collapsed"
@@ -311,7 +311,7 @@ def _kept(label: str, key: str, options: list[str], first: str, buttons: bool = 
 def _chart(
     kind: str, runs: pd.DataFrame, measure: Measure, x: Axis | None, y: Axis | None, varied: Mapping[str, tuple]
 ) -> tuple[go.Figure, str, Table]:
-    """A figure, what it shows in a sentence, and its numbers."""
+    """A figure, its description, and its numbers."""
     column, dark, value = measure.column, is_dark(), replace(measure, column="value")
     if kind in (HEAT, LINES):
         chosen = [each for each in (x, y) if each is not None]
@@ -339,16 +339,16 @@ def _chart(
 
 
 def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | None) -> str:
-    """What a point is a mean over, or what a point is."""
+    """What a point of the chart is, or what it averages over."""
     if kind == RUNS:
         groups = runs[y.column].nunique(dropna=False) if y is not None else 0
         cut = f" The first {MOST_SERIES} of {groups} groups." if groups > MOST_SERIES else ""
         cut += f" The last {MOST_POINTS:,} of {len(runs):,} runs." if len(runs) > MOST_POINTS else ""
-        return f"A point is one run, looping text left out.{cut} Click one to see it below."
+        return f"Each point is one run, without looping text.{cut} Click one to see it below."
     if kind == PARALLEL:
         known = [name for name in axes(runs) if name != "kind"]
         over = "".join(f", and over {axis_of(name).words}" for name in known[MOST_DIMENSIONS:])
-        return f"A line is a combination, a mean over its runs{over}. Drag along an axis to keep some lines only."
+        return f"Each line is one combination, the mean over its runs{over}. Drag along an axis to filter lines."
     shown = [each.column for each in (x, y) if each is not None]
     varied = axes(runs.dropna(subset=shown))
     others = [axis_of(name).words for name in varied if name not in (*shown, "kind")]
@@ -356,4 +356,4 @@ def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | Non
     lines = len(varied.get(y.column, ())) if y is not None else 0
     cut = f" The first {MOST_SERIES} of {plural(lines, 'line')}." if kind == LINES and lines > MOST_SERIES else ""
     bars = " Bars: 95% intervals over prompts." if kind == LINES else ""
-    return f"Means over prompts{over}; looping text is left out.{bars}{cut} Click a point to see its runs."
+    return f"Means over prompts{over}, without looping text.{bars}{cut} Click a point to see its runs."

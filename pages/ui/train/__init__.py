@@ -1,1 +1,1 @@
-"""The page Train: trainings started, watched, and their results put to use."""
+"""The page Train: start trainings, watch them, use their results."""

@@ -1,4 +1,4 @@
-"""The form that starts a training: what is trained, its settings, how long it takes, what else runs."""
+"""The form that starts a training: what is trained, its settings, an estimate of its time, what else is running."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
-from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
+from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
+from decoding.training.folder import MODULES, Kind, TrainingWatcher, launch
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
 from pages.ui.train.view import PAGE
 from pages.ui.widgets.controls import say_again, seed
 from viz.formats import long_duration
 
-# Settings in which a training must be the same for its pace to say something about another.
+# Settings that two trainings must share for the pace of one to predict the other.
 SAME: dict[Kind, tuple[str, ...]] = {
     "head": ("loss", "top_k", "batch", "roots", "depth", "device"),
     "selector": ("verifier", "device"),
@@ -26,8 +26,8 @@ SAME: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[FollowedTraining]) -> str:
-    """What is planned, and how long the last training like this took on this machine.
+def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[TrainingWatcher]) -> str:
+    """The plan, and how long the last similar training took on this machine.
 
     Args:
         values: of the form, by flag.
@@ -43,22 +43,22 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
         words = f"It trains for {values['--steps']:,} steps"
         if steps:
             whole = long_duration(values["--steps"] * trained_s / steps)
-            words += f", about {whole} at the pace of the last one like it here"
+            words += f", about {whole} at the pace of the last similar training on this machine"
     resumed = like is not None and like.launched is not None and "--resume" in like.launched.command
     if like is None or like.stand.state != "finished" or resumed:
         return (
-            f"{words}. Before that text and data are prepared: how long that takes is told a moment after it begins, "
-            "and what was prepared is kept where it is stopped."
+            f"{words}. Before that, text and data are prepared: an estimate appears shortly after the start, and "
+            "prepared data are stored if you stop it."
         )
     whole = long_duration(max(like.stand.status.written - like.started_s, 0.0))
     return (
-        f"{words}. Before that text and data are prepared, as far as they are not kept from another training. The last "
-        f"one like it took {whole} in all, {long_duration(trained_s)} of them training."
+        f"{words}. Before that, text and data are prepared unless another training has stored them. The last similar "
+        f"training took {whole} in all, {long_duration(trained_s)} of it training."
     )
 
 
-def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) -> bool:
-    """Whether a training is of the same kind and has the settings that decide its pace."""
+def _alike(kind: Kind, values: Mapping[str, Any], followed: TrainingWatcher) -> bool:
+    """Whether a training is of the same kind with the settings that determine its pace."""
     if followed.settings is None or followed.kind != kind:
         return False
     known = followed.settings.settings
@@ -71,17 +71,17 @@ FOLDERS = (CORPUS, "--corpus")
 KIND = "train_kind"
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 ABOUT: dict[Kind, str] = {
-    "head": "A draft of one layer that reads the target's own last features, trained with the loss of EAGLE, HASS or "
-    "TALF. With the embedded pair it is worth watching after minutes on a CPU.",
-    "selector": "A small network that chooses the shape of a delayed tree anew in every iteration, for one verifier. "
-    "Runs of the pair are recorded first, then it is trained on their exact expectations.",
-    "embedded": "A tokenizer, a target and a draft of the embedded pair's shapes, from any folder of text. From random "
-    "weights it wants hours on a CPU.",
+    "head": "A one-layer draft that reads the target's own last features, trained with the loss of EAGLE, HASS or "
+    "TALF. With the embedded pair it improves visibly within minutes on a CPU.",
+    "selector": "A small network that chooses the shape of a delayed tree in every iteration, for one verifier. Runs "
+    "of the pair are recorded first, then it is trained on their exact expectations.",
+    "embedded": "A tokenizer, a target and a draft with the embedded pair's shapes, from any folder of text. From "
+    "random weights it takes hours on a CPU.",
 }
 MINUTES, STEPS = "Minutes", "Steps"
 
 
-def draw_form(found: Sequence[FollowedTraining]) -> None:
+def draw_form(found: Sequence[TrainingWatcher]) -> None:
     """What to train, its settings, an estimate, and the button."""
     need_torch()
     seed(KIND, "head", KIND_WORDS)
@@ -95,17 +95,17 @@ def draw_form(found: Sequence[FollowedTraining]) -> None:
     words = arguments_of(kind, values, pair)
     if pair is not None:
         named = "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
-        st.caption(escape_markdown(f"For {named}; another is chosen at the top right of the page."))
+        st.caption(escape_markdown(f"For {named}; choose another pair at the top right of the page."))
     st.caption(escape_markdown(estimate_words(kind, values, found)))
-    PAGE.tell_others(found, "Another one shares its processor and memory, so that each takes longer, and so do runs "
+    PAGE.tell_others(found, "A second training shares the processor and memory, so each takes longer, and so do runs "
                      "measured on other pages.")  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if st.button(
             "Start training", key="train_start", type="primary", disabled=not torch_there(),
-            icon=":material/play_arrow:", help=why_not("It goes on when this page or the whole app is closed."),
+            icon=":material/play_arrow:", help=why_not("It continues when this page or the whole app is closed."),
         ):  # fmt: skip
             _start(kind, values, words)
-    with st.expander("The same as a command", icon=":material/terminal:", key="train_command"):
+    with st.expander("This training as a command", icon=":material/terminal:", key="train_command"):
         st.code(shlex.join(["python", "-m", MODULES[kind], *words]), language=None, wrap_lines=True)
 
 
@@ -128,7 +128,7 @@ def _widgets(kind: Kind) -> dict[str, Any]:
     return values
 
 
-def field_widget(kind: Kind, field: Field) -> Any:
+def field_widget(kind: Kind, field: Flag) -> Any:
     """One setting as a choice, a switch, a number or a text."""
     key = f"train_{kind}_{field.name}"
     shared = {"key": key, "help": field.meaning, "persist_state": "session"}
@@ -143,7 +143,7 @@ def field_widget(kind: Kind, field: Field) -> Any:
         return st.toggle(field.label, **shared)
     if isinstance(field.default, str):
         return (st.text_input(field.label, placeholder=field.placeholder, **shared) or "").strip()
-    if field.step is None:  # a rate: its neighbours are a tenth away
+    if field.step is None:  # a rate: steps of a tenth of the default
         shared |= {"step": field.default / 10, "format": "%g"}
     else:
         shared["step"] = field.step
@@ -159,7 +159,7 @@ def _length(kind: Kind) -> dict[str, float | int]:
     say_again(unit_key)
     unit = left.segmented_control(
         "Planned by", [MINUTES, STEPS], key=unit_key, required=True, persist_state="session",
-        help="By steps a training that was stopped ends with the very weights of one that was not.",
+        help="Planned by steps, a stopped and resumed training ends with the same weights as an uninterrupted one.",
     )  # fmt: skip
     key = f"train_{kind}_length_{unit}"
     seed(key, minutes if unit == MINUTES else steps)
@@ -171,13 +171,13 @@ def _length(kind: Kind) -> dict[str, float | int]:
 
 
 def _start(kind: Kind, values: dict[str, Any], words: list[str]) -> None:
-    """Start it and look at it."""
+    """Start it and select it."""
     place = values.get(CORPUS, values.get("--corpus"))
     try:
         if CORPUS in values and not place:
-            raise TrainingError("Give a folder of .txt or .txt.gz files to train on.")
+            raise TrainingError("Enter a folder of .txt or .txt.gz files to train on.")
         if place and not Path(place).expanduser().is_dir():
-            raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
+            raise TrainingError(f"There is no folder {place}: enter a folder of .txt or .txt.gz files.")
         training = launch(kind, words, title_of(kind, values))
     except DraftscopeError as error:
         show_error(error)
@@ -187,11 +187,11 @@ def _start(kind: Kind, values: dict[str, Any], words: list[str]) -> None:
 
 
 def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | None = None) -> list[str]:
-    """Words of the command behind its module: what differs from its defaults, the length, and the pair.
+    """Arguments of the command: differences from its defaults, the length, and the pair.
 
     Args:
         values: of the widgets, by flag.
-        pair: the pair that it is for; None where it makes one.
+        pair: the pair it is trained for; None where it trains a pair.
     """
     placed, words = [], []
     for field in FIELDS[kind]:
@@ -218,7 +218,7 @@ def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | Non
 
 
 def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
-    """A few words for a training that has not written its own name yet."""
+    """A short title for a training that has not written its own name yet."""
     if kind == "head":
         return f"{LOSSES[values['--loss']]} head"
     if kind == "selector":

@@ -1,6 +1,6 @@
-"""One training as it is watched: its place in the list, its curves, where its result can be used, and its trees.
+"""The view of one training: its entry in the list, its curves, where its result can be used, and its trees.
 
-The trees show that the draft learns: the same held-out prompt drafted at the first moment of a phase and at any other.
+The trees show that the draft learns: the same held-out prompt drafted at the start of a phase and later.
 """
 
 import time
@@ -15,7 +15,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
-from decoding.training.folder import TREES, FollowedTraining
+from decoding.training.folder import TREES, TrainingWatcher
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, show_error, torch_there, why_not
@@ -32,21 +32,21 @@ from viz.scope.panels import text_html, text_spans
 
 PAGE = JobPage(
     "train", "training", "run",
-    none_yet="Nothing has been trained on this machine yet. Every training that is started stands here.",
-    stop="It writes a checkpoint at its next step and ends; Resume goes on from there.",
-    resume="Goes on from its last checkpoint.",
-    delete="Checkpoint, curves, trees and result leave this machine.",
+    none_yet="Nothing has been trained on this machine yet. Every training you start appears in this list.",
+    stop="Writes a checkpoint at its next step and ends; Resume continues from there.",
+    resume="Continues from its last checkpoint.",
+    delete="Deletes checkpoint, curves, trees and result from this machine.",
 )  # fmt: skip
 STYLE = Path(__file__).with_suffix(".css")
-CHARTS_S = 5.0  # charts are drawn anew this often while figures come in
+CHARTS_S = 5.0  # redraw interval of charts while figures arrive
 FIRST_ROW = 2
 MOMENTS = "Tokens per target pass on this prompt"
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
 
 
-def entry_words(followed: FollowedTraining) -> list[str]:
-    """The best held-out figure so far, searched for again only where there are new ones."""
+def entry_words(followed: TrainingWatcher) -> list[str]:
+    """The best held-out figure so far, searched again only when new ones arrive."""
     kept = st.session_state.setdefault("train_best", {})
     count, said = kept.get(followed.folder, (-1, ""))
     if count == len(followed.records):
@@ -65,7 +65,7 @@ def entry_words(followed: FollowedTraining) -> list[str]:
     return [said]
 
 
-def draw_training(followed: FollowedTraining) -> None:
+def draw_training(followed: TrainingWatcher) -> None:
     """Header, curves, trees of one training."""
     result, use = USES.get(followed.kind, ("", ""))
     has_result = bool(use) and (followed.folder / result).is_dir()
@@ -85,16 +85,16 @@ def draw_training(followed: FollowedTraining) -> None:
         planned = status.planned_s / 60 if status.planned_s else status.total
     figures = _figures(followed, phase, by_time, planned)
     if not figures and followed.stand.running:
-        st.caption("Curves appear here as soon as the training has begun.")
+        st.caption("Curves appear as soon as the training has begun.")
     _draw_charts(figures[:FIRST_ROW])
     moments = _draw_trees(followed, phase, by_time, planned)
     _draw_charts([*([(MOMENTS, moments)] if moments is not None else []), *figures[FIRST_ROW:]])
 
 
 def _figures(
-    followed: FollowedTraining, phase: str, by_time: bool, planned: float | None
+    followed: TrainingWatcher, phase: str, by_time: bool, planned: float | None
 ) -> list[tuple[str, go.Figure]]:
-    """A figure per panel; while figures come in they are made anew every few seconds only."""
+    """A figure per panel; while figures arrive, rebuilt only every few seconds."""
     same = (followed.folder, phase, by_time, planned, is_dark(), followed.stand.state)
     shown = (same, len(followed.records))
     kept, figures, made_s = st.session_state.get("train_figures", (None, [], 0.0))
@@ -114,24 +114,24 @@ def _draw_charts(figures: list[tuple[str, go.Figure]]) -> None:
                 chart(figure, key=f"train_chart_{title}", height=HEIGHT)
 
 
-# Where the result of a finished training lies in its folder, and how it is used.
+# Where the result of a finished training is in its folder, and how to use it.
 USES = {
-    "head": ("head", "The head drafts for every tree method with the target of {pair}: draft_head={name}."),
-    "selector": ("selector", "The selector shapes delayed trees of {pair}: selector={name}."),
-    "embedded": ("out/draft", "The pair is ready in {out}."),
+    "head": ("head", "The head can draft for every tree method with the target of {pair}: draft_head={name}."),
+    "selector": ("selector", "The selector can shape delayed trees of {pair}: selector={name}."),
+    "embedded": ("out/draft", "The pair is in {out}."),
 }
 
 
-def _draw_use(followed: FollowedTraining) -> None:
-    """A button that goes where the result of a finished training is used.
+def _draw_use(followed: TrainingWatcher) -> None:
+    """A button that uses the result of a finished training.
 
-    A pair is loaded; for others plain decoding and a method with and without the result stand ready on Compare.
+    A pair is loaded; for others Compare is set up with plain decoding and a method with and without the result.
     """
     name = followed.folder.name
     if followed.kind == "embedded":
         if st.button(
             "Load this pair", key="train_load", type="primary", disabled=not torch_there(), icon=":material/memory:",
-            help=why_not("It takes the place of the pair in memory, and every page uses it."),
+            help=why_not("Replaces the pair in memory; every page then uses it."),
         ):  # fmt: skip
             target, draft = (str(followed.folder / "out" / role) for role in ("target", "draft"))
             models, settings = manager(), PairSettings(target=target, draft=draft)
@@ -143,16 +143,16 @@ def _draw_use(followed: FollowedTraining) -> None:
             st.switch_page(PAGES["Step through"])
     elif st.button(
         "Use in Compare", key="train_use", type="primary", disabled=not torch_there(), icon=":material/compare_arrows:",
-        help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
+        help=why_not("Sets up Compare with plain decoding and the method without and with this result."),
     ):  # fmt: skip
         from decoding.methods.methods import METHODS
 
         method, result = METHODS["eagle2"], {"draft_head": name}
-        if followed.kind == "selector":  # it serves one verifier alone
+        if followed.kind == "selector":  # it is for one verifier
             verifier = str(followed.settings.settings["verifier"])
             method, result = METHODS["delayed"].with_settings(verifier=verifier), {"selector": name}
             if not st.session_state.get("sampling_temperature"):
-                st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers do the same
+                st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers agree
         st.session_state["compare_slots"] = []
         for each in (METHODS["autoregressive"], method, method.with_settings(**result)):
             set_method(add_slot(COMPARE, each.name), each)
@@ -160,16 +160,16 @@ def _draw_use(followed: FollowedTraining) -> None:
 
 
 def _keep_latest(key: str, options: list) -> None:
-    """Set a choice to its last option, which moves on, for as long as it is left there; call it before the widget."""
+    """Keep a choice at its newest option until the user moves it; call it before the widget."""
     last, chosen = st.session_state.get(f"{key}_last"), st.session_state.get(key)
     if chosen is None or chosen == last or chosen not in options:
         chosen = options[-1]
-    st.session_state[key] = chosen  # said again, or a widget of the same key elsewhere would reset it
+    st.session_state[key] = chosen  # set again, or a widget of the same key elsewhere would reset it
     st.session_state[f"{key}_last"] = options[-1]
 
 
-def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
-    """First tree and chosen tree side by side and their texts; returns the chart of tokens per pass over all moments.
+def _draw_trees(followed: TrainingWatcher, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
+    """First and chosen tree side by side with their texts; returns the chart of tokens per pass over all snapshots.
 
     None where nothing was drafted in this phase yet.
     """
@@ -177,7 +177,7 @@ def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: 
     told = [record for record in followed.trees if record["phase"] == phase and (folder / record["tree"]).is_file()]
     if not told:
         if followed.stand.running:
-            st.caption("The same held-out prompt is drafted every few minutes, once there is something to draft with.")
+            st.caption("The same held-out prompt is drafted every few minutes, once there is a draft to run.")
         return None
     name, chosen, last = followed.folder.name, 0, len(told) - 1
     with st.container(key="train_trees", gap="small"):
@@ -186,11 +186,11 @@ def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: 
         _keep_latest(key, list(range(len(told))))
         if last:
             chosen = moment_place.slider(
-                "Moment of the training", 0, last, key=key, format=f"%d of {last}",
-                help="The right tree is that of this moment. Left at the end, it follows the training.",
+                "Snapshot of the training", 0, last, key=key, format=f"%d of {last}",
+                help="The right tree is from this snapshot. Left at the end, it follows the training.",
             )  # fmt: skip
         else:
-            moment_place.caption("Drafted for the first time: the next ones stand beside it.")
+            moment_place.caption("Drafted for the first time: later trees appear next to it.")
         runs: list[RunTrace] = []
         with guarded():
             runs = [_recorded(folder / told[number]["tree"]) for number in (0, chosen)]
@@ -209,9 +209,9 @@ def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: 
 
 
 def _choose_place(name: str, first: RunTrace, now: RunTrace) -> tuple[int, int]:
-    """Iterations of both runs that stand at the same place of the same text.
+    """Iterations of both runs at the same place of the same text.
 
-    At first the place where the later draft has the most accepted; it stays there until it is moved.
+    Initially the place where the later draft has most tokens accepted; it stays there until moved.
     """
     common = common_places(first, now)
     if len(common) == 1:
@@ -223,7 +223,7 @@ def _choose_place(name: str, first: RunTrace, now: RunTrace) -> tuple[int, int]:
     st.session_state[key] = min(st.session_state[key], len(common) - 1)
     number = st.slider(
         "Place in the text", 0, len(common) - 1, key=key,
-        help="Both drafts continue the very same text here. The page begins where the later one had the most accepted.",
+        help="Both drafts continue exactly the same text. The page starts where the later one had most accepted.",
     )  # fmt: skip
     return common[number]
 
@@ -246,10 +246,10 @@ def common_places(first: RunTrace, second: RunTrace) -> list[tuple[int, int]]:
 def _draw_sides(
     scene: str, told: list[dict[str, Any]], chosen: int, runs: list[RunTrace], places: tuple[int, int]
 ) -> None:
-    """Both trees at one place, whose prefix is the same, and what each run wrote."""
+    """Both trees at one place with the same prefix, and the text each run wrote."""
     trees = [run.iterations[place] for run, place in zip(runs, places, strict=True)]
     marks = compare_trees(*trees).marks("the first tree", "this tree") if chosen else ({}, {})
-    titles = (f"First · {_moment_words(told[0])}", f"Moment {chosen} · {_moment_words(told[chosen])}")
+    titles = (f"First · {_moment_words(told[0])}", f"Snapshot {chosen} · {_moment_words(told[chosen])}")
     records = (told[0], told[chosen])
     for side, column in enumerate(st.columns(2, gap="small")):
         run, tree, record = runs[side], trees[side], records[side]
@@ -257,10 +257,11 @@ def _draw_sides(
             name = f"{scene}:{record['tree']}:{places[side]}"
             lone_tree(tree, f"train_tree_{side}", TREE_HEIGHT, name, title=titles[side], marks=marks[side])
             st.caption(
-                f"{tree.drafted} drafted, {len(tree.accepted)} accepted here · {record['tokens_per_pass']:.2f} tokens "
-                f"per target pass over {plural(len(run.iterations), 'pass', 'passes')}"
+                f"{tree.drafted} drafted, {len(tree.accepted)} accepted at this place · "
+                f"{record['tokens_per_pass']:.2f} tokens per target pass over "
+                f"{plural(len(run.iterations), 'pass', 'passes')}"
             )
-            # The end of the prompt and what the run wrote; what this place added is bold.
+            # The end of the prompt and the text of the run; the tokens of this iteration are bold.
             prompt = len(run.prompt_texts)
             spans = text_spans(run, current=tree.index)
             with st.container(height=TEXT_HEIGHT, border=False, key=f"train_text_{side}"):
@@ -283,5 +284,5 @@ def _recorded(file: Path) -> RunTrace:
     """
     run = load_run(file)
     if not run.iterations:
-        raise DraftscopeError(f"{file} holds no iteration: choose another moment.")
+        raise DraftscopeError(f"{file} contains no iteration: choose another snapshot.")
     return run

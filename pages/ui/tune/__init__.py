@@ -1,1 +1,1 @@
-"""The page Tune live: one prefix drafted again with every setting turned."""
+"""The page Tune live: one prefix drafted again with every change of a setting."""

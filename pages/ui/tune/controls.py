@@ -1,4 +1,4 @@
-"""What one picks on Tune live: prefix, method, configuration, every setting, what is pinned."""
+"""The controls of Tune live: prefix, method, configuration, every setting, the pinned tree."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import current_run, selected_iteration
-from pages.ui.tune.work import TEXT_TOKENS, Bench, Source
+from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
 from pages.ui.widgets.controls import (
     DEFAULT_METHOD,
     DEFAULT_PROMPT,
@@ -42,11 +42,11 @@ FIRST_POSITION = 39
 
 def tree_methods() -> list[str]:
     """Methods that draft: the settings of the others change no tree."""
-    return [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
+    return [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
 
 
 def chosen_method() -> "Method":
-    """The method with the settings that stand in the widgets.
+    """The method with the settings of the widgets.
 
     Raises:
         SettingsError: the settings contradict one another, or the verifier would bias the output.
@@ -58,9 +58,9 @@ def chosen_method() -> "Method":
 
 
 def pinned_method(sampling: "Sampling") -> "Method":
-    """The method whose tree stands on the left; the paper's defaults until another is pinned.
+    """The method of the pinned tree on the left; the paper's defaults until another is pinned.
 
-    A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
+    A verifier that does not fit the current sampling is replaced by NSS: the tree stays the same.
     """
     from decoding.methods.method import fitted
 
@@ -68,7 +68,7 @@ def pinned_method(sampling: "Sampling") -> "Method":
 
 
 def method_select() -> None:
-    """Which way of drafting is tuned."""
+    """The method to tune."""
     seed(KEY, DEFAULT_METHOD, [(name, decoding.METHODS[name].label) for name in tree_methods()])
     st.selectbox(
         "Method",
@@ -83,24 +83,24 @@ def method_select() -> None:
 
 
 def pin_buttons(method: "Method | None") -> None:
-    """Make the present tree the one to compare with; or take the pinned settings back into the sliders."""
+    """Pin the current tree for comparison, or put the pinned settings back into the sliders."""
 
     def pin() -> None:
         st.session_state["tune_pinned"] = method
 
     pinned = pinned_method(picked_sampling())
-    same, told = method == pinned, "Put the pinned settings into the sliders"
+    same, told = method == pinned, "Put the pinned settings back into the sliders"
     st.button("Back to pinned", key="tune_back", on_click=set_method, args=(KEY, pinned), disabled=same, help=told)
-    told, idle = "Compare what follows with the present tree", same or method is None
+    told, idle = "Compare later trees with the current one", same or method is None
     st.button("Pin this tree", key="tune_pin", help=told, on_click=pin, type="primary", disabled=idle, icon=PIN)
 
 
-def prefix_popover() -> Source:
-    """Where the prefix comes from, behind a button that says so."""
+def prefix_popover() -> PrefixSource:
+    """The source of the prefix, behind a button that names it."""
     seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
     run, info = current_run(), manager().info
     if run is None or len(run.trace.output_ids) < 2 or (info is not None and run.trace.pair.name != info.name):
-        run = None  # it has no text, or is another pair's
+        run = None  # it has no text, or another pair decoded it
         st.session_state["tune_source"] = FROM_PROMPT
 
     def stand_where_the_run_is_looked_at() -> None:
@@ -112,7 +112,7 @@ def prefix_popover() -> Source:
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
         source = st.segmented_control(
-            "The prefix comes from",
+            "Source of the prefix",
             [FROM_PROMPT, FROM_RUN],
             key="tune_source",
             required=True,
@@ -121,52 +121,52 @@ def prefix_popover() -> Source:
             persist_state="session",
         )
         if source == FROM_RUN and run is not None:
-            st.caption("The text of the run in Step through, up to the iteration looked at there.")
-            return Source(("run", run.key, len(run.trace.iterations)), run=run)
+            st.caption("The text of the run in Step through, up to the iteration selected there.")
+            return PrefixSource(("run", run.key, len(run.trace.iterations)), run=run)
         prompt = prompt_picker("prompt")
-        return Source(("prompt", prompt), prompt=prompt)
+        return PrefixSource(("prompt", prompt), prompt=prompt)
 
 
 def position() -> int:
-    """How many tokens after the prompt the prefix ends."""
+    """Number of tokens after the prompt in the prefix."""
     seed("tune_position", FIRST_POSITION)
     return int(st.session_state["tune_position"])
 
 
-def position_slider(bench: Bench, source: Source) -> None:
-    """How far into the text the prefix reaches."""
+def position_slider(bench: Bench, source: PrefixSource) -> None:
+    """Slider for the length of the prefix."""
     st.markdown("**Prefix**")
     known = bench.text is not None and bench.text.key == source.key
     last = bench.text.last_position if known else TEXT_TOKENS - 1
-    told = "Both trees are drafted again at the new place. The points of one iteration belong to their prefix."
+    told = "Both trees are drafted again at the new place. Points of single iterations belong to their prefix."
     if last < 1:
-        st.caption("The text ends right after the prompt: there is one prefix only.")
+        st.caption("The text ends right after the prompt: there is only one prefix.")
         return
     st.session_state["tune_position"] = min(position(), last)
     st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=told)
 
 
 def try_elsewhere(method: "Method | None") -> None:
-    """Take the settings over into Step through."""
-    idle, told = method is None, "Put method and settings into Step through"
+    """Copy the settings to Step through."""
+    idle, told = method is None, "Use this method and these settings in Step through"
     if st.button("Step through", key="tune_take", disabled=idle, icon=":material/arrow_forward:", help=told):
         set_method("method", method)
         st.switch_page("pages/step_through.py", query_params={})
 
 
 def settings_sliders() -> None:
-    """Every setting of the method: widget, meaning, the default as a button that brings it back."""
+    """Every setting of the method: widget, meaning, and the default as a button that restores it."""
     method = decoding.METHODS[st.session_state[KEY]]
     defaults, infos = shown_settings(method.name, KEY), method_as_verified(method.name, KEY).infos
     switches, values = {infos[name].needs for name in defaults}, {}
     sources = {infos[name].source for name in defaults}
     if "code" in sources:
-        st.caption("Right of each: its default, from the **paper** or, where it names none, from the paper’s **code**.")
+        st.caption("At each setting: its default, from the **paper** or, if that has none, from its public **code**.")
     elif "paper" in sources:
-        st.caption("Right of each: its default, from the **paper** where it names one.")
-    # What shapes the tree comes first here; how it is verified changes no node of it.
+        st.caption("At each setting: its default, from the **paper** if that has one.")
+    # Settings that shape the tree come first; verification changes none of its nodes.
     for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
-        # Switches first: what they switch off stands below them and is disabled.
+        # Switches first: the settings they disable are below them.
         names = [name for name in defaults if infos[name].group == group and name != "verifier"]
         names.sort(key=lambda name: name not in switches)
         if not names and group != VERIFICATION:
@@ -176,7 +176,7 @@ def settings_sliders() -> None:
         else:
             st.markdown(f"**{group}**")
         if group == HISTORY:
-            st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
+            st.caption("Acts between iterations: the trees above do not change, a whole generation does.")
         for name in names:
             widget, info = setting_key(KEY, method.name, name), infos[name]
             idle = values.get(info.needs) is False or is_idle(method, KEY, info)
@@ -186,7 +186,7 @@ def settings_sliders() -> None:
 
 
 def default_line(widget: str, info: SettingInfo, default: Setting, value: Setting) -> None:
-    """Below a setting: what it means, and the default with where it comes from, a button once the value is another."""
+    """Below a setting: its meaning, and its default with the source, a button once the value differs."""
 
     def back() -> None:
         st.session_state[widget] = default

@@ -1,4 +1,4 @@
-"""How Tune live looks: two trees, what changed between them, the points tried, a whole generation."""
+"""The view of Tune live: two trees, their differences, the points tried, a whole generation."""
 
 import html
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, label_of
-from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
+from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import difference, duration, relative_change
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 PREFIX_CHARACTERS = 64
 GREEDY = "Greedy output never depends on these settings."
-TIMED = "After every change both trees are timed again, in turn, so the pinned one's time moves a little too."
-HERE = "Tokens that this one iteration commits, over its time; a whole generation averages over good and bad places."
+TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
+HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
 TREE_HEIGHT, CHART_HEIGHT = 380, 205
 STYLE = Path(__file__).with_suffix(".css")
 
 
 def draw_trees(bench: Bench, fits: bool = True) -> None:
-    """The pinned tree and the present one, side by side; nodes that only one of them has are framed.
+    """The pinned and the current tree side by side; nodes that only one of them has are framed.
 
-    Where the settings contradict one another (not `fits`), the tree of the last ones that fit is said to be it.
+    Where the settings contradict one another (not `fits`), the title says that the tree has the last valid settings.
     """
     if bench.shown is None:
-        st.caption("The trees appear here once the models are loaded and the prefix is decoded.")
+        st.caption("The trees appear once the models are loaded and the prefix is decoded.")
         return
     pinned, now = bench.shown
     marks = compare_trees(pinned.iteration, now.iteration).marks("the pinned tree", "this tree")
     sides = (
         (pinned, "Pinned", "tune_tree_pinned", marks[0]),
-        (now, "Now" if fits else "The last settings that fit", "tune_tree_now", marks[1]),
+        (now, "Now" if fits else "Last valid settings", "tune_tree_now", marks[1]),
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
@@ -60,14 +60,14 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
 
 
 def draw_chart(bench: Bench) -> None:
-    """A point for every setting tried on this prefix and every whole generation of this text."""
+    """A point per setting tried on this prefix and per whole generation of this text."""
     points = [*bench.iteration_points.values(), *bench.whole_points]
     pinned, now = [label_of(trial.method) for trial in bench.shown or ()] or ["", ""]
     chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
 
 
 def draw_told(bench: Bench) -> None:
-    """What changed between the two trees, how long both took, and what they add to the text."""
+    """The differences between the two trees, both times, and the tokens they add to the text."""
     pinned, now = (trial.iteration for trial in bench.shown)
     times = bench.measured.get(tuple(trial.number for trial in bench.shown))
     if times is None:
@@ -80,7 +80,7 @@ def draw_told(bench: Bench) -> None:
 
 
 def _why(bench: Bench) -> str:
-    """The sentence on the node clicked last, empty if it stands in neither tree."""
+    """The sentence on the node clicked last, empty if neither tree has it."""
     number, node = st.session_state.get("tune_node", (None, None))
     for trial, word in zip(bench.shown, ("Pinned", "Now"), strict=True):
         if trial.number == number and node == FINAL_ID:
@@ -91,24 +91,24 @@ def _why(bench: Bench) -> str:
 
 
 def draw_waiting(slot: str = DRAFT_SLOT) -> None:
-    """In place of figures: the work in progress, what went wrong, or why nothing is drawn."""
+    """In place of figures: the work in progress, the error, or why nothing is drawn."""
     if job_progress(slot):
         return
     job = job_in(slot)
     if job is not None and job.error is not None:
         job_error(slot)
     elif is_busy(WHOLE_SLOT):
-        st.caption("Trees and times follow when the whole generation has ended.")
+        st.caption("Trees and times follow once the whole generation has ended.")
     else:
-        st.caption("Cancelled: change a setting and it is drafted again.")
+        st.caption("Cancelled: change a setting to draft again.")
 
 
 def draw_whole(bench: Bench, method: "Method | None") -> None:
-    """A whole generation with the present settings: its length, its button, its progress, its figures."""
-    st.caption("A whole generation from the prompt with these settings, new tokens at most:")
+    """A whole generation with the current settings: its length, button, progress and figures."""
+    st.caption("Whole generation from the prompt with these settings, maximum new tokens:")
     left, right = st.columns([1, 1.2], gap="small")
     limit = left.number_input(
-        "New tokens at most", 1, 4096, 96, 16, key="tune_tokens", label_visibility="collapsed", persist_state="session"
+        "Maximum new tokens", 1, 4096, 96, 16, key="tune_tokens", label_visibility="collapsed", persist_state="session"
     )
     ready = method is not None and bench.text is not None and not is_busy(WHOLE_SLOT)
     if right.button("Run it", key="tune_whole_run", disabled=not ready, width="stretch", icon=":material/play_arrow:"):
@@ -120,20 +120,20 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
     if job is not None and job.error is not None:
         job_error(WHOLE_SLOT)
     elif job is not None and job.state == "cancelled":
-        st.caption("Cancelled: a cut generation leaves no point.")
+        st.caption("Cancelled: an incomplete generation adds no point.")
     else:
-        st.caption(escape_markdown(bench.whole_words or "It leaves a point that stays when the prefix moves."))
+        st.caption(escape_markdown(bench.whole_words or "It adds a point that stays when the prefix changes."))
 
 
-def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
-    """What changed, one cell per measure: pinned → now, and by how much."""
+def told_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
+    """The changes, one cell per measure: pinned → now, and the difference."""
     cells = []
     for change in changes:
         first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", difference(change.difference)
         words = change.words
         if change.unit == "s":
             first, second = duration(change.first), duration(change.second)
-            words = f"{words}, both timed again · median of {repeats}"
+            words = f"{words}, both re-timed · median of {repeats}"
         if change.unit:
             delta = relative_change(change.first, change.second)
         value = second if first == second else f"<small>{first} →</small> {second}"
@@ -147,12 +147,12 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:
-    """The end of the prefix and what both iterations commit after it; the text is data and is escaped.
+    """The end of the prefix and the tokens both iterations commit after it; the text is data and is escaped.
 
-    Below stands `why`, the sentence on a node that was clicked, or the trees are compared.
+    Below it is `why`, the sentence on a clicked node, or else a comparison of the trees.
     """
     if not why and pinned is now:
-        why = "Pinned and present setting are one: move a slider and the right tree is drafted anew. " + GREEDY
+        why = "Pinned and current settings are the same: move a slider to redraft the right tree. " + GREEDY
     elif not why:
         diff = compare_trees(pinned, now)
         work = "Same text, different work: greedy output never depends on these settings."
@@ -170,7 +170,7 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
 
 def _nodes(diff: TreeDiff) -> str:
     if not diff.only_first and not diff.only_second:
-        return f"The same {len(diff.both)} nodes in both."
+        return f"Both trees have the same {len(diff.both)} nodes."
     return (
         f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."
@@ -178,7 +178,7 @@ def _nodes(diff: TreeDiff) -> str:
 
 
 def _tokens(iteration: IterationTrace) -> str:
-    """Committed tokens, underlined in the colour of where they come from."""
+    """Committed tokens, underlined in the colour of their provenance."""
     parts = []
     for place, text in enumerate(iteration.committed_texts):
         kind = "accepted" if place < len(iteration.accepted) else iteration.final_kind

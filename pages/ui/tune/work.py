@@ -1,6 +1,6 @@
-"""What Tune live works on: one prefix, the trees that different settings draft on it, and the points they leave.
+"""The data of Tune live: one prefix, the trees that different settings draft on it, and their points in the chart.
 
-All settings start from forks of one session, so that nothing but the setting differs between two trees.
+All settings start from forks of one session, so that two trees differ only by the setting.
 """
 
 from dataclasses import dataclass, field
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
-    from pages.ui.common.worker import Job
+    from pages.ui.common.worker import ModelTask
 
 
 @dataclass(eq=False)
 class Trial:
-    """What one setting does on the prefix. `seconds`: measured repeats, empty until measured."""
+    """The result of one setting on the prefix. `seconds`: measured repeats, empty until measured."""
 
     number: int
     method: "Method"
@@ -41,42 +41,42 @@ class Trial:
 
 
 def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
-    """Where two outputs part, None if they agree as far as the shorter one goes."""
+    """The first difference of two outputs, None if they agree up to the end of the shorter one."""
     pairs = zip(first, second, strict=False)
     return next((place for place, (one, other) in enumerate(pairs) if one != other), None)
 
 
 def changed_words(method: "Method") -> str:
-    """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
+    """The differences from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults."""
     defaults = decoding.METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
     defaults["verifier"] = decoding.METHODS[method.name].verifier.name
     parts = []
     for name, value in method.all_settings().items():
-        if value != defaults[name] and name != DRAFT_HEAD:  # the label tells it
+        if value != defaults[name] and name != DRAFT_HEAD:  # it is in the label
             parts.append(f"{method.infos[name].short} {setting_words(value)}")
     return ", ".join(parts)
 
 
 def label_of(method: "Method") -> str:
-    """A method and what differs from its defaults, in one line."""
+    """A method and its differences from the defaults, in one line."""
     unchanged = "the paper’s defaults" if any(info.paper for info in method.infos.values()) else "its defaults"
     return f"{method.label} · {changed_words(method) or unchanged}"
 
 
 def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
-    """The last whole generation in words."""
+    """The last whole generation as text."""
     parts = [
         f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
         f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
-        f"{metrics.tokens_per_iteration:.2f} tokens each. It averages over all of them; “tokens / s here” is one "
-        "iteration, at one place."
+        f"{metrics.tokens_per_iteration:.2f} tokens each. This is the average over the text; “tokens / s here” is one "
+        "iteration at one place."
     ]
     if loops:
         parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
     if parted is None:
-        parts.append("Same text as the prefix comes from.")
+        parts.append("Same text as that of the prefix.")
     else:
-        parts.append(f"Its text parts from the prefix's at token {parted + 1}: Compare shows by what margin.")
+        parts.append(f"Its text diverges from that of the prefix at token {parted + 1}: Compare shows by what margin.")
     return " ".join(parts)
 
 
@@ -84,10 +84,10 @@ TEXT_TOKENS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
+class PrefixSource:
+    """The source of the prefix: a prompt that is continued on this page, or a run of another page.
 
-    `key` tells sources apart: a run that has grown is another one.
+    `key` identifies the source: a longer run is a different one.
     """
 
     key: tuple
@@ -96,8 +96,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Prompt and continuation as token ids; every prefix of them that holds the prompt can be tried."""
+class PrefixText:
+    """Prompt and continuation as token ids; every prefix that contains the prompt can be tried."""
 
     key: tuple
     prompt_ids: tuple[int, ...]
@@ -109,11 +109,11 @@ class Text:
         return max(len(self.output_ids) - 1, 0)
 
 
-def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
+def read_text(pair: "Pair", source: PrefixSource, job: "ModelTask") -> PrefixText:
     """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
 
     Raises:
-        DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
+        DraftscopeError: the prompt does not fit the pair, or the run was decoded by another pair.
     """
     from decoding.session.session import DecodeSession, Limits
 
@@ -121,10 +121,10 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
         trace = source.run.trace
         require(
             trace.pair.name == pair.info.name,
-            f"The run in Step through was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: "
-            "start a run there, or take the prefix from a prompt.",
+            f"The run in Step through was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: "
+            "start a new run there, or take the prefix from a prompt.",
         )
-        return Text(source.key, trace.prompt_ids, trace.output_ids)
+        return PrefixText(source.key, trace.prompt_ids, trace.output_ids)
     ids = encode_prompt(pair, source.prompt)
     room = pair.context - len(ids) - 1
     if room < 1:
@@ -133,11 +133,11 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     while not session.finished and job.go_on():
         session.step()
         job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
-    return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
+    return PrefixText(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
 
 
 def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
-    """A session that stands at the end of a prefix with filled caches, ready to be forked."""
+    """A session at the end of a prefix with filled caches, ready to be forked."""
     from decoding.session.session import DecodeSession, Limits
 
     if len(prefix) < 2:
@@ -145,7 +145,7 @@ def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
     limits = Limits(1, ignore_end_of_text=True, record="none")
     session = DecodeSession(pair, decoding.METHODS["linear"], list(prefix[:-1]), limits=limits)
     session.step()
-    # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
+    # The last token has no slot in either cache yet, so it can be replaced by the last token of the prefix.
     session.tokens[-1] = prefix[-1]
     return session
 
@@ -160,9 +160,9 @@ DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """What the page wants to show: two methods on the text of a source, `position` tokens after its prompt."""
+    """The request of the page: two methods on the text of a source, `position` tokens after its prompt."""
 
-    source: Source
+    source: PrefixSource
     position: int
     pinned: "Method"
     method: "Method"
@@ -170,24 +170,24 @@ class Wish:
 
     @property
     def key(self) -> tuple:
-        """Tells wishes apart."""
+        """Identifies the request."""
         return self.source.key, self.position, self.pinned, self.method, self.sampling, manager().generation
 
 
 @dataclass(eq=False)
 class Bench:
-    """The workplace of one browser session; only the worker changes it, one job at a time.
+    """The state of Tune live in one browser session; only the worker changes it, one job at a time.
 
     Attributes:
-        generation: which pair of the model manager it was made with.
-        position: of the prefix `base` stands at. sampling: of the trials. trials: by method, on this prefix.
-        shown: the last pinned and present trial that could be drawn.
+        generation: which load of the model manager it belongs to.
+        position: length of the prefix of `base`. sampling: of the trials. trials: by method, on this prefix.
+        shown: the last pinned and current trial that could be drawn.
         iteration_points, whole_points: of this prefix, of this text.
-        measured: seconds of two trials that were repeated in turn, by their numbers.
+        measured: seconds of two trials repeated in turn, by their numbers.
     """
 
     generation: int = -1
-    text: Text | None = None
+    text: PrefixText | None = None
     position: int = -1
     sampling: "Sampling | None" = None
     base: "DecodeSession | None" = None
@@ -200,15 +200,15 @@ class Bench:
     count: int = 0
 
     def ready(self, wish: Wish) -> bool:
-        """Whether everything for a wish is drafted."""
+        """Whether everything for a request is drafted."""
         text = self.text
         if text is None or text.key != wish.source.key or self.generation != manager().generation:
             return False
         stands = self.position == min(wish.position, text.last_position) and self.sampling == wish.sampling
         return stands and wish.method in self.trials and wish.pinned in self.trials
 
-    def draft(self, wish: Wish, job: "Job") -> None:
-        """Make a wish ready: text, base session, the two trees, whatever is missing."""
+    def draft(self, wish: Wish, job: "ModelTask") -> None:
+        """Prepare a request: text, base session and the two trees, as far as they are missing."""
         pair, generation = loaded_pair(job), manager().generation
         if self.text is None or self.text.key != wish.source.key or self.generation != generation:
             text = read_text(pair, wish.source, job)
@@ -223,7 +223,7 @@ class Bench:
         if self.position != position:
             prefix = self.text.prompt_ids + self.text.output_ids[:position]
             self.base, self.position = base_session(pair, prefix), position
-        # Only what is on screen is kept: a setting that is tried again is drafted again.
+        # Only the trees on screen are stored: a setting that is tried again is drafted again.
         wanted = (wish.pinned, wish.method)
         self.trials = {method: self.trials[method] for method in wanted if method in self.trials}
         for method in wanted:
@@ -232,12 +232,12 @@ class Bench:
                 self.trials[method] = Trial(self.count, method, self._fork(method, "full").step())
 
     def measure(self, pair: tuple[Trial, Trial]) -> None:
-        """Repeat two trials in turn without recording, so that whatever slows the machine hits both alike.
+        """Repeat two trials in turn without recording, so that disturbances affect both equally.
 
-        Drafting the trees has been the warm-up. One trial beside itself is measured once.
+        Drafting the trees was the warm-up. If both are the same trial, it is measured once.
         """
         if any(self.trials.get(trial.method) is not trial for trial in pair):
-            return  # the prefix has moved on meanwhile
+            return  # the prefix has changed meanwhile
         seconds: dict[int, list[float]] = {trial.number: [] for trial in pair}
         started = perf_counter()
         for repeat in range(REPEATS):
@@ -257,8 +257,8 @@ class Bench:
             self.iteration_points[trial.method] = Tried(label, tokens / typical_s, share, ITERATION, details)
         self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
 
-    def generate(self, method: "Method", tokens: int, job: "Job") -> None:
-        """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
+    def generate(self, method: "Method", tokens: int, job: "ModelTask") -> None:
+        """Decode the whole text from the prompt with a method and add its point, unless cancelled."""
         from decoding.session.session import DecodeSession, Limits
 
         job.report(0, tokens, f"0 of at most {tokens} tokens")
@@ -303,7 +303,7 @@ def current_bench() -> Bench:
 
 
 def fulfil(bench: Bench, wish: Wish) -> bool:
-    """Show a wish, drafting in the worker what is missing; False while it works, if it failed or was cancelled."""
+    """Show a request, drafting what is missing in the worker; False while it works, if it failed or was cancelled."""
     if not bench.ready(wish):
         _once(DRAFT_SLOT, wish.key, "Drafting", lambda job: bench.draft(wish, job))
     if not bench.ready(wish):
@@ -313,7 +313,7 @@ def fulfil(bench: Bench, wish: Wish) -> bool:
 
 
 def measure_shown(bench: Bench) -> bool:
-    """Measure in the worker the two trials shown, unless they have been; False while it works or if it failed."""
+    """Measure the two trials shown in the worker, once; False while it works or if it failed."""
     shown = bench.shown
     numbers = shown[0].number, shown[1].number
     if numbers not in bench.measured:
@@ -322,9 +322,9 @@ def measure_shown(bench: Bench) -> bool:
 
 
 def _once(slot: str, key: tuple, title: str, function) -> None:
-    """Start a job unless the last one of the slot had the same key: what failed is not tried again by itself.
+    """Start a job unless the last one of the slot had the same key: a failed job is not retried automatically.
 
-    While a whole generation has the models nothing starts: the page is drawn anew when it ends.
+    Nothing starts during a whole generation: the page is redrawn when that ends.
     """
     if st.session_state.get(f"{slot}_key") != key and not is_busy(WHOLE_SLOT):
         st.session_state[f"{slot}_key"] = key

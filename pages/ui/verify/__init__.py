@@ -1,1 +1,1 @@
-"""The page Verifiers: every way to accept tokens on one tree."""
+"""The page Verifiers: every verifier on one tree."""

@@ -1,4 +1,4 @@
-"""Trees that the Verifiers page drafts itself: the same prefix again, or the whole prompt with every row kept."""
+"""Trees drafted on the Verifiers page: the same prefix again, or the whole prompt with all logits stored."""
 
 import uuid
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
-from pages.ui.common.worker import Job, is_busy, start_job
+from pages.ui.common.worker import ModelTask, is_busy, start_job
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
@@ -32,7 +32,7 @@ TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENG
 
 
 def draft_popover(looked: Looked) -> None:
-    """Another tree on this very prefix: method, its settings, the draft's temperature, a seed."""
+    """Another tree on this prefix: method, its settings, the draft's temperature, a seed."""
     with st.popover(
         "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
     ) as place:
@@ -41,18 +41,18 @@ def draft_popover(looked: Looked) -> None:
         with st.container(width=640):
             st.caption(
                 escape_markdown(
-                    f"Draws another tree after the same {looked.iteration.prefix_length:,} tokens: both models read "
-                    "them, then one iteration is drafted and verified. The run itself stays as it is."
+                    f"Drafts another tree after the same {looked.iteration.prefix_length:,} tokens: both models read "
+                    "them, then one iteration is drafted and verified. The run itself does not change."
                 )
             )
-            head = st.container()  # above the settings, where the button is in view however many they are
+            head = st.container()  # above the settings, so that the button is always in view
             method = tree_picker()
             left, middle, right = head.columns([1.3, 1, 1.2], vertical_alignment="bottom")
     _, low, high, step, *_ = SAMPLING["draft_temperature"]
     seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
     temperature = left.slider(
         "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
-        help="The tree is drawn from the draft's law at this temperature, so another one needs another tree.",
+        help="The tree is sampled from the draft at this temperature, so a new value needs a new tree.",
     )  # fmt: skip
     seed("verify_draft_seed", 0)
     number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
@@ -69,8 +69,8 @@ def draft_popover(looked: Looked) -> None:
 
 
 def tree_picker() -> "Method | None":
-    """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
-    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
+    """A method that drafts and its tree settings; a contradiction is shown as a sentence and gives None."""
+    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
     seed(KEY, FIRST_METHOD)
     name = st.selectbox(
         "Method", drafting, key=KEY, format_func=lambda name: decoding.METHODS[name].label, persist_state="session"
@@ -86,11 +86,11 @@ def tree_picker() -> "Method | None":
         return None
 
 
-def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job) -> Looked:
-    """One iteration after the same prefix, with all rows; for the worker.
+def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: ModelTask) -> Looked:
+    """One iteration after the same prefix, with all logits; call it in the worker.
 
     Raises:
-        DraftscopeError: the pair in memory is another one, or the prefix leaves no room.
+        DraftscopeError: another pair is in memory, or the prefix leaves no room.
     """
     from decoding.methods.method import fitted
     from decoding.session.session import DecodeSession, Limits
@@ -100,9 +100,9 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
     prefix = (trace.prompt_ids + trace.output_ids)[: looked.iteration.prefix_length]
     room = min(pair.context - len(prefix), DEEPEST)
     limits = Limits(max(room, 1), ignore_end_of_text=True, rows="full")
-    # Only the tree and its rows count here, so a verifier that does not fit may give way to one that does.
+    # Only the tree and its logits matter, so a verifier that does not fit may be replaced.
     session = DecodeSession(pair, fitted(method, sampling), list(prefix), sampling, limits)
-    pause_point()  # what the method measures first may have taken seconds
+    pause_point()  # the method's own measurements may have taken seconds
     return replace(
         looked,
         key=(*looked.key[:2], uuid.uuid4().hex[:8]),
@@ -115,7 +115,7 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
 
 
 def decode_buttons(run: Run) -> None:
-    """Decode the run's prompt here with every row kept: as a sampled tree, or the way the run was decoded."""
+    """Buttons that decode the run's prompt with all logits stored: with sampled trees, or as the run was decoded."""
     from decoding.replay.stored_state import method_of, sampling_of
 
     def at_one() -> tuple["Method", "Sampling"]:
@@ -128,7 +128,7 @@ def decode_buttons(run: Run) -> None:
     with st.container(horizontal=True, gap="small"):
         for key, label, choose in (
             ("verify_sampled", f"Decode with {sampled.label}, temperature 1", at_one),
-            ("verify_as_it_was", f"Decode as it was: {run.trace.label}", as_it_was),
+            ("verify_as_it_was", f"Decode as before: {run.trace.label}", as_it_was),
         ):
             if st.button(
                 escape_markdown(label), key=key, icon=":material/play_arrow:", disabled=is_busy(SLOT),
@@ -138,11 +138,11 @@ def decode_buttons(run: Run) -> None:
                 st.rerun()
 
 
-def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: Job) -> Run:
-    """The run's prompt decoded again to the same length, with all rows; for the worker.
+def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: ModelTask) -> Run:
+    """The run's prompt decoded again to the same length, with all logits; call it in the worker.
 
     Raises:
-        DraftscopeError: the pair in memory is another one, or the run's settings are not known here.
+        DraftscopeError: another pair is in memory, or the run's settings are unknown to this version.
     """
     from decoding.session.session import DecodeSession, Limits
 
@@ -154,12 +154,12 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
     return made
 
 
-def _pair_of(run: Run, job: Job) -> "Pair":
+def _pair_of(run: Run, job: ModelTask) -> "Pair":
     """The pair in memory, if it is the one that decoded the run."""
     pair = loaded_pair(job)
     require(
         run.trace.pair.name == pair.info.name,
-        f"The run was decoded by {run.trace.pair.name}, the pair in memory is {pair.info.name}: choose that pair, or "
-        "start a run of your own in Step through.",
+        f"The run was decoded by {run.trace.pair.name}, but the pair in memory is {pair.info.name}: choose that pair, "
+        "or start a run of your own in Step through.",
     )
     return pair

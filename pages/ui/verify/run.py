@@ -1,4 +1,4 @@
-"""The whole run seen by theory: acceptance by depth, by draft probability, and tokens per verifier."""
+"""Theory over the whole run: acceptance by depth, by draft probability, and tokens per verifier."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,7 +9,7 @@ import streamlit as st
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import seed
 from viz.formats import plural
@@ -26,7 +26,7 @@ CHART_HEIGHT = 360
 def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
     """Heading, button, and the three charts once they are computed.
 
-    The target's temperature and top-p are the page's, the draft's those that the run's trees were drawn with.
+    The target's temperature and top-p are those of the page; the draft's are those of the run.
     """
     from decoding.replay.run_theory import DRAWS
     from decoding.replay.stored_state import sampling_of
@@ -61,12 +61,12 @@ def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
 
 
 def run_key(run: Run, sampling: "Sampling") -> tuple:
-    """Tells what was computed for what."""
+    """Key of a computed result."""
     return run.key, len(run.trace.iterations), sampling
 
 
-def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
-    """Aggregate the run; for the worker."""
+def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
+    """Aggregate the run; call it in the worker."""
     from decoding.replay.run_theory import run_theory
 
     def proceed(done: int, total: int) -> bool:
@@ -79,26 +79,26 @@ def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
 
 
 def said(theory: "RunTheory | None", current: bool) -> str:
-    """What the charts are made of, or what the button does."""
+    """The data behind the charts, or what the button does."""
     if theory is None:
-        return "Acceptance by depth and by draft probability, and expected tokens per verifier, over every kept row."
+        return "Acceptance by depth and draft probability, and expected tokens per verifier, over all stored logits."
     if not theory.trees:
-        return "No iteration of this run has both rows: decode it here with a method that drafts."
+        return "No iteration of this run has logits of both models: decode it again with a method that drafts."
     sampling = theory.sampling
     parts = [
-        f"{plural(theory.trees, 'tree')}, {plural(theory.nodes, 'node')} with both rows, "
+        f"{plural(theory.trees, 'tree')}, {plural(theory.nodes, 'node')} with logits of both models, "
         f"{plural(theory.tokens, 'drafted token')}",
         f"replayed at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
     ]
-    if theory.without_rows:
-        parts.append(f"{plural(theory.without_rows, 'iteration')} left out: rows not kept")
+    if theory.without_logits:
+        parts.append(f"{plural(theory.without_logits, 'iteration')} left out: logits not stored")
     if not current:
         parts.append("the run or its sampling has changed since")
     return " · ".join(parts)
 
 
 def charts(theory: "RunTheory", draws: int) -> None:
-    """Three charts with what they show written under them; figures are built again only when something changed."""
+    """Three charts with notes below them; figures are rebuilt only when something changed."""
     from decoding.verifiers import VERIFIERS
 
     titles = ("Acceptance rate by depth", "Acceptance by draft probability", "Expected tokens by verifier")
@@ -116,15 +116,15 @@ def charts(theory: "RunTheory", draws: int) -> None:
         )
         st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
     notes = (
-        f"Chance that a solver's token is among {plural(draws, 'independent draw')} from the draft's law after the "
-        "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. α_opt: no solver can "
-        "do better. Khisti's is a lower bound. Below: L1 distance of both laws. Compare Figure 1 of the "
-        "delayed-expansion paper.",
-        "Drafted tokens by the draft's probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the "
-        "chance of one draw that is tested first. Compare Figure 2 of DySpec.",
+        f"Probability that a solver's token is among {plural(draws, 'independent draw')} from the draft after the "
+        "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. α_opt: the best "
+        "possible solver. Khisti's is a lower bound. Below: L1 distance of the two distributions. Compare Figure 1 of "
+        "the delayed-expansion paper.",
+        "Drafted tokens by draft probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the acceptance "
+        "probability of a single draw tested first. Compare Figure 2 of DySpec.",
         f"Exact expected tokens of a tree, the final one included: mean over {plural(theory.trees, 'tree')} ± standard "
-        "error. Verifiers that would bias these trees are left out; the same trees for all, so small differences count "
-        "more than the whiskers suggest.",
+        "error. Verifiers that would bias these trees are left out. All verifiers see the same trees, so small "
+        "differences mean more than the whiskers suggest.",
     )
     places = st.columns(3, gap="small")
     for place, title, figure, note in zip(places, titles, st.session_state["verify_charts"], notes, strict=True):
@@ -135,7 +135,7 @@ def charts(theory: "RunTheory", draws: int) -> None:
 
 
 def depth_curves(theory: "RunTheory", draws: int) -> tuple[list[Curve], Curve]:
-    """Acceptance rate of every solver over depth with the bound on all, and the L1 distance."""
+    """Acceptance rate of every solver by depth with the upper bound, and the L1 distance."""
     from decoding.verifiers import VERIFIERS
     from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS
 

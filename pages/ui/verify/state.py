@@ -1,6 +1,6 @@
-"""What the Verifiers page looks at: one tree with its rows, how it is replayed, and what that came to.
+"""State of the Verifiers page: one tree with its logits, how it is replayed, and the results.
 
-What was computed is kept by tree and sampling, so that going back to a setting costs nothing.
+Results are cached by tree and sampling, so that returning to a setting is free.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """A tree to be verified again.
+    """A tree to verify again.
 
     Attributes:
-        key: tells trees apart.
-        label: the method that drafted it. verifier: the one that it was verified with then.
-        sampling: under which it was drafted; only the target's part may be replayed differently.
+        key: identifies the tree.
+        label: the method that drafted it. verifier: its original verifier.
+        sampling: under which it was drafted; only the target's part can be replayed differently.
         drafted_here: drafted on this page, not part of the run.
     """
 
@@ -68,7 +68,7 @@ def tree_in_view() -> Looked | None:
 
 
 def text_reader(looked: Looked) -> Callable[[int], str]:
-    """Text of any token id: from the models' vocabulary where it is in memory, else from the record."""
+    """Text of any token id: from the models' vocabulary if in memory, else from the trace."""
     run, models = looked.run, manager()
     if run.session is not None:
         return run.session.pair.vocabulary.text
@@ -91,24 +91,24 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
 
 
 def own_walk(looked: Looked) -> "Replayed | None":
-    """What the verifier of the tree did when it was made, with its recorded draws; None if it refuses or is unknown."""
+    """The original verification of the tree, with its recorded draws; None if the verifier refuses or is unknown."""
     from decoding.replay.replay import recorded_outcome
 
     trace, session = looked.run.trace, looked.run.session
     if not looked.drafted_here and session is None and looked.iteration.index < trace.own_from:
-        return None  # made by the run that this one was forked from, of which the record tells no verifier
+        return None  # decoded by the run this one was forked from, whose verifier is not recorded
     own = next(each for each in replay_all(looked, looked.sampling) if each.verifier.name == looked.verifier)
     return None if own.refusal is not None else replace(own, outcome=recorded_outcome(looked.iteration))
 
 
 def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: bool = False) -> dict | None:
-    """How many of the re-rolled seeds committed how many tokens, by verifier; None if it is not yet known.
+    """Number of re-rolled seeds by committed tokens, per verifier; None if not yet computed.
 
-    `compute` finds it out now: up to a second for 1,000 seeds, so it is better done once all else is drawn.
+    `compute` computes it now: up to a second for 1,000 seeds, so better after everything else is drawn.
     """
     from decoding.replay.replay import replay
 
-    # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
+    # The re-rolled seeds are 0, 1, 2, ..., independent of the seed on screen.
     key = ("rolled", looked.key, replace(sampling, seed=0), rerolls)
     if key not in known_results() and not compute:
         return None
@@ -122,14 +122,14 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
 
 REROLLS = (100, 1000, 5000)
 DRAWN_ANEW = (
-    "The verifier's draws begin here with this seed. The run drew its tree from its seed first, so the same seed gives "
-    "other numbers there: what the run did stands in the first row."
+    "The verifier's draws start with this seed. In the run, sampling the tree came first, so the same seed gave other "
+    "numbers there: the first row shows the original verification."
 )
-REPLAYED = "The tree does not depend on it, so the same tree is replayed: no model is run."
+REPLAYED = "The tree does not depend on it, so the same tree is replayed without running a model."
 
 
 def replay_controls(looked: Looked, disabled: bool) -> "tuple[Sampling, int]":
-    """The iteration, which Step through shows too, the target's sampling as the tree was verified, and the rerolls."""
+    """The iteration (shared with Step through), the target's sampling, and the number of re-rolled seeds."""
     count = len(current_run().trace.iterations)
     st.session_state["verify_iteration"] = selected_iteration() + 1
     st.number_input(
@@ -151,7 +151,7 @@ def replay_controls(looked: Looked, disabled: bool) -> "tuple[Sampling, int]":
         disabled=disabled or temperature == 0, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     seed = st.number_input(
-        "Seed · drawn anew", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
+        "Seed · re-drawn", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
         help=DRAWN_ANEW,
     )  # fmt: skip
     rerolls = st.selectbox(

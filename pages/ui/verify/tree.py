@@ -1,4 +1,4 @@
-"""The tree under the chosen verifier, and which of its nodes is looked at."""
+"""The tree under the chosen verifier, and its selected node."""
 
 import html
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.luck import token_law
+from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import kept
 from pages.ui.scope.component import lone_tree
@@ -15,21 +15,22 @@ from viz.components import component_script, component_style
 from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
-from viz.verify.views import LawPanel, kept_tree_data, laws_figure
+from viz.verify.views import DistributionPanel, distributions_figure, kept_tree_data
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
-    from decoding.replay.steps import EntryStep, LawStage, NodeSteps
+    from decoding.replay.steps import DistributionStage, EntryStep, NodeSteps
     from decoding.sampling.sampling import Sampling
+    from decoding.verifiers import Verifier
 
 
 TREE_HEIGHT = 330
 
 
 def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool) -> None:
-    """The tree with every node's exact probability; a click chooses the node whose tests are shown.
+    """The tree with every node's exact probability; a click selects the node whose tests are shown.
 
-    `walker` says whose draws they are; `recorded`, that the walk is that of the record.
+    `walker` names the draws; `recorded` means that the path is the recorded one.
     """
     from decoding.replay.replay import replayed_iteration
 
@@ -44,19 +45,19 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool)
         looked.scene,
         make=kept_tree_data,
         title=f"{replayed.verifier.label} · {said}",
-        walker="the recorded walk" if recorded else walker,
+        walker="the recorded path" if recorded else walker,
         selected=node_in_view(looked),
         on_select=lambda node: choose(looked, node),
     )
 
 
 def choose(looked: Looked, node: int) -> None:
-    """Look at a node; a leaf is tested at its parent, so that is where its tests are shown."""
+    """Select a node; a leaf is tested at its parent, where its tests are shown."""
     st.session_state["verify_node"] = looked.key, 0 if node == FINAL_ID else node
 
 
 def node_in_view(looked: Looked) -> int:
-    """The node chosen last in this tree, at first the root, or where a trunk ends the node with the most entries."""
+    """The node selected last in this tree; initially the root, or at the end of a trunk the node with most entries."""
     key, node = st.session_state.get("verify_node", (None, 0))
     if key == looked.key:
         return node
@@ -75,27 +76,27 @@ def tested_at(looked: Looked, node: int) -> int:
 
 TABLE_HEIGHT = 330
 OWN = "own"
-"""The row of what was done when the tree was verified first; the others are named by their verifier."""
+"""The table row of the original verification; the others are named by their verifier."""
 _component = st.components.v2.component(
     "draftscope_verifiers", js=component_script("verify/table.js"), css=component_style("verify/table.css")
 )
 
 
 def walks(looked: Looked, told: tuple["Replayed", ...]) -> dict[str, "Replayed"]:
-    """The rows by name: what the tree's own verifier did then, and every verifier with the seed."""
+    """The table rows by name: the original verification, and every verifier with the seed."""
     own = own_walk(looked)
     return ({} if own is None else {OWN: own}) | {replayed.verifier.name: replayed for replayed in told}
 
 
 def chosen_row(looked: Looked, rows: dict[str, "Replayed"]) -> str:
-    """The row chosen in the table; where its verifier refuses, what was done then, or the first that fits."""
+    """The selected table row; if its verifier refuses, the original verification, or the first that fits."""
     fitting = [name for name, replayed in rows.items() if replayed.refusal is None]
     wanted = (st.session_state.get("verify_verifier"), OWN, looked.verifier)
     return next((name for name in wanted if name in fitting), fitting[0])
 
 
 def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> None:
-    """Draw the table; what is chosen stands in the session before the page is drawn again."""
+    """Draw the table; the selection is in the session before the page is redrawn."""
 
     def choose() -> None:
         st.session_state["verify_verifier"] = st.session_state.get("verify_table")["selected"]
@@ -105,44 +106,48 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
 
 
 def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
-    """What the component draws: plain texts and numbers."""
+    """Data of the component: plain texts and numbers."""
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
-    laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}
+    distributions = {
+        name: token_distribution(looked.iteration, each.acceptance_probability) for name, each in fitting.items()
+    }
     most = max(replayed.expected_tokens for replayed in fitting.values())
     best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
     longest = looked.iteration.tree_depth + 1
-    made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, best) for name, replayed in rows.items()]
+    made = [
+        _row(looked, name, replayed, distributions.get(name), rolled, seeds, best) for name, replayed in rows.items()
+    ]
     return {"heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen}
 
 
 def heads(longest: int, seeds: int) -> list[dict]:
-    """Title, what kind of number it is, and its meaning, per column; the last one has a key instead."""
+    """Title, kind of number and meaning per column; the last one has a key instead of a kind."""
     return [
         {"title": "Verifier", "said": "all on the same tree", "about": "Grey ones would bias the output of this tree"},
         {
             "title": "Expected tokens",
             "said": "exact, this tree",
-            "about": "Tokens that one pass over this tree commits on average over all draws of the verifier, the final "
-            "token included; an end of the text or of the requested length is not counted in",
+            "about": "Mean number of tokens that one pass over this tree commits, over all draws of the verifier, the "
+            "final token included; ends of text and the length limit are ignored",
         },
         {
-            "title": "What one walk commits",
+            "title": "What one pass commits",
             "said": "first recorded, then by seed",
-            "about": "Accepted tokens, then the final one, and the last accepted node. The first row is what happened "
-            "when the tree was verified; the others draw anew from the seed above, whose numbers are others than those "
-            "of the run: there the tree had drawn from them before",
+            "about": "Accepted tokens, then the final one, and the last accepted node. The first row is the original "
+            "verification; the others draw from the seed above. The same seed gives other numbers than in the run, "
+            "where sampling the tree had used some of them",
         },
         {
             "title": f"Tokens, 1 to {longest}",
             "key": [f"{seeds:,} seeds", "exact"],
-            "about": f"Share of the seeds 0 to {seeds - 1} that commit so many tokens (replayed), and the exact "
-            "probability of it",
+            "about": f"Share of the seeds 0 to {seeds - 1} that commit this many tokens (replayed), and its exact "
+            "probability",
         },
     ]
 
 
 def _row(
-    looked: Looked, key: str, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, best: float
+    looked: Looked, key: str, replayed: "Replayed", probs: dict | None, rolled: dict | None, seeds: int, best: float
 ) -> dict:
     verifier, own = replayed.verifier, key == OWN
     row = {
@@ -155,7 +160,7 @@ def _row(
     if replayed.refusal is not None:
         return row
     outcome, longest = replayed.outcome, looked.iteration.tree_depth + 1
-    # The spread is drawn under the sampling on screen, the recorded walk under its own.
+    # The spread uses the sampling on screen, the recorded path its own.
     counts = None if rolled is None or own else rolled[verifier.name]
     final = visible(text_reader(looked)(outcome.final_token), 14) if outcome.final_kind != "none" else ""
     stop = f"node {outcome.stop_node}" if outcome.stop_node else "the root"
@@ -169,44 +174,31 @@ def _row(
         "kind": outcome.final_kind,
         "stop": stop.removeprefix("the "),
         "walk": f"{plural(len(outcome.accepted), 'node')} accepted down to {stop}, {then}",
-        "exact": [law.get(tokens, 0.0) for tokens in range(1, longest + 1)],
+        "exact": [probs.get(tokens, 0.0) for tokens in range(1, longest + 1)],
         "rolled": counts and [counts.get(tokens, 0) / seeds for tokens in range(1, longest + 1)],
     }
 
 
 def own_words(looked: Looked) -> str:
-    """What the row of the recorded walk is."""
-    return "what it did here" if looked.drafted_here else "what the run did"
+    """Name of the table row with the recorded path."""
+    return "as drafted on this page" if looked.drafted_here else "as in the run"
 
 
-HOW = {
-    "nss": "draws the next token from the target's law; the children only say whether the path goes on.",
-    "naive": "tests the first entry; after a rejection the final token is drawn and the path ends.",
-    "naive_tree": "tests the first entry; the token drawn after a rejection may still be another child.",
-    "spectr": "tests all entries against the draft's law times one factor, then draws from one residual.",
-    "specinfer": "tests the entries in random order; the figures are those of draw order.",
-    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's law.",
-    "khisti": "plays a tournament between the entries and tests its winner against the law that winners have.",
-    "block": "tests the first path from its end upwards, so a child is tested once all below it was rejected.",
-    "traversal": "tests a child once all below it was rejected; a draw that came twice is rejected twice.",
-    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's law.",
-    "greedy": "takes the child that is the target's favourite.",
-}
 LAWS_HEIGHT = 310
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
     "A child drawn twice has two entries",
-    "What the draft's law after this node gives the token",
-    "What the target's law after this node gives the token",
-    "Exact probability that its test passes, once all tests before it have failed; – where it is never tested itself",
-    "Exact probability that the path goes on through it, given that it comes to this node",
-    "The number drawn against it and what came of it",
+    "Probability of the token in the draft's distribution after this node",
+    "Probability of the token in the target's distribution after this node",
+    "Exact probability that its test passes after all earlier tests failed; – where it is never tested",
+    "Exact probability that the path continues through it, given that it reaches this node",
+    "The number drawn against it and the outcome",
 )
 
 
 def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
-    """Words and table on the left, laws on the right; `walker` says whose draws they are."""
+    """Text and table on the left, distributions on the right; `walker` names the draws."""
     from decoding.replay.steps import node_steps
 
     name = replayed.verifier.name
@@ -223,32 +215,32 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
         st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
     with right:
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
-        tested_against = {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
-        figure = laws_figure(steps.texts, panels, tested_against, is_dark())
+        tested_against = {"spectr": "ρ × draft", "khisti": "distribution of the winner"}.get(name, "draft")
+        figure = distributions_figure(steps.texts, panels, tested_against, is_dark())
         chart(figure, key="verify_laws", height=LAWS_HEIGHT)
 
 
 def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
-    """Where we are and what the verifier does here; the token is data and is escaped."""
+    """The place and what the verifier does there; the token is data and is escaped."""
     node = looked.iteration.nodes[steps.node]
     where = f"At {quote(node.text)}, {'the root' if not steps.node else f'node {steps.node}, depth {node.depth}'}"
     reached = f"on the path with probability {number(steps.reached, 3)} (exact)" if steps.node else "always on the path"
     entries = plural(len(steps.entries), "entry", "entries")
-    said = f"{replayed.verifier.label} {how(replayed.verifier.name, len(steps.entries))}"
+    said = f"{replayed.verifier.label} {how(replayed.verifier, len(steps.entries))}"
     if steps.factor is not None:
-        said += f" Here the factor ρ is {steps.factor:.2f}."
+        said += f" The factor ρ is {steps.factor:.2f} at this node."
     if steps.hidden_stages:
         first = len(steps.stages)
         said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
     if steps.ends is not None and steps.node:
-        said += f" If all of them fail, the path ends here with probability {number(steps.ends)}."
+        said += f" If all of them fail, the path ends at this node with probability {number(steps.ends)}."
     said += " "
-    if steps.rate is not None:  # only independent draws have one
+    if steps.rate is not None:  # only independent draws have a rate
         count = plural(len(steps.entries), "independent draw")
         least = "at least " if steps.rate_is_bound else ""
         said += (
-            f"Before the draws are known, it picks one of {count} with probability {least}{number(steps.rate, 3)}; no "
-            f"top-down verifier with more than {number(steps.best_rate, 3)} (α_opt)."
+            f"Before the draws are known, it accepts one of {count} with probability {least}{number(steps.rate, 3)}; "
+            f"no top-down verifier exceeds {number(steps.best_rate, 3)} (α_opt)."
         )
     return (
         f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
@@ -256,17 +248,17 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
     )
 
 
-def how(name: str, entries: int) -> str:
+def how(verifier: "Verifier", entries: int) -> str:
     """What a verifier does at a node."""
     from decoding.verifiers.specinfer import RANDOM_ORDER_ENTRIES
 
-    if name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
-        return f"tests so many entries (more than {RANDOM_ORDER_ENTRIES}) in draw order, which is equally lossless."
-    return HOW[name]
+    if verifier.name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
+        return f"tests more than {RANDOM_ORDER_ENTRIES} entries in draw order, which is equally lossless."
+    return verifier.how or verifier.summary
 
 
 def table_html(steps: "NodeSteps", walker: str) -> str:
-    """The entries in draw order, and what `walker` drew against them; every token is escaped."""
+    """The entries in draw order, and the numbers that `walker` drew against them; every token is escaped."""
     columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
     heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
     body = ""
@@ -293,8 +285,8 @@ def _seed_words(entry: "EntryStep") -> str:
     return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
 
 
-def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
-    """A stage with its words: which test it is and what it passes with."""
+def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> DistributionPanel:
+    """A stage with its title and pass probability."""
     rows = [steps.rows[place] for place in stage.tested if steps.rows[place] is not None]
     target = (*stage.target, stage.target_rest)
     draft = None if stage.draft is None else (*stage.draft, stage.draft_rest)
@@ -303,11 +295,11 @@ def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
         title, subtitle = f"{stage.rejected + 1}. {visible(entry.text, 10)}", f"passes {number(entry.passes)}"
     elif stage.tested:
         title = "The winner" if name == "khisti" else f"All {len(stage.tested)} tests"
-        subtitle = "against its law" if name == "khisti" else "one after the other"
+        subtitle = "against its distribution" if name == "khisti" else "one after the other"
     elif draft is not None:
-        title, subtitle = "Never tested", "the laws here"
+        title, subtitle = "Never tested", "distributions after this node"
     elif stage.rejected:
         title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
     else:
-        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
-    return LawPanel(title, subtitle, target, draft, tuple(rows))
+        title, subtitle = "Argmax" if name == "greedy" else "Sampled token", "of the target's distribution"
+    return DistributionPanel(title, subtitle, target, draft, tuple(rows))

@@ -1,1 +1,1 @@
-"""The page What if: branches of a run, and two of them side by side."""
+"""The page What if: branches of a run, two of them side by side."""

@@ -1,11 +1,11 @@
-"""What if: the run on screen, the branches made from it, which two stand side by side, and which keep their caches.
+"""What if: the run on screen, its branches, the two shown side by side, and those that hold caches.
 
     history = current_history()                  # follows the run on screen
-    history.show(2, "B", index=4)                # what is looked at
-    start_fork(history, method, sampling, edits) # a branch more, shown as B beside the one it comes from
-    start_go_on(history, number, 1)              # one iteration more of a branch, None: to the end
+    history.show(2, "B", index=4)                # selects what is shown
+    start_fork(history, method, sampling, edits) # adds a branch, shown as B next to its parent
+    start_go_on(history, number, 1)              # one more iteration of a branch, None: to the end
 
-The last two wait a moment for the worker, so that what is drawn next has it already; longer work shows its progress.
+The last two wait briefly for the worker, so that the next drawing already has the result; longer work shows progress.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.common.errors import require
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     ROW_BYTES,
-    Asked,
     PromptChoice,
     Run,
+    RunRequest,
     current_run,
     decode_more,
     keep_run,
     selected_iteration,
 )
-from pages.ui.common.worker import Job, start_job
+from pages.ui.common.worker import ModelTask, start_job
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts
-from viz.branches.graph import Line
+from viz.branches.graph import BranchLine
 from viz.formats import byte_size, duration, plural
 from viz.tokens import visible
 
@@ -54,7 +54,7 @@ FORCE_WORDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """A node that is forced: named by its token ids from the root, the root left out; `text` is its token's."""
+    """A forced node: `path` has the token ids from below the root down to it, `text` is that of its token."""
 
     kind: Force
     path: tuple[int, ...]
@@ -62,7 +62,7 @@ class Edit:
 
     @property
     def words(self) -> str:
-        """What it does, for the screen."""
+        """Its effect, for the screen."""
         return FORCE_WORDS[self.kind].format(f"‘{visible(self.text, 16)}’")
 
 
@@ -71,8 +71,8 @@ class Branch:
     """The run itself (`fork` is None) or a fork of it.
 
     Attributes:
-        run: what Step through shows of it.
-        used: grows each time that a branch is decoded. let_go_at: iterations it had when it let go of its caches.
+        run: shown in Step through.
+        used: a counter of the last decoding. let_go_at: iterations it had when its caches were released.
     """
 
     number: int
@@ -99,12 +99,12 @@ class Branch:
 
     @property
     def ended(self) -> bool:
-        """Whether its text ended or reached the length asked for: it has no further iteration."""
+        """Whether its text ended or reached the length limit: it has no further iteration."""
         return self.run.trace.totals.stopped != "unfinished"
 
     @property
     def can_go_on(self) -> bool:
-        """Whether one more iteration can be decoded; a replayed fork is then run by the session it comes from."""
+        """Whether one more iteration can be decoded; a replayed fork is then decoded by the session of its parent."""
         if self.fork is None or self.fork.kind == "live":
             return self.run.can_continue
         session = self.fork.origin.session
@@ -112,33 +112,33 @@ class Branch:
 
     @property
     def holds_caches(self) -> bool:
-        """Whether it keeps key/value caches of its own in memory; going on fills those that it let go of."""
+        """Whether it holds its own key/value caches in memory; continuing refills released ones."""
         live = self.fork is not None and self.fork.kind == "live"
         return live and self.let_go_at != len(self.run.trace.iterations)
 
     def as_it_is(self) -> "Fork":
-        """The fork with what Step through may have decoded of it meanwhile."""
+        """The fork with the iterations that Step through may have decoded meanwhile."""
         return replace(self.fork, trace=self.run.trace)
 
-    def line(self) -> Line:
-        """What the drawn history says about it."""
+    def line(self) -> BranchLine:
+        """Its line in the drawn history."""
         count = len(self.run.trace.iterations)
         if self.fork is None:
             kind = "decoded" if self.run.source == "forked" else self.run.source
             kind = kind if self.run.trace.timed else "replayed"
-            return Line(0, None, 0, count, self.run.trace.label, kind, bias=self.bias)
+            return BranchLine(0, None, 0, count, self.run.trace.label, kind, bias=self.bias)
         note = f"from iteration {self.at + 1}"
         if self.fork.kind == "live" and not self.holds_caches:
-            note += " · cache let go"
+            note += " · cache released"
         elif count == self.at + 1:
-            note += f" · made in {duration(self.fork.made_s)}"
-        return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
+            note += f" · forked in {duration(self.fork.made_s)}"
+        return BranchLine(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
 
 
 def mark_used(history: "History", number: int) -> None:
-    """Note that a branch was decoded; beyond `MOST_HELD` those used longest ago let go of their caches.
+    """Record that a branch was decoded; beyond `MOST_HELD`, the least recently used release their caches.
 
-    Call it in the worker, where nothing else decodes them meanwhile.
+    Call it in the worker, where nothing else decodes them.
     """
     history.uses += 1
     history.branches[number].used = history.uses
@@ -148,29 +148,29 @@ def mark_used(history: "History", number: int) -> None:
 
 
 def held(history: "History") -> list[Branch]:
-    """Branches with caches of their own in memory, the one used last at the end; deleted ones too."""
+    """Branches with their own caches in memory, the most recently used last; deleted ones included."""
     deleted = history.deleted.branches if history.deleted else {}
     branches = (deleted | history.branches).values()
     return sorted((branch for branch in branches if branch.holds_caches), key=lambda branch: branch.used)
 
 
 def memory_words(history: "History") -> str:
-    """What the branches keep in memory, and what becomes of more of them."""
+    """The memory of the branches, and what happens to further ones."""
     kept = held(history)
     if not kept:
-        return f"At most {MOST_HELD} branches keep a KV cache."
+        return f"At most {MOST_HELD} branches hold a KV cache."
     held_bytes = 0
     for branch in kept:
         last = branch.run.trace.iterations[-1]
         for cache in filter(None, (last.kv_target, last.kv_draft)):
-            held_bytes += (cache.rows_before + len(cache.kept_from)) * cache.bytes_per_row
-    said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({byte_size(held_bytes)})"
-    return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones let go of it."
+            held_bytes += (cache.slots_before + len(cache.moved_from)) * cache.bytes_per_slot
+    said = f"{plural(len(kept), 'branch holds its', 'branches hold their')} KV cache ({byte_size(held_bytes)})"
+    return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones have released it."
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a history was before branches were deleted from it; `words` names them."""
+    """A history before branches were deleted from it; `words` names them."""
 
     branches: dict[int, Branch]
     a: int
@@ -180,16 +180,16 @@ class Deleted:
 
 @dataclass(eq=False)
 class History:
-    """The branches of one run and what is looked at.
+    """The branches of one run and the current selection.
 
     Attributes:
         branches: by number, 0 is the run itself.
-        a, b: branches that stand side by side. index: iteration looked at in both.
-        nodes: node chosen in A and in B, None where none is.
-        edits: nodes to be forced in the next fork.
-        count: branches ever made. uses: how often one was decoded. deleted: what can be brought back.
-        edited: branch whose settings stand in the widgets, None before they are opened.
-        screen: key of the run on screen when the page was drawn last.
+        a, b: branches shown side by side. index: iteration selected in both.
+        nodes: node selected in A and in B, None without one.
+        edits: nodes to force in the next fork.
+        count: branches ever created. uses: number of decodings. deleted: what can be restored.
+        edited: branch whose settings are in the widgets, None before they are opened.
+        screen: key of the run on screen when the page was last drawn.
     """
 
     branches: dict[int, Branch]
@@ -197,7 +197,7 @@ class History:
     b: int | None = None
     index: int = 0
     nodes: dict[str, int | None] = field(default_factory=dict)
-    edits: tuple[Edit, ...] = ()
+    interventions: tuple[Edit, ...] = ()
     count: int = 0
     uses: int = 0
     deleted: Deleted | None = None
@@ -206,7 +206,7 @@ class History:
 
     @property
     def unknown(self) -> str:
-        """What this version does not know of the run, so that it can be looked at but not changed; empty if nothing."""
+        """What this version does not know about the run, which can then be viewed but not changed; empty if nothing."""
         run = self.branches[0].run
         if run.source != "opened":
             return ""
@@ -224,14 +224,14 @@ class History:
         return [self.branches[number] for number in (self.a, self.b) if number is not None]
 
     def iteration(self, number: int | None) -> IterationTrace | None:
-        """The iteration looked at in a branch, None where it ends before."""
+        """The selected iteration of a branch, None where the branch ends before it."""
         if number is None:
             return None
         iterations = self.branches[number].run.trace.iterations
         return iterations[self.index] if self.index < len(iterations) else None
 
     def owner(self, number: int, index: int) -> Branch:
-        """The branch in which iteration `index` of a branch was made: itself, or one that it comes from."""
+        """The branch in which iteration `index` of a branch was decoded: itself or an ancestor."""
         branch = self.branches[number]
         while branch.parent is not None and branch.at > index:
             branch = self.branches[branch.parent]
@@ -239,7 +239,7 @@ class History:
 
     @property
     def base(self) -> Branch:
-        """The branch that is forked: the one in which A's iteration looked at was made."""
+        """The branch to fork: the one in which the selected iteration of A was decoded."""
         return self.owner(self.a, self.index)
 
     def part_at(self) -> int:
@@ -250,10 +250,10 @@ class History:
         return index
 
     def show(self, number: int, side: str, index: int | None = None) -> None:
-        """Put a branch on side A or B; one that stands on the other side changes places with it."""
+        """Put a branch on side A or B; if it is on the other side, the two swap."""
         if side == "A" and number != self.a:
             self.a, self.b = number, self.a if number == self.b else self.b
-            self.edits, self.edited, self.nodes = (), None, {}
+            self.interventions, self.edited, self.nodes = (), None, {}
         elif side == "B" and number == self.a:
             if self.b is not None:
                 self.show(self.b, "A")
@@ -264,23 +264,23 @@ class History:
             self.look_at(index)
 
     def look_at(self, index: int) -> None:
-        """Go to another iteration; what was chosen in the old one belonged to it."""
+        """Go to another iteration and clear the selection, which belonged to the old one."""
         index = max(0, min(index, self.last))
         if index != self.index:
-            self.index, self.nodes, self.edits = index, {}, ()
+            self.index, self.nodes, self.interventions = index, {}, ()
 
     def delete(self, number: int) -> None:
-        """Take a branch and those that were made from it out; the latest that went can be brought back."""
+        """Delete a branch and its descendants; the latest deletion can be undone."""
         gone = {number}
-        for branch in self.branches.values():  # parents stand before their forks
+        for branch in self.branches.values():  # parents come before their forks
             if branch.parent in gone:
                 gone.add(branch.number)
         others = len(gone) - 1
-        words = f"branch {number}" + (f" and {plural(others, 'branch', 'branches')} made from it" if others else "")
+        words = f"branch {number}" + (f" and {plural(others, 'branch', 'branches')} forked from it" if others else "")
         self.deleted = Deleted(self.branches, self.a, self.b, words)
         self.branches = {kept: branch for kept, branch in self.branches.items() if kept not in gone}
         if self.a in gone:
-            self.a, self.edits, self.edited, self.nodes = 0, (), None, {}
+            self.a, self.interventions, self.edited, self.nodes = 0, (), None, {}
         if self.b in gone or self.b == self.a:
             self.b = next((kept for kept in reversed(self.branches) if kept != self.a), None)
         self.look_at(self.index)
@@ -289,11 +289,11 @@ class History:
         """Undo the latest deletion."""
         if self.deleted is not None:
             self.branches, self.a, self.b = self.deleted.branches, self.deleted.a, self.deleted.b
-            self.deleted, self.nodes, self.edits, self.edited = None, {}, (), None
+            self.deleted, self.nodes, self.interventions, self.edited = None, {}, (), None
 
 
 def current_history() -> History:
-    """The history that belongs to the run on screen; another run begins a new one."""
+    """The history of the run on screen; another run starts a new one."""
     run, history = current_run(), st.session_state.get(KEY)
     mine = {} if history is None else {branch.run.key: branch.number for branch in history.branches.values()}
     if run.key not in mine:
@@ -310,22 +310,24 @@ def current_history() -> History:
 
 
 def ask_what_if(index: int, node: int | None) -> None:
-    """Have the page begin at an iteration and a node of the run on screen."""
+    """Open the page at an iteration and a node of the run on screen."""
     st.session_state[ASKED] = (index, node)
 
 
-def start_fork(history: History, method: "Method | None", sampling: "Sampling | None", edits: tuple[Edit, ...]) -> None:
-    """Make a fork of the branch and at the iteration looked at in the worker, and show it as B beside that branch.
+def start_fork(
+    history: History, method: "Method | None", sampling: "Sampling | None", interventions: tuple[Edit, ...]
+) -> None:
+    """Fork the selected branch at the selected iteration in the worker, and show the fork as B next to it.
 
-    Where neither recorded logits nor a model can answer, or the change does not fit, the page says so.
+    Where neither recorded logits nor a model suffice, or the change does not fit, the page says so.
     """
-    from decoding.replay.forks import Change, fork, fork_again
+    from decoding.replay.forks import ForkChange, fork, fork_again
 
-    paths = {kind: tuple(edit.path for edit in edits if edit.kind == kind) for kind in FORCE_WORDS}
+    paths = {kind: tuple(edit.path for edit in interventions if edit.kind == kind) for kind in FORCE_WORDS}
     parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None
 
-    def make(job: Job) -> None:
-        change = Change(method, sampling, Edits(**paths))
+    def make(job: ModelTask) -> None:
+        change = ForkChange(method, sampling, Interventions(**paths))
         if parent.fork is None:
             made = fork(parent.run.trace, parent.run.session, index, change, live=live)
         else:
@@ -334,19 +336,19 @@ def start_fork(history: History, method: "Method | None", sampling: "Sampling | 
             return
         history.count += 1
         branch = Branch(history.count, Run(made.trace, "forked", made.session), parent.number, made)
-        history.branches = {**history.branches, branch.number: branch}  # a page may be going through the old one
+        history.branches = {**history.branches, branch.number: branch}  # a page may be iterating over the old one
         history.b, history.index = history.count, index
         history.nodes.pop("B", None)
-        history.edits, history.edited, history.deleted = (), None, None
+        history.interventions, history.edited, history.deleted = (), None, None
         mark_used(history, branch.number)
 
     start_job(SLOT, "Forking", make, keeps=(KEY,))
 
 
 def start_go_on(history: History, number: int, iterations: int | None) -> None:
-    """Decode further on a branch in the worker; look at its last iteration, or at the last that both sides can have."""
+    """Decode a branch further in the worker; select its last iteration, or the last that both sides can have."""
 
-    def go_on_with(job: Job) -> None:
+    def go_on_with(job: ModelTask) -> None:
         branch = history.branches[number]
         if branch.fork is None:
             decode_more(branch.run, iterations, job)
@@ -366,8 +368,8 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
     start_job(SLOT, "Next iteration" if iterations == 1 else "Decoding to the end", go_on_with, keeps=(KEY,))
 
 
-def decode_again(trace: RunTrace, job: Job) -> Run:
-    """The same prompt, method and sampling decoded here, as many iterations as the record has; call it in the worker.
+def decode_again(trace: RunTrace, job: ModelTask) -> Run:
+    """The prompt, method and sampling of a trace decoded again, for as many iterations; call it in the worker.
 
     Raises:
         DraftscopeError: another pair is in memory, or the settings are unknown to this version.
@@ -380,28 +382,28 @@ def decode_again(trace: RunTrace, job: Job) -> Run:
     pair = models.pair()
     require(
         pair.info.name == trace.pair.name,
-        f"This run was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: load that pair with the "
-        "button above, or start a run in Step through.",
+        f"This run was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: load that pair with "
+        "the button above, or start a run in Step through.",
     )
     limits = Limits(trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
     method, sampling, prompt_ids = method_of(trace), sampling_of(trace), list(trace.prompt_ids)
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     prompt = prompt_of(pair, prompt_ids)
-    asked = None if prompt is None else Asked(prompt, method, sampling, trace.max_new_tokens)
+    asked = None if prompt is None else RunRequest(prompt, method, sampling, trace.max_new_tokens)
     run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, len(trace.iterations), job)
     return run
 
 
 def prompt_of(pair: "Pair", prompt_ids: list[int]) -> PromptChoice | None:
-    """The prompt of a record as it would be picked or typed, None where its text gives other tokens."""
+    """The prompt of a trace as chosen or typed, None where its text gives other tokens."""
     text = pair.vocabulary.decode(prompt_ids)
     name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
     return PromptChoice(name, text) if pair.vocabulary.encode(text) == prompt_ids else None
 
 
 def adopt(result: object) -> None:
-    """Put a run that was decoded again on screen, at the iteration looked at before."""
+    """Put a run that was decoded again on screen, at the previously selected iteration."""
     if isinstance(result, Run) and result.trace.iterations:
         index = st.session_state[KEY].index if KEY in st.session_state else 0
         keep_run(result, min(index, len(result.trace.iterations) - 1))

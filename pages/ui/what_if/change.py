@@ -1,4 +1,4 @@
-"""What one changes on What if: iteration, method, settings, forced nodes; the Fork button; changes to begin with."""
+"""The changes on What if: iteration, method, settings, forced nodes; the Fork button; suggested changes."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,12 +35,12 @@ EDITOR, CHILD = "what_if_editor", "what_if_child_open"
 MOST_CHILDREN = 24
 HELP = (
     "Pick an iteration, change a setting or click a node in tree A and force it, then press **Fork**: "
-    "the same text goes on another way, as branch B."
+    "branch B continues the same text with this change."
 )
 
 
 def draw_toolbar(history: History) -> None:
-    """Which iteration is looked at in both branches, what changes in it, and the button that makes the fork."""
+    """The iteration selected in both branches, the change in it, and the Fork button."""
     st.session_state["what_if_iteration"] = history.index + 1
     st.markdown("Iteration", width="content")
     st.number_input(
@@ -50,7 +50,7 @@ def draw_toolbar(history: History) -> None:
         key="what_if_iteration",
         on_change=lambda: history.look_at(int(st.session_state["what_if_iteration"] or 1) - 1),
         label_visibility="collapsed",
-        help="Looked at in both branches; a fork parts from its branch right before it.",
+        help="Shown in both branches; a fork diverges from its branch right before it.",
         width=124,
     )
     st.markdown(f"of {history.last + 1}", width="content")
@@ -61,7 +61,7 @@ def draw_toolbar(history: History) -> None:
 
 
 def editor(history: History) -> None:
-    """Method, settings and sampling of the next fork, behind a button that says what is changed."""
+    """Method, settings and sampling of the next fork, behind a button that names the change."""
     words = editor_words(history)
     box = st.popover(
         escape_markdown(words or "Method and settings"),
@@ -72,7 +72,7 @@ def editor(history: History) -> None:
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    # Drawn only when it is looked at: a click elsewhere stays quick.
+    # Drawn only when open, so that clicks elsewhere stay fast.
     if not box.open or history.unknown:
         return
     with box, st.container(width=700):
@@ -84,7 +84,7 @@ def editor(history: History) -> None:
 
 
 def seed_editor(history: History) -> None:
-    """Put what branch A has into the widgets, once per branch."""
+    """Put the settings of branch A into the widgets, once per branch."""
     if history.edited == history.base.number:
         return
     trace = history.base.run.trace
@@ -102,15 +102,15 @@ def base_method(history: History) -> "Method":
 
 
 def reset_editor(history: History) -> None:
-    """Take back every change of settings."""
+    """Undo every change of settings."""
     history.edited = None
     seed_editor(history)
 
 
 def changed_settings(history: History) -> "tuple[Method | None, Sampling | None, str]":
-    """Method and sampling in the widgets, each None where it is that of branch A, and what contradicts in them.
+    """Method and sampling of the widgets, each None where it is that of branch A, and any contradiction.
 
-    Where a widget of the sampling was left as it was, the value of branch A counts, in the widget's range or not.
+    Where a sampling widget is unchanged, the value of branch A counts, even outside the widget's range.
     """
     if history.edited != history.base.number:
         return None, None, ""
@@ -134,13 +134,13 @@ def changed_settings(history: History) -> "tuple[Method | None, Sampling | None,
 
 
 def editor_words(history: History) -> str:
-    """What is changed against branch A: `N_max 64 → 16 · seed 0 → 3`; empty where nothing is."""
+    """The changes compared with branch A: `N_max 64 → 16 · seed 0 → 3`; empty without changes."""
     if history.unknown:
         return ""
     trace, parts = history.base.run.trace, []
     method, sampling, contradiction = changed_settings(history)
     if contradiction:
-        return "Settings contradict"
+        return "Contradicting settings"
     if method is not None and method.name != trace.method:
         parts.append(method.label)
     elif method is not None:
@@ -157,16 +157,16 @@ def editor_words(history: History) -> str:
 
 
 def fork_button(history: History) -> None:
-    """Make the fork."""
+    """The Fork button."""
     method, sampling, contradiction = changed_settings(history)
     refusal = history.unknown or contradiction
-    empty = bool(refusal) or (method is None and sampling is None and not history.edits)
+    empty = bool(refusal) or (method is None and sampling is None and not history.interventions)
 
-    def press() -> None:  # before the page is drawn, so a quick fork is drawn at once
+    def press() -> None:  # before the page is drawn, so that a fast fork is drawn at once
         method, sampling, contradiction = changed_settings(history)
-        if not contradiction:  # which is said beside the widgets
+        if not contradiction:  # which is shown next to the widgets
             st.session_state[EDITOR] = st.session_state[CHILD] = False
-            start_fork(history, method, sampling, history.edits)
+            start_fork(history, method, sampling, history.interventions)
 
     nothing = "Change something first: settings, or a node of tree A."
     st.button(
@@ -176,39 +176,39 @@ def fork_button(history: History) -> None:
         icon=":material/call_split:",
         disabled=empty or history.iteration(history.a) is None or is_busy(SLOT),
         on_click=press,
-        help=escape_markdown(refusal or (nothing if empty else "Make a branch with this change")),
+        help=escape_markdown(refusal or (nothing if empty else "Create a branch with this change")),
     )
 
 
 def draw_pending(history: History) -> None:
-    """What the next fork will change and a button that takes it back; else how to begin, or what is wrong.
+    """The change of the next fork and a button that undoes it; else how to begin, or what is wrong.
 
-    Beside it whether the models run where they need not.
+    Next to it the switch that runs the models even where replay suffices.
     """
 
     def clear() -> None:
-        history.edits = ()
+        history.interventions = ()
         reset_editor(history)
 
     with st.container(key="what_if_pending", horizontal=True, vertical_alignment="center", gap="small"):
         contradiction = changed_settings(history)[-1]
         refused = history.unknown or contradiction
-        words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+        words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.interventions)]
         if history.unknown:
-            said = f"This run can be looked at, not changed. {escape_markdown(history.unknown)}"
+            said = f"This run can be viewed but not changed. {escape_markdown(history.unknown)}"
         elif contradiction:
             said = f":red[{escape_markdown(contradiction)}]"
         elif words:
             source = "the run" if history.base.fork is None else f"branch {history.base.number}"
-            said = f"From iteration {history.index + 1} of {source} on: **{escape_markdown(' · '.join(words))}**"
+            said = f"From iteration {history.index + 1} of {source}: **{escape_markdown(' · '.join(words))}**"
         elif history.deleted is not None:
-            said = f"Deleted: {history.deleted.words}. Until the next fork this can be undone."
+            said = f"Deleted: {history.deleted.words}. You can undo this until the next fork."
         else:
             said = HELP
         st.markdown(said, width="content")
         undo = {"type": "tertiary", "icon": ":material/undo:"}
         if words and not refused:
-            st.button("Take it back", key="what_if_clear", on_click=clear, **undo)
+            st.button("Undo change", key="what_if_clear", on_click=clear, **undo)
         elif history.deleted is not None and not refused:
             st.button("Undo", key="what_if_undo", on_click=history.bring_back, disabled=is_busy(SLOT), **undo)
         st.space("stretch")
@@ -216,36 +216,36 @@ def draw_pending(history: History) -> None:
             "Run the models",
             key="what_if_live",
             persist_state="session",
-            help="Off: replayed from stored rows where they suffice, in an instant and without a time. "
+            help="Off: replayed from stored logits where they suffice, instantly but without a time. "
             "On: the models run, and the time is measured.",
         )
 
 
 def node_buttons(history: History) -> None:
-    """Force the node that is selected in tree A."""
+    """Buttons that force the node selected in tree A."""
     iteration, chosen = history.iteration(history.a), history.nodes.get("A")
     there = iteration is not None and chosen is not None and 0 <= chosen < len(iteration.nodes)
-    node = iteration.nodes[chosen] if there else None  # the final token is none
+    node = iteration.nodes[chosen] if there else None  # the final token is not a node
     path = node_paths(iteration)[chosen] if there else ()
     removed = there and node.flat_index is None
 
     def toggle(kind: Force) -> None:
-        """Force the node, or take that back; another force on it gives way."""
-        edit, kept = Edit(kind, path, node.text), tuple(e for e in history.edits if e.path != path)
-        history.edits = kept if edit in history.edits else (*kept, edit)
+        """Force the node, or undo that; replaces another intervention on it."""
+        edit, kept = Edit(kind, path, node.text), tuple(e for e in history.interventions if e.path != path)
+        history.interventions = kept if edit in history.interventions else (*kept, edit)
 
     st.markdown(escape_markdown(f"‘{visible(node.text, 10)}’" if there else "Node"), width="content")
     sentence = "" if there else "Click a node in tree A first."
     kinds: list[tuple[Force, str, str]] = [
-        ("accept", "Force accept", "As if the target gave this token, and each before it, probability 1."),
-        ("reject", "Force reject", "As if the target gave this token probability 0 here."),
+        ("accept", "Force accept", "As if the target gave this token and all its ancestors probability 1."),
+        ("reject", "Force reject", "As if the target gave this token probability 0 at this place."),
     ]
     if removed:
         kinds.insert(0, ("force_in", "Force in", "Verify this node although it was pruned."))
     else:
-        kinds.insert(0, ("force_out", "Force out", "Take this node and all below it out of the tree."))
+        kinds.insert(0, ("force_out", "Force out", "Remove this node and all its descendants from the tree."))
     for kind, label, words in kinds:
-        on = there and any((e.kind, e.path) == (kind, path) for e in history.edits)
+        on = there and any((e.kind, e.path) == (kind, path) for e in history.interventions)
         st.button(
             label,
             key=f"what_if_{'out' if kind.startswith('force') else kind}",
@@ -259,7 +259,7 @@ def node_buttons(history: History) -> None:
 
 
 def child_menu(history: History, iteration: IterationTrace | None, node: NodeTrace | None) -> None:
-    """Add a token below the selected node: one of those that draft or target find likeliest there."""
+    """Add a token below the selected node: one of the likeliest of draft or target there."""
     box = st.popover(
         "Add a child",
         key=CHILD,
@@ -277,9 +277,9 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
 
     with box, st.container(width=380):
         if not tokens:
-            st.caption("Neither model's law after this node was recorded: choose a node that was verified.")
+            st.caption("No distribution after this node was recorded: choose a node that was verified.")
             return
-        st.caption("Likeliest tokens here that are not in the tree, with their probability for draft and target:")
+        st.caption("Likeliest tokens after this node that are not in the tree, with draft and target probability:")
         chosen = st.selectbox(
             "Token",
             list(tokens),
@@ -290,7 +290,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
 
         def add() -> None:
             edit = Edit("force_in", (*node_paths(iteration)[node.node_id], chosen), tokens[chosen][0])
-            history.edits = (*(e for e in history.edits if e != edit), edit)
+            history.interventions = (*(e for e in history.interventions if e != edit), edit)
             st.session_state[CHILD] = False
 
         st.button("Add it", key="what_if_child_add", type="primary", on_click=add)
@@ -311,14 +311,15 @@ def child_tokens(iteration: IterationTrace, node: int) -> dict[int, tuple[str, f
 def starters(
     iteration: IterationTrace, settings: dict[str, Setting]
 ) -> list[tuple[str, dict[str, Setting], tuple[Edit, ...]]]:
-    """What is worth trying in an iteration, in words, and the settings or the forced node that it takes.
+    """Suggested changes of an iteration: label, settings and forced nodes.
 
     A smaller tree, the token that was missing, another verdict.
     """
     found = []
     if iteration.drafted >= 2 and "node_budget" in settings:
         half = iteration.drafted // 2
-        found.append((f"Draft {plural(half, 'node')} at most, not {iteration.drafted}", {"node_budget": half}, ()))
+        words = f"Draft at most {plural(half, 'node')}, not {iteration.drafted}"
+        found.append((words, {"node_budget": half}, ()))
     missing = missing_token(iteration)
     if missing is not None:
         found.append((missing_words(iteration, missing), {}, (missing,)))
@@ -330,7 +331,7 @@ def starters(
 
 
 def missing_token(iteration: IterationTrace) -> Edit | None:
-    """The token that the target had to add itself, as an edit that puts it into the tree; None if none was missing."""
+    """The token that the target had to add itself, as an edit that adds it to the tree; None without one."""
     if iteration.final_kind not in ("recovered", "fallback") or not iteration.nodes:
         return None
     last = iteration.accepted[-1] if iteration.accepted else 0
@@ -342,19 +343,19 @@ def missing_token(iteration: IterationTrace) -> Edit | None:
 
 
 def missing_words(iteration: IterationTrace, missing: Edit) -> str:
-    """What putting a missing token in means: it may have been drafted and pruned."""
+    """Label of adding a missing token, which may have been drafted and pruned."""
     if missing.path in node_paths(iteration):
         return f"Verify {_quoted(missing.text)}, which was drafted but pruned"
-    return f"Put the missing token {_quoted(missing.text)} into the tree"
+    return f"Add the missing token {_quoted(missing.text)} to the tree"
 
 
 def draw_starters(history: History) -> None:
-    """A button per change; pressed, it is forked at once."""
+    """A button per suggested change, which forks at once."""
 
-    def press(settings: dict[str, Setting], edits: tuple[Edit, ...]) -> None:
+    def press(settings: dict[str, Setting], interventions: tuple[Edit, ...]) -> None:
         with guarded():
             method = base_method(history).with_settings(**settings) if settings else None
-            start_fork(history, method, None, edits)
+            start_fork(history, method, None, interventions)
 
     iteration, run = history.iteration(history.a), history.base.run.trace
     offered = starters(iteration, dict(run.settings)) if iteration is not None else []

@@ -1,4 +1,4 @@
-"""How What if looks: the history of branches, trees A and B side by side, what the change did."""
+"""The view of What if: the history of branches, trees A and B side by side, the effect of the change."""
 
 import html
 from pathlib import Path
@@ -27,7 +27,7 @@ from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.phases import FINAL_ID
 
-# Streamlit knows no heights but pixels: history and trees fill the window, within reason.
+# Streamlit only takes heights in pixels: history and trees fill the window within limits.
 STYLE = Path(__file__).with_suffix(".css")
 
 
@@ -38,19 +38,18 @@ _component = st.components.v2.component(
 
 GUIDE = """
 <div class="fork-guide">
-<div><b>1 Change</b><p>Choose an iteration with the arrows or by its dot. Then another method, setting, verifier,
-temperature or seed; or click a node of tree A and force it out of the tree, to be accepted or to be rejected, or add a
-child to it.</p></div>
-<div><b>2 Fork</b><p>Where the stored rows of both models know the answer, the branch is <i>replayed</i>: at once, no
-model runs, no time is measured. Where they do not, it is <i>live</i>: the models run from that iteration.</p></div>
-<div><b>3 Compare</b><p>A and B stand at the same iteration. Nodes that only one tree has are framed; figures and texts
-below say what the change did. A change after which the text no longer follows the target’s law says so.</p></div>
+<div><b>1 Change</b><p>Choose an iteration with the arrows or by its dot. Then choose another method, setting, verifier,
+temperature or seed; or click a node of tree A to remove it, accept it, reject it or add a child to it.</p></div>
+<div><b>2 Fork</b><p>Where the stored logits of both models suffice, the branch is <i>replayed</i>: instantly, without
+running a model or measuring a time. Otherwise it is <i>live</i>: the models run from that iteration.</p></div>
+<div><b>3 Compare</b><p>A and B show the same iteration. Nodes that only one tree has are framed; figures and texts
+below show the effect of the change. If the text no longer follows the target’s distribution, a note says so.</p></div>
 </div>
 """
 
 
 def draw_told(history: History) -> None:
-    """What the change did: one sentence, what it costs in truth, the figures, both texts."""
+    """The effect of the change: one sentence, any bias, the figures, both texts."""
     with st.container(key="what_if_told"):
         if history.b is None:
             st.html(GUIDE)
@@ -71,36 +70,36 @@ def draw_told(history: History) -> None:
 
 
 def summary_words(history: History, part: int) -> str:
-    """What the change did to this iteration, or that it comes later."""
+    """The effect of the change on this iteration, or that it comes later."""
     one, other = history.iteration(history.a), history.iteration(history.b)
     if history.index < part:
-        return f"Iteration {history.index + 1} is the same in A and B: they part at iteration {part + 1}."
+        return f"Iteration {history.index + 1} is the same in A and B: they diverge at iteration {part + 1}."
     if one is None or other is None:
         missing = "A" if one is None else "B"
         branch = history.shown()[missing == "B"]
         if branch.ended:
             last = len(branch.run.trace.iterations)
             return f"{missing} ended at iteration {last} and has no iteration {history.index + 1} to compare."
-        return f"{missing} has not come to iteration {history.index + 1}: there is nothing to compare here."
+        return f"{missing} has not reached iteration {history.index + 1} yet: there is nothing to compare."
     if not one.nodes or not other.nodes:
         return "The trees of this iteration were not recorded: only the texts can be compared."
     words = fork_summary(one, other)
     if not same_prefix(*(branch.run.trace for branch in history.shown()), history.index):
-        words += " A and B stand on different texts here, so their trees differ anyway."
+        words += " A and B have different texts before this iteration, so their trees differ anyway."
     return words
 
 
 TREE_HEIGHT, GRAPH_HEIGHT = 320, 560
 ABOUT_MEMORY = (
-    "The KV cache is what both models have computed for a branch's text. Of more than "
-    f"{MOST_HELD} live branches those decoded longest ago let go of theirs: their trees, texts and times stay, and to "
-    "go on the models read the text again first. Replayed branches keep none."
+    "The key/value (KV) cache stores what both models have computed for a branch's text. Beyond "
+    f"{MOST_HELD} live branches, the least recently decoded release theirs: their trees, texts and times stay, but to "
+    "continue, the models must read the text again. Replayed branches hold none."
 )
-EDIT_MARKS = {"force_in": "to be put in", "force_out": "to be taken out", "accept": "to pass", "reject": "to fail"}
+EDIT_MARKS = {"force_in": "force in", "force_out": "force out", "accept": "force accept", "reject": "force reject"}
 
 
 def draw_history(history: History) -> None:
-    """The drawn history; a click puts a branch on a side, a click on a dot goes to its iteration."""
+    """The drawn history; a click shows a branch on a side, a click on a dot goes to its iteration."""
 
     def picked() -> None:
         state = st.session_state.get("what_if_graph")
@@ -109,7 +108,7 @@ def draw_history(history: History) -> None:
             history.show(int(value["branch"]), value["side"], value["iteration"])
 
     with st.container(key="what_if_history"):
-        st.markdown("**Branches** · a dot per iteration; dashed: replayed. A and B choose what stands beside.")
+        st.markdown("**Branches** · one dot per iteration; dashed: replayed. A and B choose the two to compare.")
         lines = [branch.line() for branch in history.branches.values()]
         graph = branch_graph(lines, history.index, history.a, history.b)
         _component(key="what_if_graph", data=graph, height=GRAPH_HEIGHT, on_pick_change=picked)
@@ -120,10 +119,10 @@ def draw_sides(history: History) -> None:
     """Trees A and B at the same iteration; nodes that only one of them has are framed."""
     one, other = history.iteration(history.a), history.iteration(history.b)
     marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
-    if history.edits:  # what is about to change must not drown among the differences
+    if history.interventions:  # pending changes must not be lost among the differences
         marks = {}, marks[1]
         ids = {path: node for node, path in enumerate(node_paths(one))} if one is not None else {}
-        for edit in history.edits:
+        for edit in history.interventions:
             if edit.path in ids:
                 marks[0][ids[edit.path]] = EDIT_MARKS[edit.kind]
             elif edit.path[:-1] in ids:
@@ -137,7 +136,7 @@ def draw_sides(history: History) -> None:
 
 
 def draw_head(history: History, side: str, number: int | None) -> None:
-    """Which branch stands here, and what can be done with it."""
+    """The branch of this side, and its buttons."""
     low, branch = side.lower(), None if number is None else history.branches[number]
     with st.container(key=f"what_if_head_{low}", horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(f'<span class="fork-name fork-{low}">{side}</span>', width="content")
@@ -166,7 +165,7 @@ def draw_head(history: History, side: str, number: int | None) -> None:
             "Look into",
             key=f"what_if_look_{low}",
             disabled=branch is None,
-            help="Look into this branch: it becomes the run on screen in Step through, with all its views",
+            help="Open this branch in Step through, with all its views",
         ):
             keep_run(branch.run, min(history.index, len(branch.run.trace.iterations) - 1))
             st.switch_page("pages/step_through.py", query_params={})
@@ -174,14 +173,14 @@ def draw_head(history: History, side: str, number: int | None) -> None:
             ":material/delete:",
             key=f"what_if_delete_{low}",
             disabled=branch is None or branch.fork is None or is_busy(SLOT),
-            help="Delete this branch and the branches made from it; until the next fork it can be undone",
+            help="Delete this branch and the branches forked from it; you can undo this until the next fork",
             on_click=history.delete,
             args=(number,),
         )
 
 
 def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> str:
-    """What a button that decodes a branch further will do, or why it cannot."""
+    """What a button that decodes a branch further does, or why it is disabled."""
     said = f"Decode {side} {'one iteration further' if iterations else 'to its end'}"
     if branch is None:
         return said
@@ -189,12 +188,12 @@ def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> 
         if branch.ended:
             return "This branch has ended."
         if branch.run.session is not None or (branch.fork is not None and branch.fork.origin.session is not None):
-            return "The models of this branch have left memory."
-        return "It comes from a recorded run and has no models behind it."
+            return "The models of this branch are no longer in memory."
+        return "It was forked from a recorded run, which has no models loaded."
     if branch.fork is not None and branch.fork.kind == "replayed":
         return f"{said}; it was replayed, so the models run its iteration {branch.at + 1} first"
     if branch.fork is not None and not branch.holds_caches:
-        return f"{said}; its KV cache was let go, so the models read its text again first"
+        return f"{said}; its KV cache was released, so the models read its text again first"
     return said
 
 
@@ -238,17 +237,17 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
             )
             return
         if history.unknown:
-            st.markdown("No other course can stand here: this version does not know all that the run was made with.")
+            st.markdown("No branch can be added: this version does not know all settings of the run.")
             return
         if not can_be_forked(history.branches[0].run):
-            st.markdown("The other course will stand here, once this run has been decoded again.")
+            st.markdown("A branch can appear here once this run has been decoded again.")
             return
-        st.markdown("The other course will stand here. Try one of these, or make a change of your own above:")
+        st.markdown("The branch will appear here. Try one of these changes, or make your own above:")
         draw_starters(history)
 
 
 def can_be_forked(run: Run) -> bool:
-    """Whether models or stored rows stand behind a run."""
+    """Whether a run has its models or stored logits."""
     return has_models(run) or any(each.target_logits is not None for each in run.trace.iterations)
 
 
@@ -258,19 +257,19 @@ def has_models(run: Run) -> bool:
 
 
 def draw_models_missing(history: History) -> None:
-    """What a run without models can and cannot do, and a button that decodes it again with them."""
+    """The limits of a run without models, and a button that decodes it again."""
     run = history.branches[0].run
     if has_models(run) or history.unknown:
         return
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
         words = (
-            "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked. "
-            "Decode it again here, or start a run of your own in Step through."
+            "This run was recorded without full logits and has no models loaded: it can be viewed but not forked. "
+            "Decode it again, or start a run of your own in Step through."
         )
         if can_be_forked(run):
             words = (
-                "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
-                "needs the run decoded again."
+                "This run has no models loaded: forks are replayed from its stored logits. Changes that need more "
+                "logits require decoding the run again."
             )
         st.markdown(words, width="content")
         st.button(

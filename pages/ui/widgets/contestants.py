@@ -1,4 +1,4 @@
-"""Who takes part in a comparison or a race: methods with their settings in slots, and what stands against them."""
+"""The contestants of a comparison or a race: methods with their settings in slots, and their errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 FEWEST = 2
 LONGEST_LABEL, LONGEST_NAME = 44, 14
 AS_LOADED = "as loaded"
-BASELINE = "Hugging Face's own loop on the same models, with a clean generation config; it has no settings here."
+BASELINE = "Hugging Face's own loop on the same models, with a clean generation config; it has no settings."
 ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
 
 
 @dataclass(frozen=True)
-class Field:
-    """Where contestants meet.
+class ContestantForm:
+    """A form with a list of contestants.
 
     Attributes:
-        name: begins the keys of the session. slot: begins the key of each contestant.
-        event: what sentences call it. most: how many can take part.
-        defaults: who stands there at first, as `decoding.compare.contestants` writes it.
-        engines: whether each contestant can have an engine of its own.
+        name: prefix of session keys. slot: prefix of the key of each contestant.
+        event: its name in sentences. most: the largest number of contestants.
+        defaults: the initial contestants, as `decoding.compare.contestants` writes them.
+        engines: whether each contestant can have its own engine.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Field:
     engines: bool = False
 
 
-COMPARE = Field(
+COMPARE = ContestantForm(
     "compare", "contestant", "comparison", 6, ("autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree")
 )
-RACE = Field(
+RACE = ContestantForm(
     "race", "racer", "race", MOST,
     ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
 )  # fmt: skip
 
 
-def slots(field: Field) -> list[str]:
+def slots(field: ContestantForm) -> list[str]:
     """Widget keys of the contestants in their order."""
     from decoding.compare.contestants import parse_contestant
 
@@ -78,7 +78,7 @@ def slots(field: Field) -> list[str]:
     return st.session_state[name]
 
 
-def add_slot(field: Field, name: str) -> str:
+def add_slot(field: ContestantForm, name: str) -> str:
     """One more contestant, a method with the paper's settings or an outside baseline; returns its key."""
     number = st.session_state.get(f"{field.name}_count", 0)
     st.session_state[f"{field.name}_count"] = number + 1
@@ -88,7 +88,7 @@ def add_slot(field: Field, name: str) -> str:
     return key
 
 
-def contestant_bar(field: Field) -> None:
+def contestant_bar(field: ContestantForm) -> None:
     """One button per contestant that opens its settings, and one that adds another."""
     from decoding.compare.hf_generate import BASELINES
 
@@ -96,7 +96,7 @@ def contestant_bar(field: Field) -> None:
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
         for key in slots(field):
             words, icon = slot_words(key)
-            # The contents are drawn only while it is open: six forms of twenty widgets would slow every click down.
+            # Contents are drawn only while it is open: six forms of twenty widgets would slow down every click.
             place = st.popover(escape_markdown(words), key=f"{key}_open", on_change="rerun", icon=icon)
             if place.open:
                 with place, st.container(width=700):
@@ -117,15 +117,15 @@ def contestant_bar(field: Field) -> None:
                 )  # fmt: skip
 
 
-def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> None:
-    """Add a contestant, with settings of its own if some are given."""
+def _add_and_close(field: ContestantForm, name: str, method: "Method | None" = None) -> None:
+    """Add a contestant, with the settings of `method` if given."""
     key = add_slot(field, name)
     if method is not None:
         set_method(key, method)
     st.session_state[f"{field.name}_add"] = False
 
 
-def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
+def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
     def remove() -> None:
         st.session_state[f"{field.name}_slots"] = [other for other in slots(field) if other != key]
 
@@ -137,7 +137,7 @@ def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
     else:
         with right:
             preset_picker(key)
-        cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+        cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
         st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
         with guarded():
             method.with_settings(**settings_form(method, key, columns=3, sampling=picked_sampling()))
@@ -146,13 +146,13 @@ def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
                 seed(f"{key}_engine", AS_LOADED)
                 st.selectbox(
                     "Engine", ENGINE_CHOICES, key=f"{key}_engine", persist_state="session", width=180,
-                    help="What runs the forward passes of this method: the same weights can race in two engines. "
+                    help="Runs the forward passes of this method: the same weights can race in two engines. "
                     f"streaming is StreamingLLM: a token sees the first {SINKS} tokens and the last "
-                    f"{STREAMED_ROWS - SINKS}, which gives another text than full attention.",
+                    f"{STREAMED_ROWS - SINKS}, so its text differs from full attention.",
                 )  # fmt: skip
-            if method.drafter.uses_draft_model:
+            if method.drafter.drafts:
                 reset_button(key)
-    st.button("Take it out", key=f"{key}_remove", on_click=remove, icon=":material/close:")
+    st.button("Remove", key=f"{key}_remove", on_click=remove, icon=":material/close:")
 
 
 def _engine(key: str) -> str | None:
@@ -175,9 +175,9 @@ def slot_method(key: str) -> "Method | None":
 
 
 def slot_words(key: str) -> tuple[str, str]:
-    """What stands on a contestant's button: its label, or that its settings contradict one another; and an icon.
+    """The text of a contestant's button - its label, or that its settings contradict one another - and its icon.
 
-    While it is open these are the words that it was opened with, for others would close it.
+    While the button is open its text stays as it was, as a change would close it.
     """
     from decoding.compare.hf_generate import BASELINES
 
@@ -215,16 +215,16 @@ def _change(name: str, value: Setting) -> str:
         return info.label.lower() if value else f"no {info.label.lower()}"
     if isinstance(value, str):
         words = value.replace("_", " ")
-        # A run is named by what it was, when it began and more: too long for an axis.
+        # A run's name contains its kind, its start and more: too long for an axis.
         return words if name != SELECTOR else f"selector {words}" if len(words) <= LONGEST_NAME else "selector"
     return f"{info.short} {value:g}"
 
 
-def chosen_contestants(field: Field) -> "list[Contestant]":
-    """Who takes part, each with a label of its own.
+def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
+    """The contestants, each with a distinct label.
 
     Raises:
-        SettingsError: too few, too many, twice the same, or settings that contradict one another.
+        SettingsError: too few, too many, duplicates, or settings that contradict one another.
     """
     from decoding.compare.comparison import Contestant
     from decoding.compare.hf_generate import BASELINES
@@ -243,17 +243,17 @@ def chosen_contestants(field: Field) -> "list[Contestant]":
     return chosen
 
 
-def check_contestants(field: Field, contestants: "Sequence[Contestant]") -> None:
-    """Raise `SettingsError` unless there are as many as can take part, and none twice."""
+def check_contestants(field: ContestantForm, contestants: "Sequence[Contestant]") -> None:
+    """Raise `SettingsError` unless their number is allowed and none occurs twice."""
     from decoding.compare.contestants import format_contestant
 
     count = len(contestants)
     are = "is 1" if count == 1 else f"are {count}"
     require(count >= FEWEST, f"A {field.event} needs at least {FEWEST} methods and there {are}: add one.")
-    require(count <= field.most, f"A {field.event} takes at most {field.most} methods and there {are}: take one out.")
+    require(count <= field.most, f"A {field.event} takes at most {field.most} methods and there {are}: remove one.")
     seen: dict[str, str] = {}
     for contestant in contestants:
         written = format_contestant(contestant)
-        twice = f"{seen.get(written)} is there twice with the same settings: change a setting of one or take one out."
+        twice = f"{seen.get(written)} occurs twice with the same settings: change a setting of one or remove one."
         require(written not in seen, twice)
         seen[written] = contestant.label

@@ -11,7 +11,7 @@ from decoding.common.errors import PromptError, SettingsError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
-from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.records import DraftSampling, Setting
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
@@ -31,13 +31,13 @@ DEFAULT_WORDS = {
 # Label, lowest, highest, step, default, meaning.
 SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
     "temperature": (
-        "Temperature", 0.0, 2.0, 0.05, 0.0, "Of the target's law; 0 decodes greedily.",
+        "Temperature", 0.0, 2.0, 0.05, 0.0, "Temperature of the target; 0 decodes greedily.",
     ),
     "top_p": (
-        "Top-p", 0.05, 1.0, 0.01, 1.0, "The target's law is cut to the fewest tokens with this much probability.",
+        "Top-p", 0.05, 1.0, 0.01, 1.0, "Restricts the target to the fewest tokens whose probabilities sum to this.",
     ),
     "draft_temperature": (
-        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Of the law that draft tokens are drawn from or ranked by.",
+        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Temperature of the draft, whose tokens are sampled or ranked.",
     ),
     "seed": ("Seed", 0, 2**31 - 1, 1, 0, "The same seed gives the same tokens on the same device."),
 }  # fmt: skip
@@ -46,7 +46,7 @@ SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
 def settings_form(
     method: "Method", key: str, columns: int = 2, groups: Sequence[str] = GROUPS, sampling: "Sampling | None" = None
 ) -> dict[str, Setting]:
-    """Widgets for every setting of a method, in groups; returns the values, idle ones included.
+    """Widgets for every setting of a method, in groups; returns all values, including those without effect.
 
     Verifiers that would bias the output under this sampling (greedy decoding if none is given) cannot be chosen.
     """
@@ -59,10 +59,10 @@ def settings_form(
             values["verifier"] = verifier_buttons(method, key, sampling)
         if not names:
             continue
-        # Switches stand beside the heading, what they switch off below.
+        # Switches go next to the heading, the settings they disable below.
         switches = [name for name in names if isinstance(defaults[name], bool)]
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            if group != VERIFICATION:  # its heading stands above the verifiers
+            if group != VERIFICATION:  # its heading is above the verifiers
                 st.markdown(f"**{group}**", width="content")
             for name in switches:
                 widget = setting_key(key, method.name, name)
@@ -78,11 +78,11 @@ def settings_form(
 
 
 def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
-    """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
+    """A button per verifier: the chosen one is highlighted, one that would bias the output is grey and says why."""
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or decoding.Sampling(), setting_key(key, method.name, "verifier")
-    chosen, law = chosen_verifier(method, key, sampling), drafted_law(method, key)
+    chosen, kind_of_tree = chosen_verifier(method, key, sampling), draft_sampling_of(method, key)
 
     def choose(name: str) -> None:
         st.session_state[widget] = name
@@ -90,7 +90,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     st.markdown(f"**{VERIFICATION}**")
     with st.container(key=f"{widget}_choice", horizontal=True, gap="xsmall"):
         for name, kind in VERIFIERS.items():
-            refusal = kind().refusal(law, sampling)
+            refusal = kind().refusal(kind_of_tree, sampling)
             st.button(
                 kind.label,
                 key=f"{widget}_{name}",
@@ -100,24 +100,24 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
                 on_click=choose,
                 args=(name,),
             )
-    refusal = VERIFIERS[chosen]().refusal(law, sampling)
+    refusal = VERIFIERS[chosen]().refusal(kind_of_tree, sampling)
     if refusal is not None:
-        st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
+        st.error(escape_markdown(f"{refusal} Choose a verifier that is not grey."), icon=":material/block:")
     else:
-        grey = any(kind().refusal(law, sampling) is not None for kind in VERIFIERS.values())
-        why = " The grey ones do not fit this tree and sampling: each says why when pointed at." if grey else ""
+        grey = any(kind().refusal(kind_of_tree, sampling) is not None for kind in VERIFIERS.values())
+        why = " Grey verifiers do not fit this tree and sampling: hover over one to see why." if grey else ""
         st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
     return chosen
 
 
-def drafted_law(method: "Method", key: str) -> "TreeLaw":
+def draft_sampling_of(method: "Method", key: str) -> "DraftSampling":
     """How a method with the settings under `key` chooses its tokens; the default where they contradict one another."""
     values = picked_settings(method_as_verified(method.name, key), key)
     values = {name: values[name] for name in (*method.drafter.settings(), *method.drafter.optional)}
     try:
-        return method.drafter.with_settings(**values).law
+        return method.drafter.with_settings(**values).draft_sampling
     except SettingsError:
-        return method.drafter.law
+        return method.drafter.draft_sampling
 
 
 def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setting, disabled: bool = False) -> Any:
@@ -127,7 +127,7 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
     if info.name in TRAINED:
-        # What was trained for the pair in memory; what does not fit any more is let go.
+        # Trained results for the pair in memory; a choice that no longer fits is cleared.
         verified = method_as_verified(method_name, key.removesuffix(f"_{method_name}_{info.name}"))
         choices = trained_choices(verified)[info.name]
         if st.session_state[key] not in choices:
@@ -141,7 +141,7 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
     if value not in info.accepted:
         value = min(max(value, info.offered[0]), info.offered[1])
     st.session_state[key] = value
-    # Steps are no grid: a value between two of them is shown as it is.
+    # Values between two steps are shown unchanged.
     written = "%d" if isinstance(info.default, int) else "%.3g"
     return st.slider(info.title, *info.offered_with(value), step=info.step, format=written, **shared)
 
@@ -153,7 +153,7 @@ def setting_help(info: SettingInfo, default: Setting) -> str:
 
 
 def setting_words(value: Setting) -> str:
-    """A value as the screen writes it."""
+    """A value as shown on the screen."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return (value.replace("_", " ") or "empty") if isinstance(value, str) else f"{value:g}"
@@ -178,13 +178,13 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
 
 
 def as_widget_holds(name: str, value: float) -> float:
-    """A value of a run's sampling, moved into the range of its widget."""
+    """A value of a run's sampling, clamped to the range of its widget."""
     _, low, high, *_ = SAMPLING[name]
     return type(low)(min(max(value, low), high))
 
 
 def picked_sampling(key: str = "sampling") -> "Sampling":
-    """What the sampling controls hold or will hold, for what is drawn before or without them."""
+    """The values of the sampling controls, for use before they are drawn or without them."""
     picked = {name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING}
     return decoding.Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
 
@@ -200,7 +200,7 @@ def sampling_words(sampling: "Sampling") -> str:
 
 
 def length_control() -> int:
-    """How many tokens to decode at most; what does not fit behind the prompt is told when the run starts."""
+    """The most tokens to decode; if they do not fit after the prompt, the run says so when it starts."""
     info = manager().info
     most = info.context if info is not None else manager().settings.context_length
     key = "max_new_tokens"
@@ -208,13 +208,13 @@ def length_control() -> int:
     st.session_state[key] = min(max(int(st.session_state[key] or 1), 1), most)
     return int(
         st.number_input(
-            "New tokens at most",
+            "Maximum new tokens",
             1,
             most,
             key=key,
             step=16,
             persist_state="session",
-            help=f"Prompt and new tokens together fit into {most:,} tokens.",
+            help=f"Prompt and new tokens together must fit into {most:,} tokens.",
         )
     )
 
@@ -225,7 +225,7 @@ def setting_key(key: str, method_name: str, name: str) -> str:
 
 
 def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
-    """The verifier clicked under `key`; until one is, the method's own, or NSS where that is greedy and cannot be."""
+    """The verifier clicked under `key`; by default the method's own, or NSS where its own only fits greedy decoding."""
     from decoding.methods.method import fitted
 
     clicked = st.session_state.get(setting_key(key, method.name, "verifier"))
@@ -234,13 +234,13 @@ def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
 
 
 def method_as_verified(name: str, key: str) -> "Method":
-    """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
+    """A method with its defaults and the verifier chosen under `key`, with the settings of that verifier."""
     method = decoding.METHODS[name]
     return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))
 
 
 def picked_settings(method: "Method", key: str) -> dict[str, Setting]:
-    """The values that stand in the widgets of a method or will stand there; what is trained only where it fits."""
+    """The values of a method's widgets, drawn or not; trained results only where they fit."""
     offered = trained_choices(method)
     values = {}
     for name, value in method.all_settings().items():
@@ -252,7 +252,7 @@ def picked_settings(method: "Method", key: str) -> dict[str, Setting]:
 
 
 def is_idle(method: "Method", key: str, info: SettingInfo) -> bool:
-    """Whether a setting has no effect because something trained is chosen in its place."""
+    """Whether a setting has no effect because a trained head or selector replaces it."""
     return bool(info.given_by and picked_settings(method_as_verified(method.name, key), key).get(info.given_by))
 
 
@@ -260,16 +260,16 @@ def shown_settings(name: str, key: str) -> dict[str, Setting]:
     """The defaults of the settings that have an effect."""
     method = method_as_verified(name, key)
     settings = method.settings() | dict.fromkeys(trained_choices(method), "")
-    if not method.drafter.uses_draft_model:
+    if not method.drafter.drafts:
         settings.pop("cache_policy", None)
         return settings
     return settings | {"node_order": method.node_order}
 
 
 def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, str]] = ()) -> None:
-    """First value of a widget; a value from before or a valid one from the address comes first.
+    """Initial value of a widget, unless it has one or the address gives a valid one.
 
-    Streamlit writes an option into the address as the screen shows it: `words` has the options by value, as a
+    Streamlit writes an option into the address as shown on the screen: `words` has the labels by value, as a
     mapping or in pairs; a widget without them takes nothing from the address.
     """
     if key not in st.session_state and st.query_params.get(key) not in dict(words).values():
@@ -277,15 +277,15 @@ def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, 
 
 
 def say_again(key: str) -> None:
-    """Set a widget, before it is drawn, to what it holds.
+    """Set a widget, before it is drawn, to its own value.
 
-    Else a page shows an empty or the lowest value for what a widget of the same key on another page was set to.
+    Otherwise a page shows an empty or the lowest value for a widget whose key was set on another page.
     """
     st.session_state[key] = st.session_state[key]
 
 
 def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
-    """What a widget made with `seed` holds or will hold, for what is drawn before it."""
+    """The value of a widget made with `seed`, for use before it is drawn."""
     if key in st.session_state:
         return st.session_state[key]
     return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)
@@ -298,17 +298,17 @@ DEFAULT_METHOD = "dynatree"
 
 @lru_cache(maxsize=1)
 def sample_prompts() -> dict[str, Prompt]:
-    """The prompts that come with the program by `kind/name`."""
+    """The sample prompts shipped with Draftscope, by `kind/name`."""
     return {f"{prompt.kind}/{prompt.name}": prompt for prompt in load_prompts()}
 
 
 def prompt_words(name: str) -> str:
-    """A prompt's name as the screen writes it: `Stories · Tim and the bell`."""
+    """A prompt's name as shown on the screen: `Stories · Tim and the bell`."""
     return " · ".join(part.replace("_", " ").capitalize() for part in name.split("/"))
 
 
 def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
-    """Pick a sample prompt or write one's own; with a chat pair also whether the chat template is used."""
+    """Pick a sample prompt or type one; with a chat pair also whether the chat template is used."""
     samples = _samples_or_sentence()
     names = [*samples, OWN_TEXT]
     text_key = f"{key}_text"
@@ -348,7 +348,7 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
     chat = manager().settings.chat
     if chat:
         seed(f"{key}_chat", True)
-        told = "Off: the text goes to the models as it is."
+        told = "Off: the models get the text unchanged."
         chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=told)
     return PromptChoice(name, text or "", chat)
 
@@ -356,9 +356,9 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
 def method_picker(
     key: str = "method", columns: int = 2, sampling: "Sampling | None" = None, bind: bool = True
 ) -> "Method | None":
-    """Pick a method and its settings; a contradiction is told in a sentence here and gives None.
+    """Pick a method and its settings; a contradiction is shown as a sentence and gives None.
 
-    With a sampling given, a verifier that would bias the output under it is one, too.
+    With a sampling given, a verifier that would bias the output under it is a contradiction, too.
     """
     seed(key, DEFAULT_METHOD, {name: decoding.METHODS[name].label for name in decoding.METHODS})
     place, beside = st.columns(2)
@@ -373,9 +373,9 @@ def method_picker(
     method = decoding.METHODS[name]
     with beside:
         preset_picker(key)
-    cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+    cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
     st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
-    place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
+    place = st.empty()  # above the widgets: a contradiction must be visible without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None
     try:
@@ -395,9 +395,9 @@ def error_key(key: str) -> str:
 
 
 def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: Any) -> None:
-    """Pick a configuration of the papers: it sets the method and all of its settings under `key`.
+    """Pick a configuration from a paper: it sets the method and all of its settings under `key`.
 
-    Only those of some `methods` are offered, by name, if any are given; `looks` are as for `st.selectbox`.
+    If `methods` are given, only their configurations are offered; `looks` are as for `st.selectbox`.
     """
     widget = f"{key}_preset"
     known = {name: method for name, method in presets().items() if not methods or method.name in methods}
@@ -408,11 +408,11 @@ def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: A
             set_method(key, known[chosen])
             st.session_state[widget] = None
 
-    looks = {"placeholder": "Take one over"} | looks
-    st.selectbox("Configuration of the papers", list(known), index=None, key=widget, on_change=take_preset, **looks)
+    looks = {"placeholder": "Choose one"} | looks
+    st.selectbox("Configuration from a paper", list(known), index=None, key=widget, on_change=take_preset, **looks)
 
 
-def reset_button(key: str, label: str = "Back to the paper's defaults", told: str | None = None) -> None:
+def reset_button(key: str, label: str = "Reset to the paper's defaults", told: str | None = None) -> None:
     """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
     put = (key, decoding.METHODS[st.session_state[key]])
     st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:", help=told)
@@ -423,17 +423,17 @@ def set_method(key: str, method: "Method") -> None:
     st.session_state[key] = method.name
     for name, value in method.all_settings().items():
         st.session_state[setting_key(key, method.name, name)] = value
-    if method.verifier.greedy_only:  # nobody clicked it: at a temperature it gives way to one that fits
+    if method.verifier.greedy_only:  # not clicked: above temperature 0 it is replaced by one that fits
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
 def picked_prompt_words() -> str:
-    """The prompt that is picked, for a button."""
+    """The name of the chosen prompt, for a button."""
     return prompt_words(picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
 
 
 def method_words(key: str = "method") -> str:
-    """What is picked under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
+    """The choice under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
     method = decoding.METHODS[
         picked(key, DEFAULT_METHOD, {name: method.label for name, method in decoding.METHODS.items()})
     ]

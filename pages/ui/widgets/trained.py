@@ -1,4 +1,4 @@
-"""Settings that name something trained, a draft head or a selector: what fits the pair in memory, by its name.
+"""Settings that name a trained draft head or selector: those that fit the pair in memory.
 
 A setting is shown only where there is something to choose.
 """
@@ -28,7 +28,7 @@ EMBEDDED_NAME = "Embedded pair"
 
 
 def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
-    """What each such setting of a method can be, `""` for none of them first, as the screen calls it."""
+    """The choices of each such setting of a method with their labels, `""` (none) first."""
     found: dict[str, dict[str, str]] = {}
     if method.drafter.uses_draft_model:
         found[DRAFT_HEAD] = _words([(card.name, card.words) for card in _fitting()[0]])
@@ -48,26 +48,26 @@ def presets() -> "dict[str, Method]":
 
 
 def head_methods() -> "dict[str, Method]":
-    """The method that heads were made for with each one that fits the pair in memory, by what the head is called."""
+    """The method for draft heads, with each head that fits the pair in memory, by the label of the head."""
     named = _words([(card.name, card.label) for card in _fitting()[0]])
     return {words: decoding.METHODS[HEAD_METHOD].with_settings(draft_head=name) for name, words in named.items()}
 
 
 def head_words(name: str) -> str:
-    """Loss, pair and date of a head, and its figures, in a line."""
+    """Loss, pair and date of a head, and its figures, in one line."""
     card = next(card for card in _fitting()[0] if card.name == name)
     figures = ", ".join(f"{figure.replace('_', ' ')} {value:.4g}" for figure, value in card.figures.items())
     return f"{card.words}. {figures}".strip()
 
 
 def _words(named: list[tuple[str, str]]) -> dict[str, str]:
-    """Names with words of their own: what would read alike also says its name."""
+    """Labels by name; equal labels get the name appended."""
     words = [word for _, word in named]
     return {name: word if words.count(word) == 1 else f"{word} ({name})" for name, word in named}
 
 
 def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
-    """The heads and the selectors that fit the pair in memory; where nothing is loaded yet, what will be."""
+    """The heads and selectors that fit the pair in memory, or the pair that would be loaded."""
     identity, settings = manager().identity, manager().settings
     embedded = (settings.target, settings.draft) == (EMBEDDED, EMBEDDED)
 

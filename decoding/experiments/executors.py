@@ -30,7 +30,7 @@ from decoding.compare.comparison import Result, measured_call, warm_call
 from decoding.compare.contestants import format_contestant
 from decoding.costs.measuring import machine_words
 from decoding.experiments.grid import Grid
-from decoding.experiments.plan import Block, Run, blocks
+from decoding.experiments.plan import Block, PlannedRun, blocks
 from decoding.experiments.rows import LOOP_FREE, MEASURED, Row
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import PairSettings
@@ -49,7 +49,7 @@ def code_version() -> str | None:
     Without git or outside a checkout it is what the environment variable `DRAFTSCOPE_COMMIT` says.
     """
     commit = _git("rev-parse", "HEAD")
-    if commit is None:
+    if commit is None or _git("rev-parse", "--show-cdup"):  # installed into somebody else's checkout
         return os.environ.get("DRAFTSCOPE_COMMIT")
     return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!decoding/experiments/results") else "")
 
@@ -62,7 +62,7 @@ def _git(*words: str) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def row_of(block: Block, run: Run, result: Result, started: float) -> dict[str, Any]:
+def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dict[str, Any]:
     """The columns that a run has of its own, beside those that are the same for all runs of a crew.
 
     Args:
@@ -125,10 +125,10 @@ class Todo:
     """A block with the runs of it that are not kept yet."""
 
     block: Block
-    missing: tuple[Run, ...]
+    missing: tuple[PlannedRun, ...]
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Makes the runs of one experiment."""
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
@@ -142,7 +142,7 @@ class Crew(Protocol):
         """
 
 
-class OwnCrew:
+class LocalExecutor:
     """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
 
     Args:
@@ -166,11 +166,11 @@ class OwnCrew:
         }
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Crew`."""
+        """See `Executor`."""
         return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Crew`."""
+        """See `Executor`."""
         for todo, run in ((each, run) for each in todos for run in each.missing):
             if stopped():
                 raise CancelledError
@@ -192,7 +192,7 @@ def devices_here(settings: PairSettings) -> tuple[str, ...]:
     return tuple(f"cuda:{number}" for number in range(count)) if count > 1 else (settings.device,)
 
 
-class DeviceCrew:
+class DeviceExecutor:
     """A process for each device, all with the same pair.
 
     Args:
@@ -212,13 +212,13 @@ class DeviceCrew:
             self._members.append((mine, member))
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Crew`."""
+        """See `Executor`."""
         connection = self._members[0][0]
         connection.send(("plan", grid, prompts))
         return _received(connection)[1]
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Crew`; a block goes to whichever device is free."""
+        """See `Executor`; a block goes to whichever device is free."""
         left, busy = iter(todos), set()
         for connection, _ in self._members:
             self._next(connection, left, busy)
@@ -252,7 +252,7 @@ def _received(connection: Connection) -> tuple[str, Any]:
     try:
         kind, content = connection.recv()
     except EOFError:
-        raise ExperimentError("A worker ended without a word: run the grid again, it goes on.") from None
+        raise ExperimentError("A worker ended without an error message: re-run the grid to continue.") from None
     if kind == "refused":
         raise ExperimentError(content)
     if kind == "broken":
@@ -267,15 +267,15 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
     if number:
         os.environ["CUDA_VISIBLE_DEVICES"] = number
     torch.set_num_threads(threads)
-    crew: OwnCrew | None = None
+    executor: LocalExecutor | None = None
     try:
         while True:
             asked, *words = connection.recv()
-            crew = crew or OwnCrew(load_pair(replace(settings, device=kind)), experiment)
+            executor = executor or LocalExecutor(load_pair(replace(settings, device=kind)), experiment)
             if asked == "plan":
-                connection.send(("plan", crew.plan(*words)))
+                connection.send(("plan", executor.plan(*words)))
                 continue
-            for row in crew.rows(words, lambda: False):
+            for row in executor.rows(words, lambda: False):
                 connection.send(("row", row))
             connection.send(("done", None))
     except DraftscopeError as error:
@@ -286,7 +286,7 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
         connection.send(("broken", traceback.format_exc()))
 
 
-class RayCrew:
+class RayExecutor:
     """Workers that Ray starts, here or on a cluster, a pair in each; the package is optional.
 
     Args:
@@ -301,9 +301,7 @@ class RayCrew:
         try:
             import ray
         except ModuleNotFoundError:
-            raise ExperimentError(
-                "Running on Ray needs the package ray: pip install ray, or leave --ray away."
-            ) from None
+            raise ExperimentError("Running on Ray needs the package ray: pip install ray, or omit --ray.") from None
         self._ray = ray
         try:
             ray.init(
@@ -323,11 +321,11 @@ class RayCrew:
         self._members = [member.remote(settings, experiment) for _ in range(count)]
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Crew`."""
+        """See `Executor`."""
         return self._got(self._members[0].plan.remote(grid, prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Crew`; a block goes to whichever worker is free, and its rows come one by one."""
+        """See `Executor`; a block goes to whichever worker is free, and its rows come one by one."""
         left, busy = iter(todos), {}
         for member in self._members:
             self._next(member, left, busy)
@@ -361,7 +359,7 @@ class RayCrew:
             raise
         except self._ray.exceptions.RayError as error:
             said = str(error).split("\n")[0]
-            raise ExperimentError(f"A worker was lost ({said}): run the grid again, it goes on.") from None
+            raise ExperimentError(f"A worker was lost ({said}): re-run the grid to continue.") from None
 
 
 class _Member:
@@ -371,8 +369,8 @@ class _Member:
         self._settings, self._experiment = settings, experiment
 
     @cached_property
-    def _own(self) -> OwnCrew:
-        return OwnCrew(load_pair(self._settings), self._experiment)
+    def _own(self) -> LocalExecutor:
+        return LocalExecutor(load_pair(self._settings), self._experiment)
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
         return self._own.plan(grid, prompts)

@@ -53,7 +53,7 @@ def linear(module: torch.nn.Linear) -> Callable[[Tensor], Tensor]:
     return partial(functional.linear, weight=weight, bias=bias)
 
 
-class LeanForward:
+class PackedForward:
     """A forward made of parts of a transformers model: token ids to hidden vectors, layers, hidden vectors to logits.
 
     A layer takes hidden vectors `[num_queries, hidden_size]`, the rotary table, angles, mask, cache and its index.
@@ -69,7 +69,7 @@ class LeanForward:
     def with_features(
         self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See `LibraryForward.with_features`."""
+        """See `TransformersForward.with_features`."""
         x, angles = self._embed(ids), self.rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self.rotary, angles, mask, cache, index)
@@ -77,7 +77,7 @@ class LeanForward:
         return self.project(features if project is None else features[-project:]), features
 
 
-class NeoXForward(LeanForward):
+class NeoXForward(PackedForward):
     """Forward of a `GPTNeoXForCausalLM` with parallel residual; weights that need not be packed are shared."""
 
     def __init__(self, network: Any, positions: int):
@@ -165,7 +165,7 @@ def _fold(product: torch.nn.Linear, norm: torch.nn.LayerNorm) -> tuple[Tensor, T
 LLAMA_ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
-class LlamaForward(LeanForward):
+class LlamaForward(PackedForward):
     """Forward of a `LlamaForCausalLM` or `Qwen2ForCausalLM` without sliding windows; see `NeoXForward`."""
 
     def __init__(self, network: Any, positions: int):
@@ -263,7 +263,7 @@ class StreamingEngine(EagerEngine):
     the cache, where nothing reads them. `rows` are sinks and window together.
     """
 
-    def __init__(self, forward: LeanForward, rows: int, **how):
+    def __init__(self, forward: PackedForward, rows: int, **how):
         super().__init__(f"streaming-{rows}", forward, **how)
         self._rotary, self._rows = forward.rotary, rows
 

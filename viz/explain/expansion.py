@@ -1,4 +1,4 @@
-"""Why the drafter went on below a node or did not, how wide, and why it left a node out: the record's codes, told."""
+"""Sentences for the record's codes: why a node was expanded or not, how wide, and why a token was left out."""
 
 from functools import cached_property
 
@@ -8,7 +8,7 @@ from viz.explain.known import Known
 from viz.formats import apart, beside, chance, listed, number, ordinal, plural
 from viz.tokens import quote
 
-# What ended the drawing below a node; the others tell how many children a node gets.
+# What ended sampling below a node; the other codes say how many children a node gets.
 DRAWN = ("outdrawn", "worth", "budget", "shape", "all_drawn")
 
 
@@ -16,17 +16,17 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
     """One sentence on why a node was expanded or not, with the numbers of the rule that decided.
 
     Args:
-        known: of the iteration, where it is at hand: it serves every node.
+        known: the `Known` of the iteration if there is one already; it serves every node.
     """
     node = iteration.nodes[node_id]
-    if node.growth != "expanded":
-        return f"not expanded: {growth_words(iteration, node_id, known)}"
+    if node.stop_reason != "expanded":
+        return f"not expanded: {stop_reason_text(iteration, node_id, known)}"
     draws = plural(node.branching or 0, "draw")
     count = plural(node.branching or 0, "child", "children")
     if node.breadth in ("confident", "between", "unsure") and node.confidence is not None:
         return f"expanded: draft confidence {confidence_words(iteration, node)} → {count}"
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
-        drawn = node.breadth == "level" and iteration.law != "deterministic"
+        drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
     return f"expanded: {draws if node.breadth in DRAWN else count}"
 
@@ -37,59 +37,59 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
     if node.breadth in ("confident", "between", "unsure") and node.confidence is not None:
         return f"confidence {confidence_words(iteration, node)} allows {count}"
     if node.breadth == "first_level":
-        return "the first level takes the draft's first choice alone (branch_first_level is off)"
+        return "the first level takes only the draft's first choice (branch_first_level is off)"
     if node.breadth == "chain":
-        drawn = iteration.law != "deterministic"
-        return "a chain draws one token from the draft's law" if drawn else "a chain takes the first choice only"
+        drawn = iteration.draft_sampling != "deterministic"
+        return "a chain samples one token from the draft" if drawn else "a chain takes only the first choice"
     if node.breadth == "level":
         # A node that was drawn several times has as many draws below it for each of them.
         each, times = plural((node.branching or 0) // node.multiplicity, "draw"), node.multiplicity
-        given = f"{each} to each draw of a node of this level, and this one was drawn {times} times"
-        if times == 1 or iteration.law == "deterministic":
-            given = f"{count if iteration.law == 'deterministic' else each} to a node of this level"
+        given = f"{each} to each draw of a node on this level, and this node was drawn {times} times"
+        if times == 1 or iteration.draft_sampling == "deterministic":
+            given = f"{count if iteration.draft_sampling == 'deterministic' else each} to a node on this level"
         return f"{f'the {setting} give' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
         named = f" ({setting})" if setting else ""
         return f"every node gets the draft's best {count}{named}"
     if node.breadth == "forced":
-        return "a person forced a node in below it"
+        return "a node below it was forced in by hand"
     return f"{count} {'was' if node.branching == 1 else 'were'} drafted here"
 
 
-def growth_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
-    """Why nothing was drafted below a node, as the end of a sentence."""
+def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
+    """Why nothing was drafted below a node, to end a sentence with."""
     node, settings = iteration.nodes[node_id], iteration.settings
     names = ("stop_probability", "deep_probability", iteration.rule.threshold_setting)
     limits = [settings[name] for name in names if isinstance(settings.get(name), int | float)]
     path = beside(node.path_probability, *limits)
-    if node.growth == "early_stop":
+    if node.stop_reason == "early_stop":
         return f"path probability {path} < stop_probability{value_of(iteration, 'stop_probability', ' {}')}"
-    if node.growth == "depth_gate":
+    if node.stop_reason == "depth_gate":
         return (
-            f"beyond base_depth{value_of(iteration, 'base_depth', ' {}')} only paths of at least deep_probability"
-            f"{value_of(iteration, 'deep_probability', ' {}')} grow; this one has {path}"
+            f"beyond base_depth{value_of(iteration, 'base_depth', ' {}')} only paths with at least deep_probability"
+            f"{value_of(iteration, 'deep_probability', ' {}')} are extended; this one has {path}"
         )
-    if node.growth == "below_threshold":
+    if node.stop_reason == "below_threshold":
         name = iteration.rule.threshold_setting or "the threshold"
         return f"path probability {path} is below {name}{value_of(iteration, name, ' {}')}"
-    if node.growth == "max_depth":
-        # In the rule's own way of counting.
+    if node.stop_reason == "max_depth":
+        # The rule's own counting of levels.
         name, counted = iteration.rule.depth_setting, ", counted from 0" if iteration.rule.first_depth == 0 else ""
         limit = value_of(iteration, name, " {}")
         return f"depth {node.depth} is the deepest level{f' ({name}{limit}{counted})' if limit else ''}"
-    if node.growth in ("beam", "outranked", "outdrawn"):
+    if node.stop_reason in ("beam", "outranked", "outdrawn"):
         return _not_among_the_best(node, known or Known(iteration))
     gain = f"gain_threshold{value_of(iteration, 'gain_threshold', ' {}')}"
     return {
         "budget": f"the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up before its turn",
-        "length_limit": "the text's length limit is reached there",
+        "length_limit": "the length limit of the text is reached there",
         "not_drafted": "the draft model proposed nothing after it",
         "expanded": "it was expanded",
         "shape": "the shape of the tree has no children at this place",
-        "low_gain": f"drafting stopped, as the last level added no more than {gain}",
-        "low_promise": f"drafting stopped, as the next batch promised less than {gain}",
-        "unprofitable": "going on below it did not promise more tokens per second at this machine's costs",
-    }[node.growth]
+        "low_gain": f"drafting stopped because the last level added no more than {gain}",
+        "low_promise": f"drafting stopped because the next batch was expected to add less than {gain}",
+        "unprofitable": "expanding it was not expected to raise tokens per second at this machine's costs",
+    }[node.stop_reason]
 
 
 def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -101,7 +101,7 @@ def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = No
         who = "Forced" if node.reason == "forced_out" else "A node above it was forced"
         return f"{who} out of the tree before verification."
     if node.reason == "unprofitable":
-        return "Removed before verification: without it more tokens per second were to be expected."
+        return "Removed before verification: the drafter expected more tokens per second without it."
     limit = settings.get("prune_probability")
     if node.reason == "improbable" and isinstance(limit, int | float):
         path = beside(node.path_probability, limit)
@@ -110,8 +110,8 @@ def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = No
     if node.reason == "outranked" and iteration.verified:
         places = (known or Known(iteration)).places
         said += (
-            f": it is not among the {value_of(iteration, 'node_budget', '{} ')}nodes of highest value; it has "
-            f"{number(places.node_values[node_id], 3)}, the last of them {number(places.last, 3)}"
+            f": it is not among the {value_of(iteration, 'node_budget', '{} ')}nodes of highest value: it has "
+            f"{number(places.node_values[node_id], 3)}, the lowest of them {number(places.last, 3)}"
         )
     return f"{said}."
 
@@ -128,35 +128,35 @@ def confidence_words(iteration: IterationTrace, node: NodeTrace) -> str:
 
 
 def value_of(iteration: IterationTrace, name: str, template: str) -> str:
-    """The value of a setting in a sentence, empty without it; one that history moves is told as in force here."""
+    """The value of a setting in a sentence, empty if there is none; one that history adaptation moves says so."""
     value = iteration.settings.get(name)
     if not isinstance(value, int | float):
         return ""
     moved = iteration.history is not None and name in iteration.history.before
-    return template.format(f"{value:.6g}") + (" in force here" if moved and template == " {}" else "")
+    return template.format(f"{value:.6g}") + (" in this iteration" if moved and template == " {}" else "")
 
 
 def _not_among_the_best(node: NodeTrace, known: Known) -> str:
-    """How nodes, or draws, of a higher value kept a node from growing."""
+    """Which nodes, or draws, of higher value took the place of a node's children."""
     iteration, places = known.iteration, known.places
     own = number(places.node_values[node.node_id], 3)
-    if node.growth == "outdrawn":
+    if node.stop_reason == "outdrawn":
         made = plural(iteration.drafted, "draw")
         return (
-            f"its path probability {number(node.path_probability, 3)} is what a first draw below it counts for, and "
-            f"the {made} of this tree counted {number(places.least_draw, 3)} or more"
+            f"a first draw below it has the value {number(node.path_probability, 3)}, its path probability; the "
+            f"{made} of this tree had {number(places.least_draw, 3)} or more"
         )
-    if node.growth == "outranked":
+    if node.stop_reason == "outranked":
         last = number(places.last, 3)
-        return f"no child is worth more than the node ({own}), and the last of {places.budget} places has {last}"
-    beam = f"the beam expands the {places.children:,} best of a level"
+        return f"no child is worth more than the node ({own}), and the last of {places.budget} places went at {last}"
+    beam = f"the beam expands the {places.children:,} best nodes of a level"
     place = places.rank_on_level(node.node_id)
-    # The record has the likeliest children of a node: of a wide beam it cannot tell the place, nor between equals.
+    # The record has only the likeliest children of a node: it cannot rank a wide beam, nor break ties.
     return f"{beam}, and it is {f'the {ordinal(place)}' if place > places.children else 'none of them'}"
 
 
 class Absences:
-    """The reasons of one iteration; what several of them need is computed once."""
+    """Why tokens were not drafted in one iteration; shared values are computed once."""
 
     def __init__(self, known: Known):
         self.iteration, self.rule = known.iteration, known.iteration.rule
@@ -169,17 +169,17 @@ class Absences:
         """One or two sentences on why a token was not drafted after a node."""
         iteration, parent = self.iteration, self.iteration.nodes[parent_id]
         if not iteration.drafted:
-            words = growth_words(iteration, 0, self._known)
+            words = stop_reason_text(iteration, 0, self._known)
             return {
                 "not_drafted": "This method drafts nothing: the target writes every token itself.",
-                "unprofitable": "Nothing was drafted here: drafting did not promise more tokens per second than "
-                "decoding without it.",
-            }.get(iteration.nodes[0].growth, f"Nothing was drafted here: {words}.")
-        if parent.growth != "expanded":
+                "unprofitable": "Nothing was drafted here: drafting was not expected to be faster than decoding "
+                "without it.",
+            }.get(iteration.nodes[0].stop_reason, f"Nothing was drafted here: {words}.")
+        if parent.stop_reason != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
-            return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._known)}."
+            return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
         draft = self._ranks.of(parent_id, token_id)
-        if iteration.law != "deterministic":
+        if iteration.draft_sampling != "deterministic":
             return self._not_drawn(parent_id, draft)
         if self.rule.value != "none":
             return self._no_place(parent_id, draft)
@@ -200,7 +200,7 @@ class Absences:
         known = isinstance(limit, int | float) and draft.probability is not None
         if known and self.rule.left_out == "improbable" and parent.path_probability * draft.probability < limit:
             path = beside(parent.path_probability * draft.probability, limit)
-            said += f" Its path probability {path} is below prune_probability {limit:g} as well."
+            said += f" Its path probability {path} is also below prune_probability {limit:g}."
         return said
 
     def _no_place(self, parent_id: int, draft: DraftRank) -> str:
@@ -212,16 +212,16 @@ class Absences:
         if draft.probability is None:
             full = self.iteration.verified >= places.budget
             if full or places.value(parent_id, TOP_TOKENS + 1, draft.floor) <= places.last:
-                return f"{_choice(draft)}; every node that has a place is worth {number(places.last, 3)} at least."
+                return f"{_choice(draft)}; every node in the tree has a value of at least {number(places.last, 3)}."
             return f"{_choice(draft)}. {self._stopped_early}"
         value = places.value(parent_id, draft.rank, draft.probability)
         rank, exact = places.rank(value)
-        what = "chance of acceptance" if places.by_chance else "path probability"
+        what = "estimated acceptance probability" if places.by_chance else "path probability"
         what = "decayed path probability" if self.rule.decay < 1 else what
-        at = f"{'' if exact else 'at best '}{ordinal(rank)} of all tokens scored"
+        at = f"{'' if exact else 'at best '}{ordinal(rank)} of all scored tokens"
         said = f"{_choice(draft)}; its {what} {number(value, 3)} is {at}"
         if places.by_chance:
-            return f"{said}, and {plural(self.iteration.verified, 'node')} made the most tokens per second."
+            return f"{said}, and {plural(self.iteration.verified, 'node')} gave the most expected tokens per second."
         if self.iteration.verified >= places.budget:
             return f"{said}, and the {places.budget} places went at {number(places.last, 3)} or more."
         return f"{said}. {self._stopped_early}"
@@ -229,57 +229,57 @@ class Absences:
     @cached_property
     def _stopped_early(self) -> str:
         """A search that ended before its places were full."""
-        stopped = next((n for n in self.iteration.nodes if n.growth in ("low_gain", "low_promise")), None)
+        stopped = next((n for n in self.iteration.nodes if n.stop_reason in ("low_gain", "low_promise")), None)
         if stopped is not None:
-            words = growth_words(self.iteration, stopped.node_id, self._known)
+            words = stop_reason_text(self.iteration, stopped.node_id, self._known)
             return f"{words[0].upper()}{words[1:]}."
         return f"The tree ended with {plural(self.iteration.verified, 'node')}."
 
     def _not_drawn(self, parent_id: int, draft: DraftRank) -> str:
-        """Rules that draw: how likely the draws made here were to take the token, and why there were no more."""
+        """Rules that sample: how likely the draws at this node were to hit the token, and why there were no more."""
         children = [self.iteration.nodes[child] for child in self._children.get(parent_id, [])]
         count = sum(child.multiplicity for child in children)
-        made = plural(count, "draw") + (" was" if count == 1 else " were") + " made here"
+        failed = f"Not drawn in {plural(count, 'draw')} here"
         if draft.probability is None:
-            return f"Not drawn: {made}, and it is not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
-        if self.iteration.law != "without_replacement":
+            return f"{failed}: not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
+        if self.iteration.draft_sampling != "without_replacement":
             reach = 1 - (1 - draft.probability) ** count
             if count == 1:
-                return f"Not drawn: {made}, which takes it with probability {chance(reach)}."
+                return f"{failed}, which takes it with probability {chance(reach)}."
             each = f"each takes it with probability {chance(draft.probability)}"
-            return f"Not drawn: {made}; {each}, so at least one does with probability {chance(reach)}."
-        said = f"Not drawn: {made}, {_chances(draft.probability, children)}."
+            return f"{failed}: {each}, so at least one does with probability {chance(reach)}."
+        said = f"{failed}: {_chances(draft.probability, children)}."
         return f"{said} {self._no_more(self.iteration.nodes[parent_id], children)}".strip()
 
     def _no_more(self, parent: NodeTrace, children: list[NodeTrace]) -> str:
-        """Why the drawing without replacement ended at a node."""
+        """Why sampling without replacement ended at a node."""
         iteration, left = self.iteration, max(1.0 - sum(child.draft_probability for child in children), 0.0)
         worth = parent.path_probability * left
         if parent.breadth == "outdrawn":
             more, least = apart(worth, self._known.places.least_draw)
             made = plural(iteration.drafted, "draw")
             return (
-                f"One more here counts {more}, the path probability times what the draft has left; the {made} of this "
-                f"tree counted {least} or more."
+                f"One more draw here has the value {more}, path probability times the draft's undrawn probability; the "
+                f"{made} of this tree had {least} or more."
             )
         name = self.rule.threshold_setting
         threshold = iteration.settings.get(name)
         if parent.breadth == "worth" and isinstance(threshold, int | float):
-            return f"One more was worth {beside(worth, threshold)}, below {name} {threshold:.3g}."
+            return f"One more draw had the value {beside(worth, threshold)}, below {name} {threshold:.3g}."
         return {
-            "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} ended the drawing.",
+            "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
             "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",
-            "all_drawn": "Every token that the draft gives a probability was drawn.",
+            "all_drawn": "Every token with a nonzero draft probability was drawn.",
         }.get(parent.breadth, "")
 
 
 def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:
-    """Why a token was not drafted after a node; `Absences` where many are asked about."""
+    """Why a token was not drafted after a node; use `Absences` for many tokens."""
     return Absences(Known(iteration)).why(parent_id, token_id)
 
 
 def _choice(draft: DraftRank) -> str:
-    """The draft's opinion of the token, as the beginning of a sentence."""
+    """The draft's rank of the token, to begin a sentence with."""
     if draft.rank is None:
         return f"Not among the draft's {TOP_TOKENS} likeliest tokens here{_floor(draft)}"
     probability = "" if draft.probability is None else f" at {number(draft.probability, 3)}"
@@ -287,18 +287,18 @@ def _choice(draft: DraftRank) -> str:
 
 
 def _floor(draft: DraftRank) -> str:
-    """What the recorded tokens have at least."""
+    """The lowest recorded probability."""
     return f" (each at least {number(draft.floor, 3)})" if draft.floor >= 5e-4 else ""
 
 
 def _chances(probability: float, children: list) -> str:
-    """What each draw without replacement gave the token, given those before it."""
+    """The token's probability in each draw without replacement, given those before it."""
     chances, left = [], 1.0
     for child in children:
         chances.append(min(probability / left, 1.0) if left > 0 else 1.0)
         left -= child.draft_probability
     if len(chances) == 1:
-        return f"which takes it with probability {chance(chances[0])}"
+        return f"its probability was {chance(chances[0])}"
     if len(chances) <= 3:
-        return f"which could take it with probability {listed([chance(each) for each in chances])} in turn"
-    return f"which could take it with probability {chance(chances[0])} at first and {chance(chances[-1])} at last"
+        return f"its probability was {listed([chance(each) for each in chances])} in turn"
+    return f"its probability was {chance(chances[0])} in the first and {chance(chances[-1])} in the last"

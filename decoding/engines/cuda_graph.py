@@ -184,7 +184,7 @@ def _give_back(pool: "weakref.ref[BlockPool]", blocks: KVBlocks) -> None:
         living.give_back(blocks)
 
 
-class StaticPass:
+class CudaGraphPass:
     """A model as a function of tensors on the device.
 
     Args:
@@ -270,7 +270,7 @@ class PassInputs:
 
 
 def host_pass(
-    run: StaticPass, blocks: KVBlocks, inputs: PassInputs, shape: PassShape, features: bool = False
+    run: CudaGraphPass, blocks: KVBlocks, inputs: PassInputs, shape: PassShape, features: bool = False
 ) -> Tensor:
     """Logits `[kept, vocab_size]`, or features, of a pass whose tree came from the host; makes mask and slots."""
     slots = inputs.length + torch.arange(shape.queries, device=inputs.length.device)
@@ -311,7 +311,7 @@ class Transfers:
         return host.numpy()
 
 
-class StaticEngine:
+class CudaGraphEngine:
     """Passes of a few sizes; see `EagerEngine`. On CUDA each becomes a graph the second time it comes up.
 
     Args:
@@ -337,7 +337,7 @@ class StaticEngine:
         self.name, self.device = name, device
         self.graphs, self.transfers = Graphs(device), Transfers(device)
         floor = -torch.inf if mask_kind == "bool" else torch.finfo(dtype).min
-        self.forward_pass = StaticPass(forward, dtype, floor, mask_layer_types)
+        self.forward_pass = CudaGraphPass(forward, dtype, floor, mask_layer_types)
         self._num_layers = num_layers
         self._pool = BlockPool(num_layers)
         self.trees: dict[Any, Any] = {}

@@ -15,7 +15,7 @@ WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced t
 
 
 @dataclass(frozen=True)
-class Edits:
+class Interventions:
     """Changes to one iteration; a node is named by its path of token ids from the root, the root left out.
 
     Raises `SettingsError` where a path is empty, or two edits contradict each other.
@@ -31,19 +31,19 @@ class Edits:
     def __post_init__(self):
         for _, path in self:
             if not path:
-                raise SettingsError("The root cannot be edited: it is committed; choose a node below it.")
+                raise SettingsError("The root is already committed and cannot be edited: choose a node below it.")
         wanted: dict[Path, int] = {}
         for parent, token in accepted_steps(self.accept):
             if wanted.setdefault(parent, token) != token:
-                raise SettingsError("Two siblings cannot both be forced to pass: keep one of them.")
+                raise SettingsError("Two siblings cannot both be forced to pass: choose one of them.")
         for path in self.reject:
             if wanted.get(path[:-1]) == path[-1]:
-                raise SettingsError("A node cannot be forced to pass and to fail: keep one of the two.")
+                raise SettingsError("A node cannot be forced both to pass and to fail: choose one.")
         for kind in ("force_in", "accept"):
             for path in getattr(self, kind):
                 if any(path[: len(out)] == out for out in self.force_out):
                     raise SettingsError(
-                        f"A node {WORDS[kind]} lies in what is forced out: take one of the two edits back."
+                        f"A node {WORDS[kind]} is inside a branch that is forced out: undo one of the two edits."
                     )
 
     def __bool__(self) -> bool:
@@ -71,18 +71,20 @@ class Edits:
         return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
 
 
-def edits_of(forced: Iterable[tuple[str, Path]]) -> Edits:
+def interventions_of(forced: Iterable[tuple[str, Path]]) -> Interventions:
     """The edits of these kinds and paths, each once however often it is named.
 
     Raises `SettingsError` where they contradict each other.
     """
     named = dict.fromkeys(forced)
-    return Edits(**{kind: tuple(path for of, path in named if of == kind) for kind in WORDS})
+    return Interventions(**{kind: tuple(path for of, path in named if of == kind) for kind in WORDS})
 
 
-def edits_at(iterations: Iterable[IterationTrace], index: int) -> Edits:
+def interventions_at(iterations: Iterable[IterationTrace], index: int) -> Interventions:
     """What was changed by hand in the iteration with this index; nothing where it is yet to come."""
-    return edits_of((each.kind, each.path) for it in iterations if it.index == index for each in it.forced)
+    return interventions_of(
+        (each.kind, each.path) for it in iterations if it.index == index for each in it.interventions
+    )
 
 
 def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
@@ -92,21 +94,21 @@ def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
             yield path[:depth], path[depth]
 
 
-def edited_nodes(iteration: IterationTrace, edits: Edits) -> tuple[NodeTrace, ...]:
+def intervened_nodes(iteration: IterationTrace, interventions: Interventions) -> tuple[NodeTrace, ...]:
     """The nodes of a record, with reasons and breadths that say what was edited."""
-    rows, put_in_below = edits.rows, {path[:-1] for path in edits.force_in}
+    rows, put_in_below = interventions.rows, {path[:-1] for path in interventions.force_in}
     nodes = []
     for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):
         # A node is added to those that the drafter has allowed, so their number is no longer its doing alone.
         breadth = "forced" if path in put_in_below else node.breadth
-        nodes.append(replace(node, reason=_reason(node, path, edits, rows), breadth=breadth))
+        nodes.append(replace(node, reason=_reason(node, path, interventions, rows), breadth=breadth))
     return tuple(nodes)
 
 
-def _reason(node: NodeTrace, path: Path, edits: Edits, rows: ChangedRows) -> Reason | None:
+def _reason(node: NodeTrace, path: Path, interventions: Interventions, rows: ChangedRows) -> Reason | None:
     """Why a node of an edited iteration has its verdict; what was forced in vain is not why."""
-    if any(path[: len(out)] == out for out in edits.force_out):
-        return "forced_out" if path in edits.force_out else "below_forced_out"
+    if any(path[: len(out)] == out for out in interventions.force_out):
+        return "forced_out" if path in interventions.force_out else "below_forced_out"
     only, removed = rows.get(path[:-1], (None, ())) if path else (None, ())
     if path and path[-1] in removed:
         return "forced_fail" if node.verdict == "rejected" else node.reason
@@ -117,10 +119,10 @@ def _reason(node: NodeTrace, path: Path, edits: Edits, rows: ChangedRows) -> Rea
     return "sibling_forced_fail" if only is None else "sibling_forced_pass"
 
 
-def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:
+def touches_first_child(iteration: IterationTrace, interventions: Interventions) -> bool:
     """Whether a node put in or taken out of a recorded iteration is the first verified child of its parent."""
     paths = node_paths(iteration)
-    edited = {path for kind, path in edits if kind in ("force_in", "force_out")}
+    edited = {path for kind, path in interventions if kind in ("force_in", "force_out")}
     seen: set[int] = set()
     for node in iteration.drawn or range(1, len(iteration.nodes)):
         parent, path = iteration.nodes[node].parent_id, paths[node]

@@ -1,7 +1,7 @@
 """Draft probabilities of a recorded run: its stored rows answer other methods without any model, or its draft does.
 
-known = stored_laws(run, index)          # from the rows that the run has kept
-known = model_laws(pair, run, index)     # from the draft model
+known = recorded_memo(run, index)          # from the rows that the run has kept
+known = model_memo(pair, run, index)     # from the draft model
 draft = drafter.draft(state, known.source(), root_token, draws)
 """
 
@@ -18,8 +18,8 @@ from decoding.device.iteration import NoSource
 from decoding.engines.clock import PhaseClock
 from decoding.replay.stored_state import iteration_at, method_of
 from decoding.session.cached_models import CachedModels
-from decoding.session.iteration import Standing, edit_draft
-from decoding.trace.edits import Edits, Path
+from decoding.session.iteration import SessionState, edit_draft
+from decoding.trace.interventions import Interventions, Path
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 
@@ -31,11 +31,11 @@ Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them
 MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
 
 
-class RowsMissing(DraftscopeError):  # noqa: N818 - it says what is the case
+class LogitsMissing(DraftscopeError):  # noqa: N818 - it says what is the case
     """Stored rows cannot answer: the models were never asked this, or what they said was not kept."""
 
 
-class StoredRows:
+class RecordedLogits:
     """Raw logits of both models by token path from the root of one iteration.
 
     A row belongs to a text, so rows of other iterations answer as well where they stand along the same text.
@@ -50,19 +50,17 @@ class StoredRows:
         }
 
     def require_any(self) -> None:
-        """Raise `RowsMissing` where the iteration itself has kept no rows."""
+        """Raise `LogitsMissing` where the iteration has no saved logits."""
         if not self._own["target"]:
             number = self.iteration.index + 1
-            raise RowsMissing(
-                f"The full rows of iteration {number} were not kept: decode this run again with its pair loaded."
-            )
+            raise LogitsMissing(f"The full logits of iteration {number} were not saved: re-run with its pair loaded.")
 
     def require_draft(self, head: str) -> None:
-        """Raise `RowsMissing` where another draft than this one made the iteration: its rows are another's answers."""
+        """Raise `LogitsMissing` where another draft made the iteration: its logits differ."""
         if self.iteration.draft_head != head:
-            raise RowsMissing(
-                f"Another draft was asked in iteration {self.iteration.index + 1}, and only the models can tell what "
-                "this one says: decode this run again with its pair loaded."
+            raise LogitsMissing(
+                f"Iteration {self.iteration.index + 1} used another draft, and the logits of this one were not saved: "
+                "re-run with its pair loaded."
             )
 
     @property
@@ -83,7 +81,7 @@ class StoredRows:
     def find(self, side: Side, paths: Sequence[Path]) -> Tensor:
         """The rows after some paths, `[num_paths, vocab_size]` in float32.
 
-        Raises `RowsMissing` where one of them is not stored.
+        Raises `LogitsMissing` where one of them is not stored.
         """
         return torch.from_numpy(np.stack([logits[row] for logits, row in self._places(side, paths)]))
 
@@ -92,7 +90,7 @@ class StoredRows:
 
         A tree with the same nodes shares the recorded rows: filling as much memory anew takes longer than all the rest.
 
-        Raises `RowsMissing` where one of them is not stored.
+        Raises `LogitsMissing` where one of them is not stored.
         """
         wanted, own = dict(_nodes_with_rows(made, side)), self._own[side]
         if len(made.nodes) == len(self.iteration.nodes) and wanted == {path: row for path, (_, row) in own.items()}:
@@ -142,9 +140,9 @@ class StoredRows:
             place = own.get(path) or self._others[side].get(path)
             if place is None:
                 after = " ".join(repr(self.text(token)) for token in path) or "the root"
-                raise RowsMissing(  # iterations counted as the screen does
-                    f"The {side} was never asked what follows {after} in iteration {self.iteration.index + 1}, and "
-                    "only the models can tell: decode this run again with its pair loaded."
+                raise LogitsMissing(  # iterations counted as the screen does
+                    f"Iteration {self.iteration.index + 1} has no {side} logits after {after}: re-run with its pair "
+                    "loaded to compute them."
                 )
             yield place
 
@@ -167,7 +165,7 @@ class PathSource:
     """Answers a drafter about one tree by the paths of its nodes.
 
     Args:
-        find: probabilities `[num_paths, vocab_size]` after some paths; `RowsMissing` where one is not known.
+        find: probabilities `[num_paths, vocab_size]` after some paths; `LogitsMissing` where one is not known.
     """
 
     def __init__(self, find: Callable[[Sequence[Path]], Tensor], depth_limit: int):
@@ -175,59 +173,60 @@ class PathSource:
         self._find, self._paths = find, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
-        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`; `RowsMissing` where a row is not known."""
+        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`; `LogitsMissing` where a row is not known."""
         return self._find(self._paths.of(tree, nodes))
 
 
-class StoredSource(NoSource):
+class RecordedSource(NoSource):
     """Answers drafters from stored rows as `ModelSource` answers from the model.
 
     Args:
-        rows_before: rows that the draft's cache held, for the record of what its passes would have written.
+        slots_before: rows that the draft's cache held, for the record of what its passes would have written.
         head: the draft is a head, which has no row of the first token of a text.
     """
 
-    def __init__(self, rows: StoredRows, temperature: float = 1.0, rows_before: int = 0, head: bool = False):
-        super().__init__(0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit, rows_before)
+    def __init__(self, rows: RecordedLogits, temperature: float = 1.0, slots_before: int = 0, head: bool = False):
+        super().__init__(0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit, slots_before)
         self._rows, self._temperature, self._paths = rows, temperature, TreePaths()
-        self._pending = rows.iteration.prefix_length - rows_before - head
+        self._pending = rows.iteration.prefix_length - slots_before - head
 
     def past(self) -> None:
-        """Raise `RowsMissing`: rows hold no hidden states."""
-        raise RowsMissing(
-            "A selector reads hidden states of both models, which no record keeps, so that only the models can tell "
-            "what it chooses: decode this run again with its pair loaded."
+        """Raise `LogitsMissing`: hidden states are not recorded."""
+        raise LogitsMissing(
+            "A selector reads hidden states of both models, which are not recorded: re-run with its pair loaded."
         )
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
-        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`; `RowsMissing` where not stored."""
+        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`, or `LogitsMissing`."""
         logits = self._rows.find("draft", self._paths.of(tree, nodes))
         if not self.forwards:
-            self.row_nodes = [-1] * (self._pending - 1)
-        self.row_nodes.extend(nodes.tolist())
+            self.slot_nodes = [-1] * (self._pending - 1)
+        self.slot_nodes.extend(nodes.tolist())
         self.forwards += 1
         self.logits.append(logits)
         return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
 
 
-def draft_from(source: StoredSource, rows: StoredRows, standing: Standing, edits: Edits) -> Draft:
+def draft_from(
+    source: RecordedSource, rows: RecordedLogits, standing: SessionState, interventions: Interventions
+) -> Draft:
     """Draft from stored rows and carry the edits out.
 
-    Raises `RowsMissing` where the draft was never asked what this method wants to know; `SettingsError` where an edit
+    Raises `LogitsMissing` where the draft was never asked what this method wants to know; `SettingsError` where an edit
     does not fit the tree.
     """
     rows.require_any()
     draft = standing.method.drafter.draft(standing.state, source, rows.root_token, standing.draws)
-    draft = edit_draft(draft, source, edits, rows.text) if edits else draft
+    draft = edit_draft(draft, source, interventions, rows.text) if interventions else draft
     return in_order(draft, standing.method.node_order)
 
 
-class AskedTooMuch(RowsMissing):
+class AskedTooMuch(LogitsMissing):
     """A search has asked the draft about as many nodes as its cache has room for."""
 
 
-class RememberedLaws:
-    """The draft's laws by token path from one root, each asked for once however many trees want it.
+class DraftMemo:
+    """The draft's distributions by token path from one root, each asked for once however many trees want it.
 
     Args:
         ask: probabilities `[num_paths, vocab_size]` after some paths; parents are asked about before their children.
@@ -236,35 +235,36 @@ class RememberedLaws:
 
     def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int):
         self.depth_limit = depth_limit
-        self._ask, self._laws = ask, {}
+        self._ask, self._distributions = ask, {}
 
     def source(self) -> PathSource:
         """A source for one tree."""
         return PathSource(self.find, self.depth_limit)
 
     def find(self, paths: Sequence[Path]) -> Tensor:
-        """Probabilities after some paths, `[num_paths, vocab_size]`; `RowsMissing` where nobody can tell."""
-        asked = [path for path in paths if path not in self._laws]
+        """Probabilities after some paths, `[num_paths, vocab_size]`; `LogitsMissing` where nobody can tell."""
+        asked = [path for path in paths if path not in self._distributions]
         if asked:
-            self._laws.update(zip(asked, self._ask(asked), strict=True))
-        return torch.stack([self._laws[path] for path in paths])
+            self._distributions.update(zip(asked, self._ask(asked), strict=True))
+        return torch.stack([self._distributions[path] for path in paths])
 
 
-def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
-    """The draft's laws that a run has kept; raises `SettingsError` where the run has no such iteration."""
-    rows, temperature = StoredRows(run, index), run.sampling.draft_temperature
-    return RememberedLaws(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
+def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
+    """The draft's distributions that a run has kept; raises `SettingsError` where the run has no such iteration."""
+    rows, temperature = RecordedLogits(run, index), run.sampling.draft_temperature
+    return DraftMemo(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
 
 
-def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
-    """The laws of the run's draft, a model or a head, as it tells them; it reads the text before the iteration first.
+def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
+    """The distributions of the run's draft, a model or a head, as it tells them; it reads the text before the iteration
+    first.
 
     Raises `SettingsError` where the run has no such iteration, or another pair decoded it; `PairError` where the head
     that drafted is damaged.
     """
     require(
         pair.info.name == run.pair.name and not pair.draft.released,
-        f"{run.pair.name} decoded this run and is not in memory: load it to ask its draft.",
+        f"{run.pair.name} decoded this run and is not loaded: load it to use its draft.",
     )
     iteration = iteration_at(run, index)
     text = [*run.prompt_ids, *run.output_ids][: iteration.prefix_length]
@@ -277,12 +277,12 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
         with torch.inference_mode():
             models.prefill(text)
     source = models.source(text, depth_limit, clock, temperature)
-    asked = TokenTree(text[-1])  # it holds every path ever asked about
+    asked = TokenTree(text[-1])  # every path ever requested
     ids: dict[Path, int] = {(): 0}
 
     def ask(paths: Sequence[Path]) -> Tensor:
         if asked.size + len(paths) > MOST_ASKED:
-            raise AskedTooMuch(f"The draft was asked about {MOST_ASKED:,} nodes already: no more rows are kept for it.")
+            raise AskedTooMuch(f"The draft has already computed {MOST_ASKED:,} nodes, the most that are cached.")
         new = [path for path in paths if path]
         if new:
             parents = np.array([ids[path[:-1]] for path in new])
@@ -291,4 +291,4 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
         with torch.inference_mode():
             return source.expand(asked, np.array([ids[path] for path in paths]))
 
-    return RememberedLaws(ask, source.depth_limit)
+    return DraftMemo(ask, source.depth_limit)

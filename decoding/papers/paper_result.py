@@ -1,4 +1,4 @@
-"""A table or figure of a paper as data: the ways it compares, the paper's numbers, the order it claims."""
+"""A table or figure of a paper as data: the methods it compares, the paper's numbers, the orderings it claims."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ class Figure:
     """What is measured.
 
     Attributes:
-        column: of the rows, without the `loop_free_` in front; `speedup` is the ratio to the reference of a block.
+        column: of the results, without the prefix `loop_free_`; `speedup` is the ratio to the reference of a block.
         words: with the unit.
-        scale: the column times this is what is told.
-        digits: behind the point.
+        scale: factor from the column to what is shown.
+        digits: after the decimal point.
     """
 
     column: str
@@ -36,16 +36,16 @@ DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 
 @dataclass(frozen=True)
-class Way:
-    """A row of a table or a line of a figure.
+class Entry:
+    """A row of a table or a line in a figure.
 
     Attributes:
         words: as the paper calls it.
-        line: of the contestant, as `contestants.format_contestant` writes it, or what the records of a benchmark call
-            it; with `best` or `where` its method, and its verifier behind `:verifier=`.
-        paper: the paper's numbers by column of a figure; with `by` in the exhibit, by (column, value).
-        best: columns of settings: of all their combinations the one counts that is best in the exhibit's first figure,
-            chosen anew under every sampling and at every value of the axis.
+        line: of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a
+            benchmark; with `best` or `where` its method, and its verifier behind `:verifier=`.
+        paper: the paper's numbers by column of a figure; where the result has `by`, by (column, value).
+        best: columns of settings: of all their combinations only the one best in the first figure counts, chosen
+            separately for every sampling and every value of the axis.
         where: values that columns of settings must have.
         flat: the same at every value of the axis, as a horizontal line.
     """
@@ -60,10 +60,10 @@ class Way:
 
 @dataclass(frozen=True)
 class Ordering:
-    """A claim that one way is above another in a figure, or below it where lower is better.
+    """A claim that one entry is above another in a figure, or below it where lower is better.
 
     Attributes:
-        at: two values on the axis: the first way at the one is held against the second at the other.
+        at: two values on the axis: the first entry at the one is compared with the second at the other.
     """
 
     better: str
@@ -74,20 +74,20 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class PaperResult:
     """A table or figure.
 
     Attributes:
         key: such as `dynatree/table-1`. paper, title: what it is.
-        grid: file in `decoding/experiments/grids` whose rows it is made of; empty for what a benchmark stored.
+        grid: file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them.
         protocol: how the paper measured, in a line.
         figures: columns; the first is the one that is drawn.
-        by: column of the rows that a figure's axis is; empty for a table.
-        only: values that columns of the rows must have to count.
-        view: what is made of the rows first, one of `judge.VIEWS`.
-        stored: benchmark whose records in `decoding/experiments/results` it is made of; empty for a grid.
-        axis: what the axis is called.
-        needs: what has to be given for the command to measure this; empty where the samples will do.
+        by: column of the results on a figure's axis; empty for a table.
+        only: values that columns must have for a result to count.
+        view: how results are transformed first, one of `judge.VIEWS`.
+        stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
+        axis: title of the axis.
+        needs: what the command needs to measure this; empty where the sample prompts suffice.
     """
 
     key: str
@@ -96,7 +96,7 @@ class Exhibit:
     grid: str
     protocol: str
     figures: tuple[Figure, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[Entry, ...]
     orderings: tuple[Ordering, ...] = ()
     by: str = ""
     only: Mapping[str, object] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Exhibit:
 
     @property
     def command(self) -> str:
-        """What measures it."""
+        """The command that measures it."""
         if self.stored:
             return f"python -m benchmarks.{self.stored} --save"
         return f"python -m benchmarks.sweep decoding/experiments/grids/{self.grid}.toml"
