@@ -50,6 +50,11 @@ class Contestant:
             f"unknown baseline {self.baseline!r}: choose {', '.join(BASELINES)}.",
         )
 
+    @property
+    def name(self) -> str:
+        """The key of its baseline or of its method."""
+        return self.baseline or (self.method.name if self.method is not None else "")
+
 
 @dataclass(frozen=True)
 class Result:
