@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -182,12 +181,10 @@ def recorded_run(
     verifier = VERIFIERS[str(random.choice(fitting(drafter.draft_sampling, sampling)))]()
     draws, state, text = GeneratorDraws(seed), drafter.start([1]), (1,)
     room, stop = int(random.integers(1, 30)), {0}
-    words = SimpleNamespace(text=lambda token: f"t{token}")
     for index in range(ITERATIONS):
         source = TableSource(tables, text, room - 1)
-        step = IterationState(
-            index, len(text), False, 0.0, method=Method("", "", "", "", drafter, verifier), source=source
-        )
+        step = IterationState(index, len(text), False, 0.0)
+        step.method, step.source = Method("", "", "", "", drafter, verifier), source
         step.draft = draft = drafter.draft(state, source, text[-1], draws)
         paths = TreePaths().of(draft.tree, draft.order)
         step.logits = torch.from_numpy(np.log(np.stack([tables.distributions(text + path)[1] for path in paths])))
@@ -196,7 +193,7 @@ def recorded_run(
         step.committed, step.kept, step.final_kind = path
         step.kv_target, step.times = NO_ROWS, NO_TIMES
         state, step.history = drafter.observe(draft.state, step.outcome())
-        trace = write_iteration(step, words, sampling, "full", full_rows=False)
+        trace = write_iteration(step, lambda token: f"t{token}", sampling, "full", full_rows=False)
         yield trace, lambda path, text=text: tables.distributions(text + path), verifier.name, room - 1
         text, room = (*text, *step.committed), room - len(step.committed)
         if room <= 0 or step.committed[-1] in stop:

@@ -146,9 +146,10 @@ def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
     if run.sampling.temperature == 0:
         last = iteration.accepted[-1] if iteration.accepted else 0
         walked = set(iteration.path(iteration.steps[-1].node_id if iteration.steps else last))
-        gains: Sequence[float] = [float(node in walked) for node in parts.order]
+        gains = np.array([node in walked for node in parts.order], dtype=np.float64)
     else:
-        gains = [iteration.nodes[node].acceptance_probability for node in parts.order]
+        chances = [iteration.nodes[node].acceptance_probability for node in parts.order]
+        gains = np.array(chances, dtype=np.float64)
     return Budgets(1.0 + np.concatenate([[0.0], np.cumsum(gains)]), parts.seconds(costs))
 
 
@@ -189,8 +190,8 @@ class _Parts:
 
     def seconds(self, costs: CostModel) -> np.ndarray:
         """Modelled time of every part, `[num_nodes + 1]`: its pass with what goes on around it, and its levels."""
-        nodes, widths = self.iteration.nodes, {}
-        inner: set[int] = set()
+        nodes, inner = self.iteration.nodes, set[int]()
+        widths: dict[int, int] = {}
         level_s = costs.level.seconds(np.arange(len(nodes) + 1))
         drafting, seconds = 0.0, [0.0]
         for node in self.order:

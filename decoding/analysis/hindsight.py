@@ -65,15 +65,20 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
     begins = iteration.prefix_length - len(run.prompt_ids)
     ahead = run.output_ids[begins:]
     texts = [text for each in run.iterations for text in each.committed_texts][begins:]
-    children = {(n.parent_id, n.token_id): n.node_id for n in iteration.nodes[1:] if n.flat_index is not None}
-    followed, node = [], 0
+    verified = [node for node in iteration.nodes[1:] if node.flat_index is not None]
+    children: dict[tuple[int | None, int], int] = {(each.parent_id, each.token_id): each.node_id for each in verified}
+    followed: list[LaterToken] = []
+    node: int | None = 0
     for depth, token in enumerate(ahead[: iteration.verified + 1]):
         said, own = known.get(iteration.prefix_length + depth, ()), iteration.index
         usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
         told = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
-        seen = (told.rank, told.exact, told.probability, told.seen_in) if told else (None, False, None, None)
         node = children.get((node, token))  # along the text, as far as it was verified
-        followed.append(LaterToken(token, texts[depth], *seen, drafted=node is not None))
+        followed.append(
+            LaterToken(token, texts[depth], told.rank, told.exact, told.probability, told.seen_in, node is not None)
+            if told
+            else LaterToken(token, texts[depth], None, False, None, None, node is not None)
+        )
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,
@@ -96,7 +101,8 @@ def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     found: dict[int, list[SeenRank]] = {}
     for iteration in run.iterations:
         children = {(node.parent_id, node.token_id): node.node_id for node in iteration.nodes[1:]}
-        node, position = 0, iteration.prefix_length
+        node: int | None = 0
+        position = iteration.prefix_length
         while node is not None and iteration.nodes and position - prompt < len(output):
             token = output[position - prompt]
             top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)

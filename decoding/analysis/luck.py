@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose, sqrt
 
-from decoding.common.errors import require
+from decoding.common.errors import SettingsError, require
 from decoding.trace.records import IterationTrace, RunTrace
 
 REROLLS = 1000
@@ -102,9 +102,10 @@ def token_distribution(iteration: IterationTrace, kept: Mapping[int, float]) -> 
 
 def luck_of(iteration: IterationTrace) -> Luck | None:
     """The luck of one iteration; None where its tree was not recorded."""
-    kept = {node.node_id: node.acceptance_probability for node in iteration.nodes if node.flat_index is not None}
-    kept[0] = 1.0  # the root is always reached
-    if not iteration.nodes or None in kept.values():
+    verified = {node.node_id: node.acceptance_probability for node in iteration.nodes if node.flat_index is not None}
+    verified[0] = 1.0  # the root is always reached
+    kept = {node: chance for node, chance in verified.items() if chance is not None}
+    if not iteration.nodes or len(kept) < len(verified):
         return None
     probs = token_distribution(iteration, kept)
     mean = sum(tokens * p for tokens, p in probs.items())
@@ -154,9 +155,9 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
         "ones that were tested.",
     )
     told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
-    require(
-        told.refusal is None and agrees(iteration, told.expected_tokens),
+    if told.refusal is None and agrees(iteration, told.expected_tokens):
+        return told.tokens
+    raise SettingsError(
         f"Iteration {index + 1} is from before a fork and used another verifier or temperature: re-roll it in "
-        "the run that this one was forked from.",
+        "the run that this one was forked from."
     )
-    return told.tokens

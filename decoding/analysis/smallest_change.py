@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from decoding.common.errors import SettingsError, needing_torch, require
 from decoding.common.settings import HISTORY, SettingInfo, settings_of
 from decoding.trace.interventions import Path
-from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
 
 with needing_torch():
     from decoding.drafters.base import Drafter
@@ -29,8 +29,8 @@ def is_searched(info: SettingInfo) -> bool:
 
 
 def values_to_try(
-    iteration: IterationTrace, info: SettingInfo, before: Setting, path: Path
-) -> Iterator[tuple[Setting, bool]]:
+    iteration: IterationTrace, info: SettingInfo, before: float, path: Path
+) -> Iterator[tuple[float, bool]]:
     """Values to try, nearest first, and whether nothing nearer can decide otherwise."""
     if isinstance(before, bool):
         yield not before, True
@@ -38,14 +38,16 @@ def values_to_try(
     if isinstance(before, int):
         low, high = info.offered_with(before)  # what else is accepted makes trees out of all proportion
         for step in STEPS:
-            for value in (before + step, before - step):
-                if low <= value <= high:
-                    yield value, step <= 4
+            for whole in (before + step, before - step):
+                if low <= whole <= high:
+                    yield whole, step <= 4
         return
+    if (accepted := info.accepted) is None:
+        raise ValueError("a setting that is a fraction says what it accepts")
     deciding = set(_deciding(iteration, path))
     grid = {round(before + sign * step, 6) for step in GRID for sign in (1, -1)} | {before * share for share in SHARES}
-    ends = {info.accepted.low, info.accepted.high}
-    values = {value for value in deciding | grid | ends if value in info.accepted and value != before}
+    ends = {accepted.low, accepted.high}
+    values = {value for value in deciding | grid | ends if value in accepted and value != before}
     for value in sorted(values, key=lambda value: abs(value - before)):
         yield value, value in deciding
 
@@ -70,8 +72,8 @@ def rounded(value: float, up: bool | None = None) -> float:
     """A probability with three significant digits, more where it would become 1; to one side if told."""
     for digits in range(3, 9):
         unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-        turned = {None: round, True: math.ceil, False: math.floor}[up](value / unit)
-        result = float(f"{turned * unit:.{digits}g}")
+        turn: Callable[[float], int] = round if up is None else math.ceil if up else math.floor
+        result = float(f"{turn(value / unit) * unit:.{digits}g}")
         if 0 < result < 1:
             return result
     return value
@@ -93,8 +95,8 @@ class SettingChange:
 
     setting: str
     # before, after: in force in the iteration, and instead
-    before: Setting
-    after: Setting
+    before: float
+    after: float
     size: float  # how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch
     # drafted, verified: nodes of the tree with the change
     drafted: int
@@ -141,6 +143,7 @@ class ChangeSearch:
         """
         if drafter not in self._known:
             self.trees += 1
+            made: tuple[Draft, Asked]
             try:
                 made = self._drafted(drafter, self.stored), "replayed"
             except LogitsMissing:
@@ -149,6 +152,13 @@ class ChangeSearch:
                 made = self._drafted(drafter, self.model), "live"
             self._known[drafter] = made
         return self._known[drafter]
+
+    def number(self, name: str) -> float:
+        """A setting in force that is searched (see `is_searched`)."""
+        value = self.drafter.settings()[name]
+        if isinstance(value, str):
+            raise ValueError(f"{name} is a text, which has no order")
+        return value
 
     def _drafted(self, drafter: Drafter, distributions: DraftMemo) -> Draft:
         state, root_token = drafter.taken_over(self.state), self.iteration.nodes[0].token_id
@@ -168,8 +178,9 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     require(bool(iteration.nodes), "This iteration was recorded without its tree: re-run it to analyse it.")
     method = method_of(run)
     drafter, state = method.drafter.with_in_force(iteration.settings), state_before(run, index, method)
-    usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
-    model = model_memo(pair, run, index) if usable else None
+    model = None
+    if pair is not None and pair.info.name == run.pair.name and not pair.draft.released:
+        model = model_memo(pair, run, index)
     return ChangeSearch(run, iteration, drafter, state, recorded_memo(run, index), model, draws_before(run, index))
 
 
@@ -199,7 +210,7 @@ def smallest_changes(
     )
     names = [name for name, info in settings_of(type(search.drafter)).items() if is_searched(info)]
     found: list[SettingChange] = []
-    without, unknown, too_large, done = [], [], [], 0
+    without, unknown, too_large, done = list[str](), list[str](), list[str](), 0
     for name in names:
         change, gaps = _nearest(search, name, path, ends_s)
         if change is not None:
@@ -228,13 +239,15 @@ def keeps(draft: Draft, path: Path) -> bool:
     tree, node = draft.tree, 0
     children = {(int(tree.parents[place]), int(tree.tokens[place])): int(place) for place in draft.order}
     for token in path:
-        node = children.get((node, token))
-    return node is not None
+        if (node, token) not in children:
+            return False
+        node = children[node, token]
+    return True
 
 
 def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, set[Gap]]:
     """The nearest value of a setting that keeps the path, and why some values could not be tried."""
-    before = search.drafter.settings()[name]
+    before = search.number(name)
     info, gaps = settings_of(type(search.drafter))[name], set[Gap]()
     nearer = {True: before, False: before}  # the last value tried in vain, upward and downward
     for value, exact in values_to_try(search.iteration, info, before, path):
@@ -250,9 +263,9 @@ def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tupl
     return None, gaps
 
 
-def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> SettingChange | Gap | None:
+def _tried(search: ChangeSearch, name: str, value: float, path: Path) -> SettingChange | Gap | None:
     """The change if it keeps the path, None if it does not or contradicts other settings, else why nobody can tell."""
-    before = search.drafter.settings()[name]
+    before = search.number(name)
     try:
         draft, asked = search.draft(search.drafter.with_settings(**{name: value}))
     except SettingsError:
@@ -268,7 +281,7 @@ def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> Setti
     return SettingChange(name, before, value, size, draft.tree.size - 1, len(draft.order) - 1, asked)
 
 
-def _closer(search: ChangeSearch, name: str, nearer: Setting, found: SettingChange, path: Path) -> SettingChange:
+def _closer(search: ChangeSearch, name: str, nearer: float, found: SettingChange, path: Path) -> SettingChange:
     """Halve the way between a value that does not keep the path and one that does."""
     whole = isinstance(found.after, int)
     for _ in range(10 if whole else HALVINGS):  # ten halvings settle any whole number of the ranges

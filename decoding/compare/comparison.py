@@ -53,7 +53,14 @@ class Contestant:
     @property
     def name(self) -> str:
         """The key of its baseline or of its method."""
-        return self.baseline or (self.method.name if self.method is not None else "")
+        return self.baseline or self.own_method.name
+
+    @property
+    def own_method(self) -> Method:
+        """The method of ours; an outside baseline has none, and raises `ValueError`."""
+        if self.method is None:
+            raise ValueError(f"{self.label} is an outside baseline")
+        return self.method
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ class Comparison:
         if engine is None or streamed_rows(engine) is None:
             return self.reference
         for place, each in enumerate(self.contestants):
-            if each.engine and same_engine(each.engine, engine) and each.method.name == "autoregressive":
+            if each.engine and same_engine(each.engine, engine) and each.own_method.name == "autoregressive":
                 return place
         return None
 
@@ -134,7 +141,7 @@ def compare(
     """
     for _, ids in prompts:
         check_prompt(pair, ids, max_new_tokens)
-    plan = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
+    plan: list[tuple[int, int, int | None]] = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
     plan += [(c, p, r) for r in range(repeats) for p in range(len(prompts)) for c in range(len(contestants))]
     results: list[Result] = []
     pairs = [pair.with_engine(contestant.engine) if contestant.engine else pair for contestant in contestants]
@@ -219,14 +226,15 @@ def measured_call(
 def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampling, cancelled) -> Result:
     if contestant.baseline:
         try:
-            ends = limits.max_new_tokens, limits.ignore_end_of_text
-            call = run_baseline(pair, contestant.baseline, prompt_ids, *ends, cancelled, sampling)
+            until = limits.max_new_tokens, limits.ignore_end_of_text
+            call = run_baseline(pair, contestant.baseline, prompt_ids, *until, cancelled, sampling)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
             return _failed(f"{contestant.label} does not support this pair: {error}")
         loop_free, peak = tokens_before_loop(call.output_ids), call.peak_memory_bytes
         whole, part = (measure_timeline(each, peak) for each in (call.timeline, call.timeline.until(loop_free)))
         return Result(0, 0, 0, call.output_ids, loop_free, whole, part, run=None)
-    method = prepared(contestant.method, pair, sampling or Sampling())  # may measure for seconds what it has to know
+    # It may measure for seconds what it has to know.
+    method = prepared(contestant.own_method, pair, sampling or Sampling())
     # Timed from the outside: the clock runs from the call to each iteration's end, and stands while others have a turn.
     started = time.perf_counter()
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
@@ -260,13 +268,15 @@ def _differences(pair: Pair, comparison: Comparison, prompts) -> tuple[tuple[int
     judges: dict[str | None, MarginJudge] = {}
     found = []
     for (c, p), output in outputs.items():
-        expected = outputs.get((references[c], p), output)
+        reference = references[c]
+        expected = output if reference is None else outputs.get((reference, p), output)
         if output == expected:
             continue
-        engine = contestants[c].engine if references[c] != comparison.reference else None
+        engine = contestants[c].engine if reference != comparison.reference else None
         if engine not in judges:
             judges[engine] = MarginJudge(pair.with_engine(engine).target if engine else pair.target)
-        found.append((c, p, explain_difference(pair, prompts[p][1], output, expected, judges[engine])))
+        if difference := explain_difference(pair, prompts[p][1], output, expected, judges[engine]):
+            found.append((c, p, difference))
     return tuple(found)
 
 
@@ -331,15 +341,16 @@ def without_prefill(measured: Score, plain: Score) -> float | None:
 def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> Score:
     contestant = comparison.contestants[index]
     results = [result for result in comparison.of(index) if result.prompt == prompt]
-    usable = [(result, result.loop_free if loop_free else result.metrics) for result in results]
-    usable = [(result, metrics) for result, metrics in usable if metrics is not None]
-    ordered = sorted(usable, key=lambda pair: pair[1].throughput)
+    figures = [(result, result.loop_free if loop_free else result.metrics) for result in results]
+    usable = [(result, metrics) for result, metrics in figures if metrics is not None]
+    ordered = sorted(usable, key=lambda pair: pair[1].throughput or 0.0)
     middle = ordered[(len(ordered) - 1) // 2] if ordered else (results[0] if results else None, None)
     result, typical = middle
-    run = result.run if result and typical else None
+    run = result.run if result else None
+    run = replace(run, iterations=run.iterations[: typical.iterations]) if run and typical else None
     difference = next((d for c, p, d in comparison.differences if (c, p) == (index, prompt)), None)
     reference, same_output = comparison.reference_of(index), None
-    if result and not result.failure and reference not in (None, index) and comparison.sampling.greedy:
+    if result and not result.failure and reference is not None and reference != index and comparison.sampling.greedy:
         expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
         same_output = difference is None if expected else None
     output = result.output_ids if result else ()
@@ -347,7 +358,7 @@ def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> 
         contestant=contestant,
         calls={result.repeat: metrics for result, metrics in usable},
         typical=typical,
-        run=run and replace(run, iterations=run.iterations[: typical.iterations]),
+        run=run,
         output_ids=output,
         new_tokens=len(output),
         loop_tokens=len(output) - result.loop_free_tokens if result else 0,

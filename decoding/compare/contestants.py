@@ -51,9 +51,9 @@ def format_contestant(contestant: Contestant) -> str:
     """The text that `parse_contestant` reads; only settings that differ from those of the name are written."""
     if contestant.baseline:
         return contestant.baseline
-    changes = changed_settings(contestant.method)
+    changes = changed_settings(contestant.own_method)
     written = ",".join(f"{name}={_write(value)}" for name, value in changes.items())
-    base = _base_name(contestant.method) + (f"@{contestant.engine}" if contestant.engine else "")
+    base = _base_name(contestant.own_method) + (f"@{contestant.engine}" if contestant.engine else "")
     return f"{base}:{written}" if written else base
 
 

@@ -25,7 +25,8 @@ class _Stopwatch:
     def __init__(self, device: torch.device, samples: bool, cancelled=None):
         self.seconds: list[float] = []
         self.tokens: list[int] = []
-        self._total, self._cancelled, self._samples = None, cancelled, samples
+        self._cancelled, self._samples = cancelled, samples
+        self._total: int | None = None
         self._devices = [device] if device.type == "cuda" else []
         self.started = time.perf_counter()
 

@@ -41,7 +41,6 @@ from decoding.engines.cuda_graph import (
     LARGEST,
     CudaGraphEngine,
     CudaGraphPass,
-    StaticKVCache,
     bucket,
     row_bucket,
     visible_rows,
@@ -239,13 +238,13 @@ class _Preferred(TargetDistributions):
     """The target's most likely tokens alone, known on the host."""
 
     def __init__(self, tokens: np.ndarray):
-        self._tokens = tokens
+        self._tokens = torch.from_numpy(tokens)
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     @property
-    def argmax(self) -> np.ndarray:
+    def argmax(self) -> Tensor:
         return self._tokens
 
 
@@ -267,7 +266,7 @@ class DeviceIteration:
     def __init__(
         self,
         engines: tuple[CudaGraphEngine, CudaGraphEngine],
-        caches: tuple[StaticKVCache, StaticKVCache],
+        caches: tuple[KVCache, KVCache],
         drafter: Drafter,
         state: Any,
         rule: Rule,
@@ -283,10 +282,12 @@ class DeviceIteration:
         self._source = NoSource(0, self._draft_cache.length)
         self._probs: list[Tensor] = []
         # All iterations on the target work in one tree of a size, one after another.
-        trees, beam = self._target.trees, isinstance(rule, BeamRule)
-        size = (places_for(rule.nodes), rule.top, rule.candidates if beam else 0)
+        trees, candidates = self._target.trees, rule.candidates if isinstance(rule, BeamRule) else 0
+        size = (places_for(rule.nodes), rule.top, candidates)
         if size not in trees:
-            trees[size] = BeamTree(*size, self._target.device) if beam else LevelTree(*size[:2], self._target.device)
+            trees[size] = (
+                BeamTree(*size, self._target.device) if candidates else LevelTree(*size[:2], self._target.device)
+            )
         self._tree: DeviceTree = trees[size]
 
     @torch.inference_mode()
@@ -383,7 +384,7 @@ class DeviceIteration:
 class NextToken:
     """The iteration of a method that drafts nothing, as lean as the methods that it is compared with."""
 
-    def __init__(self, engine: CudaGraphEngine, cache: StaticKVCache, root: int, record: bool):
+    def __init__(self, engine: CudaGraphEngine, cache: KVCache, root: int, record: bool):
         self._engine, self._cache, self._root, self._record = engine, cache, root, record
 
     @torch.inference_mode()
@@ -443,12 +444,14 @@ def choose_iteration(
     usual = (method.cache_policy, method.node_order) == ("compaction", "breadth")
     if not usual or not isinstance(method.verifier, GreedyVerifier):
         return None
-    if not _ready(pair.target, target) or target.length != len(tokens) - 1:
+    verifies = _static_engine(pair.target, target)
+    if verifies is None or target.length != len(tokens) - 1:
         return None
     if isinstance(method.drafter, NoDrafter):
-        return NextToken(pair.target.engine, target, tokens[-1], record)
+        return NextToken(verifies, target, tokens[-1], record)
     # A draft that is behind by a whole text catches up in one eager pass.
-    if draft is None or not _ready(pair.draft, draft) or len(tokens) - draft.length > PENDING:
+    drafts = None if draft is None else _static_engine(pair.draft, draft)
+    if draft is None or drafts is None or len(tokens) - draft.length > PENDING:
         return None
     rule = device_rule(method.drafter, state, depth_limit) if depth_limit > 0 else None
     if rule is None or places_for(rule.nodes) > LARGEST or rule.top > pair.logits_size:
@@ -456,13 +459,16 @@ def choose_iteration(
     if pair.target.device != pair.draft.device:
         return None
     asked = DraftReadout(pair.logits_size, draft_temperature, record)
-    engines = (pair.target.engine, pair.draft.engine)
-    return DeviceIteration(engines, caches, method.drafter, state, rule, tokens, asked)
+    return DeviceIteration((verifies, drafts), (target, draft), method.drafter, state, rule, tokens, asked)
 
 
-def _ready(model: Model, cache: KVCache) -> bool:
-    """Whether a model runs whole iterations in static shapes and its cache has blocks: an eager pass makes them."""
-    if not isinstance(model.engine, CudaGraphEngine) or model.engine.name == STATIC_HOST:
-        return False
+def _static_engine(model: Model, cache: KVCache) -> CudaGraphEngine | None:
+    """What runs a model in static shapes; None where that is not for whole iterations, or an eager pass has yet to make
+    the cache's blocks.
+    """
+    engine = model.engine
+    if not isinstance(engine, CudaGraphEngine) or engine.name == STATIC_HOST:
+        return None
     # Trees on the device hold probabilities in float64, which an Apple GPU does not have.
-    return model.device.type != "mps" and cache.length > 0 and all(cache.blocks.placed)
+    ready = model.device.type != "mps" and cache.length > 0 and all(cache.blocks.placed)
+    return engine if ready else None

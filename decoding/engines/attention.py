@@ -20,7 +20,7 @@ def can_group(model_class: type, config: Any) -> bool:
     text = config.get_text_config()
     heads, kv_heads = getattr(text, "num_attention_heads", None), getattr(text, "num_key_value_heads", None)
     takes_registered = bool(getattr(model_class, "_supports_attention_backend", False))
-    return takes_registered and None not in (heads, kv_heads) and kv_heads < heads
+    return takes_registered and heads is not None and kv_heads is not None and kv_heads < heads
 
 
 def grouped_attention(

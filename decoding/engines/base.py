@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -76,19 +76,22 @@ class OutputHead:
     """
 
     def __init__(self, network: Any, name: str):
-        self.module, self._behind, failure = network.get_output_embeddings(), None, None
+        self.module = network.get_output_embeddings()
+        behind: tuple | None = None
+        failure: Exception | None = None
         if self.module is not None:
             try:
-                self._behind = self._found(network)
+                behind = self._found(network)
             except FORWARD_ERRORS as error:
                 if is_out_of_memory(error):
                     raise
                 failure = error
-        if self._behind is None:
+        if behind is None:
             raise PairError(
                 f"{name} gives no hidden states before its output head, which a draft head needs; "
                 "choose a model such as Pythia, Llama, Qwen2.5 or GPT-2."
             ) from failure
+        self._behind = behind
 
     @torch.inference_mode()
     def _found(self, network: Any) -> tuple | None:
@@ -138,21 +141,30 @@ def watched(head: Any, project: int | None = None) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
+class Forward(Protocol):
+    """What runs the layers of a model and makes logits or features; `TransformersForward` says what it takes."""
+
+    @property
+    def project(self) -> Callable[[Tensor], Tensor]: ...
+    def __call__(self, *inputs: Any, **named: Any) -> Tensor: ...
+    def with_features(self, *inputs: Any, **named: Any) -> tuple[Tensor, Tensor]: ...
+
+
 class EagerEngine:
     """Passes of the size that the tree has; the reference for every other engine, which all have its signature.
 
     Caches that an engine makes are only for its own passes.
 
     Args:
-        name: `library` where `forward` is a `TransformersForward`, `lean` where it is our own.
+        name: `library` where `forward` is a `TransformersForward`, `lean` or `streaming-<rows>` where it is our own.
         mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """
 
     def __init__(
         self,
-        name: Literal["library", "lean"],
-        forward: Callable,
+        name: str,
+        forward: Forward,
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
@@ -214,7 +226,7 @@ class EagerEngine:
 
 
 class TransformersForward:
-    """The transformers model as a forward, that is what runs the layers of a model and makes logits or features.
+    """The transformers model as a forward, see `Forward`.
 
     Its features are caught where they enter the output head.
     """

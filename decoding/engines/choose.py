@@ -59,6 +59,7 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     if wanted == "library":
         return Made(library, None, why)
     kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
+    refusal: str | None
     if not _on_one_device(network):
         refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or library."
     elif kind is None and not _is_static(wanted):
@@ -66,15 +67,16 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
         refusal = f"{name} is {network_name}, which the lean engine does not support; choose engine auto or library."
     else:
         with torch.inference_mode():
-            forward = TransformersForward(network, name) if kind is None else kind(network, positions)
+            packed = None if kind is None else kind(network, positions)
+            forward = packed or TransformersForward(network, name)
             if _is_static(wanted):
-                engine = CudaGraphEngine(forward, **how, name=wanted)
+                engine: Engine = CudaGraphEngine(forward, **how, name=wanted)
             elif (rows := streamed_rows(wanted)) is None:
                 engine = EagerEngine("lean", forward, **how)
-            elif not forward.rotary.keeps_length:
+            elif packed is None or not packed.rotary.keeps_length:
                 raise PairError(f"{name} scales its rotary embeddings and cannot rotate them back; choose engine lean.")
             else:
-                engine = StreamingEngine(forward, rows, **how)
+                engine = StreamingEngine(packed, rows, **how)
             difference, refusal = _checked(engine, library, network, name, how["dtype"])
         if refusal is None:
             return Made(engine, difference, why)

@@ -5,6 +5,7 @@ import platform
 import time
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -22,7 +23,7 @@ class PhaseClock:
 
     def __init__(self, device: torch.device):
         self._cuda = device.type == "cuda"
-        self._stamps: list[tuple[str, object]] = [("", self._now())]
+        self._stamps: list[tuple[str, Any]] = [("", self._now())]
 
     def mark(self, name: str) -> None:
         """Close the interval since the last mark and count it as `name`."""
@@ -37,7 +38,7 @@ class PhaseClock:
             for (_, before), (name, after) in zip(self._stamps, self._stamps[1:], strict=False)
         ]
 
-    def _now(self):
+    def _now(self) -> Any:  # an event, or seconds
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

@@ -2,7 +2,6 @@
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.engines.base import Visibility
+from decoding.engines.base import Forward, Visibility
 from decoding.engines.graphs import Graphs
 from decoding.engines.kv_cache import KVBlocks, KVCache, LayerCache
 
@@ -141,7 +140,7 @@ class StaticKVCache(KVCache):
         return super().compact(start, kept, moved)
 
     @torch.inference_mode()
-    def clone(self) -> "StaticKVCache":
+    def clone(self) -> KVCache:
         """See `KVCache.clone`; the copy has blocks of its own."""
         return super().clone()
 
@@ -193,7 +192,7 @@ class CudaGraphPass:
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """
 
-    def __init__(self, forward: Callable, dtype: torch.dtype, floor: float, mask_layer_types: tuple[str, ...] | None):
+    def __init__(self, forward: Forward, dtype: torch.dtype, floor: float, mask_layer_types: tuple[str, ...] | None):
         self._forward, self.dtype, self._floor = forward, dtype, floor
         self._mask_layer_types, self.project = mask_layer_types, forward.project
 
@@ -326,13 +325,13 @@ class CudaGraphEngine:
 
     def __init__(
         self,
-        forward: Callable,
+        forward: Forward,
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
         mask_kind: Literal["bool", "additive"] = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
-        name: Literal["static", "static-host"] = "static",
+        name: str = "static",
     ):
         self.name, self.device = name, device
         self.graphs, self.transfers = Graphs(device), Transfers(device)
@@ -352,9 +351,7 @@ class CudaGraphEngine:
         return seen
 
     @torch.inference_mode()
-    def run(
-        self, cache: StaticKVCache, token_ids, positions, mask: Visibility, keep: int, features: bool = False
-    ) -> Tensor:
+    def run(self, cache: KVCache, token_ids, positions, mask: Visibility, keep: int, features: bool = False) -> Tensor:
         """One pass; see `EagerEngine.run`. Its logits, or features instead, stay as they are whatever runs later."""
         count, kept = len(token_ids), keep or len(token_ids)
         shape = PassShape.of(mask, kept)
@@ -377,7 +374,7 @@ class CudaGraphEngine:
 
     @torch.inference_mode()
     def run_with_features(
-        self, cache: StaticKVCache, token_ids, positions, mask: Visibility, keep: int, project: int | None = None
+        self, cache: KVCache, token_ids, positions, mask: Visibility, keep: int, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """One pass with its features; see `EagerEngine.run_with_features`. Logits are made behind the pass."""
         features = self.run(cache, token_ids, positions, mask, keep, features=True)

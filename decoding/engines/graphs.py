@@ -77,14 +77,15 @@ class Graphs:
             self.cold += 1
             graphs[key] = None
             return results
-        if graphs[key] is None:
+        entry = graphs[key]
+        if entry is None:
             held = self._held()
             if len(held) >= MOST_GRAPHS:
                 _, of_owner, unused = min(held, key=lambda each: each[0].used)
                 del of_owner[unused]
                 self.evicted += 1
             try:
-                graphs[key] = _Captured(*self._record(body))
+                entry = graphs[key] = _Captured(*self._record(body))
             except RuntimeError as error:
                 cause = error.__context__ or error  # what broke the capture, rather than that it could not be ended
                 if is_out_of_memory(cause):
@@ -99,7 +100,6 @@ class Graphs:
                 return body()
             self.captured += 1
             self.cold += 1
-        entry = graphs[key]
         entry.used = next(self._clock)
         entry.graph.replay()
         return entry.results
@@ -112,7 +112,8 @@ class Graphs:
         with torch.cuda.stream(self._stream):
             results = body()
         current.wait_stream(self._stream)
-        for tensor in (results,) if isinstance(results, Tensor) else results or ():
+        made: Tensor | tuple[Tensor, ...] | None = results
+        for tensor in (made,) if isinstance(made, Tensor) else made or ():
             tensor.record_stream(current)  # or its memory could be given away while the current stream still reads it
         return results
 

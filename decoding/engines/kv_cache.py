@@ -16,15 +16,15 @@ class KVBlocks:
     written (their weight is 0, but 0 x nan is nan).
 
     Attributes:
-        views: keys and values of each layer, `[1, kv_heads, capacity, head_dim]` each; None before `place`.
-        pairs: the same of each layer in one tensor `[2, 1, kv_heads, capacity, head_dim]`; None where widths differ.
+        views: keys and values by layer, `[1, kv_heads, capacity, head_dim]` each; none before `place`.
+        pairs: the same in one tensor `[2, 1, kv_heads, capacity, head_dim]`; without those whose widths differ.
         placed: whether the block of each layer stands.
     """
 
     def __init__(self, num_layers: int, capacity: int, zeroed: bool = False):
         self.num_layers, self.capacity = num_layers, capacity
-        self.views: list[tuple[Tensor, Tensor] | None] = [None] * num_layers
-        self.pairs: list[Tensor | None] = [None] * num_layers
+        self.views: dict[int, tuple[Tensor, Tensor]] = {}
+        self.pairs: dict[int, Tensor] = {}
         self.placed = [False] * num_layers
         self._zeroed = zeroed
         self._blocks: list[tuple[int, tuple[Tensor, ...]]] = []
@@ -34,14 +34,14 @@ class KVBlocks:
         """The views of a layer; its block is made like its first rows: one for all layers, or its own if it differs."""
         if not self._blocks:
             self._add(keys, values, layer, self.num_layers)
-        views = self.views[layer]
+        views = self.views.get(layer)
         if views is None or any(
             view.device != rows.device or view.shape[1::2] != rows.shape[1::2]
             for view, rows in zip(views, (keys, values), strict=True)
         ):
             self._add(keys, values, layer, 1)
         self.placed[layer] = True
-        return self.views[layer]  # type: ignore[return-value]
+        return self.views[layer]
 
     def copy_from(self, other: "KVBlocks", rows: int) -> None:
         """Take over the first `rows` rows of blocks of the same model."""
@@ -67,7 +67,7 @@ class KVBlocks:
     def bytes_per_slot(self) -> int:
         """Bytes of keys and values of one row over all layers; 0 before all layers are placed."""
         if self._bytes_per_row is None and self.placed[-1]:
-            self._bytes_per_row = sum(view[:, :, 0].nbytes for views in filter(None, self.views) for view in views)
+            self._bytes_per_row = sum(view[:, :, 0].nbytes for views in self.views.values() for view in views)
         return self._bytes_per_row or 0
 
     def _tensors(self) -> Iterator[Tensor]:
@@ -81,7 +81,8 @@ class KVBlocks:
         )
         self._blocks.append((first_layer, tensors))
         for offset in range(min(layers, self.num_layers - first_layer)):
-            self.pairs[first_layer + offset] = tensors[0][offset] if joined else None
+            if joined:
+                self.pairs[first_layer + offset] = tensors[0][offset]
             self.views[first_layer + offset] = (tensors[0][offset, 0], tensors[-1][offset, -1])
 
     def _new(self, layers: int, parts: int, like: Tensor) -> Tensor:
@@ -94,6 +95,10 @@ class LayerCache:
     """What `transformers` asks of a cache besides `update`, which writes the rows of one layer."""
 
     is_compileable = False
+
+    def get_seq_length(self, _layer_idx: int = 0) -> int:
+        """Number of rows in front of the queries."""
+        raise NotImplementedError
 
     def get_query_offset(self, _layer_idx: int = 0) -> int:
         """Number of rows in front of the queries, by which some models count positions; ours are given."""
@@ -181,7 +186,7 @@ class KVCache(LayerCache):
 
     def rows(self) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer, `[1, kv_heads, length, head_dim]`, for comparison with another cache."""
-        return [(k[:, :, : self.length], v[:, :, : self.length]) for k, v in filter(None, self.blocks.views)]
+        return [(k[:, :, : self.length], v[:, :, : self.length]) for _, (k, v) in sorted(self.blocks.views.items())]
 
     @property
     def bytes_per_slot(self) -> int:
@@ -231,13 +236,13 @@ class FeatureRows:
     def __init__(self, capacity: int):
         self.length = 0
         self._capacity = capacity
-        self._rows: Tensor | None = None
+        self._rows = torch.empty(0, 0)
 
     def append(self, features: Tensor) -> None:
         """Add rows behind those held, `[num_rows, hidden_size]`."""
         old, end = self._rows, self.length + len(features)
-        if old is None or end > len(old):
-            room = max(end, self._capacity if old is None else len(old) * 3 // 2)
+        if not len(old) or end > len(old):
+            room = max(end, len(old) * 3 // 2 or self._capacity)
             self._rows = features.new_empty((room, features.shape[1]))
             if self.length:
                 self._rows[: self.length] = old[: self.length]
@@ -262,7 +267,7 @@ class FeatureRows:
 
     def first(self, count: int) -> "FeatureRows":
         """An independent copy of the first rows; fewer where fewer are held."""
-        other = FeatureRows(self._capacity if self._rows is None else len(self._rows))
+        other = FeatureRows(len(self._rows) or self._capacity)
         count = min(count, self.length)
         if count:
             other.append(self._rows[:count])
@@ -271,4 +276,4 @@ class FeatureRows:
     @property
     def allocated_bytes(self) -> int:
         """Bytes of all rows there is room for."""
-        return 0 if self._rows is None else self._rows.nbytes
+        return self._rows.nbytes

@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
 from decoding.common.prompts import Prompt, load_prompts
@@ -157,7 +158,10 @@ def find_race(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     ids = pair.vocabulary.encode(_text(prompts, RACE_PROMPT))
     comparison = compare(pair, contestants, [(RACE_PROMPT, ids)], RACE_TOKENS, RACE_REPEATS, RACE_WARMUP)
     assert not comparison.differences, "the outputs differ"
-    return {rival: entry.run for rival, entry in zip(RACERS, score(comparison, loop_free=False), strict=True)}
+    scores = zip(RACERS, score(comparison, loop_free=False), strict=True)
+    runs = {rival: entry.run for rival, entry in scores if entry.run is not None}
+    assert len(runs) == len(RACERS), "a racer failed"
+    return runs
 
 
 def _text(prompts: tuple[Prompt, ...], name: str) -> str:
@@ -277,7 +281,7 @@ def told(name: str, runs: Found) -> str:
 
 
 # What only the times are read of comes without its trees, as `record="summary"` leaves it.
-BARE = {"nodes": (), "flatten_order": (), "steps": (), "draws": (), "drawn": (), "texts": {}} | dict.fromkeys(
+BARE = dict[str, Any](nodes=(), flatten_order=(), steps=(), draws=(), drawn=(), texts={}) | dict.fromkeys(
     ("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs", "tested_top_probs")
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from decoding.common.errors import require
+from decoding.common.errors import SettingsError, require
 from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS
@@ -18,12 +18,13 @@ from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.iteration import SessionState, edit_logits, explain_interventions, nodes_by_path
 from decoding.session.recorder import IterationState, write_iteration
 from decoding.trace.interventions import Interventions, interventions_at, interventions_of
-from decoding.trace.records import KVTrace, PhaseTimes, RunTrace, Setting
+from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, RunTrace, Setting, Stopped
 from decoding.verifiers.base import cut_path
 
 if TYPE_CHECKING:
     from decoding.session.session import DecodeSession
 
+NO_MODELS = "The models of this run are not loaded: load its pair and re-run it, or only replay it."
 NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -173,6 +174,8 @@ def go_on(
     started = time.perf_counter()
     live = run_fork(parted)
     session, count = live.session, 0
+    if session is None:
+        raise SettingsError(NO_MODELS)
     require(not session.finished, "This fork has ended: there is nothing after its last token.")
     while not session.finished and (iterations is None or count < iterations):
         session.step()
@@ -186,7 +189,7 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
     started = time.perf_counter()
     run, change = origin.run, origin.change
     parted = _run_live(origin, index) if live else None
-    trace = parted.trace() if live else _replayed(origin, index)
+    trace = parted.trace() if parted else _replayed(origin, index)
     texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
     before = set(interventions_at(run.iterations, index))
     edited = interventions_of(edit for edit in change.interventions if edit not in before)
@@ -205,9 +208,8 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
 def _run_live(origin: Origin, index: int) -> "DecodeSession":
     """The session that has made the iteration."""
     session, change = origin.session, origin.change
-    require(
-        session is not None, "The models of this run are not loaded: load its pair and re-run it, or only replay it."
-    )
+    if session is None:
+        raise SettingsError(NO_MODELS)
     before = session.rewind(index)
     ended = "This run ended there: choose an earlier iteration, or decode with a higher max_new_tokens."
     require(not before.finished, ended)
@@ -257,10 +259,10 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
     else:  # a record alone tells only the one that ended it
         stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
     step = _step(rows, standing, change.interventions, stops)
-    vocabulary = session.pair.vocabulary if session else rows
-    trace = write_iteration(step, vocabulary, standing.sampling, "full", full_rows=False)
-    kept = {f"{side}_logits": rows.of_tree(side, trace) for side in ("draft", "target")}
-    trace = replace(trace, times=NO_TIMES, **kept)
+    text_of = session.pair.vocabulary.text if session else rows.text
+    trace = write_iteration(step, text_of, standing.sampling, "full", full_rows=False)
+    draft_logits, target_logits = rows.of_tree("draft", trace), rows.of_tree("target", trace)
+    trace = replace(trace, times=NO_TIMES, draft_logits=draft_logits, target_logits=target_logits)
     trace = explain_interventions(trace, change.interventions, standing.method.verifier, standing.sampling)
     if session:
         own_from = session.own_from(index, standing)
@@ -268,7 +270,7 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
         same = (standing.method, standing.sampling) == (before.method, before.sampling)
         own_from = run.own_from if same else index
     if step.committed[-1] in stops:
-        stopped = "end_of_text"
+        stopped: Stopped = "end_of_text"
     else:
         stopped = "length" if len(step.committed) >= rows.room else "unfinished"
     return _with_iteration(run, standing, trace, own_from, stopped)
@@ -296,14 +298,16 @@ def _step(
     path = cut_path(step.draft, step.verification, rows.room, stops)
     step.committed, step.kept, step.final_kind = path
     # The movement of both caches as the engine would have made it.
-    target, draft = (_CountedRows(kv) if kv else None for kv in (recorded.kv_target, recorded.kv_draft))
-    step.keep_rows(target, draft, moved=True)
+    draft_cache = _CountedRows(recorded.kv_draft) if recorded.kv_draft else None
+    step.keep_rows(_CountedRows(recorded.kv_target), draft_cache, moved=True)
     _, step.history = standing.method.drafter.observe(step.draft.state, step.outcome())
     step.draws, step.times = tuple(standing.draws.record[drawn:]), NO_TIMES
     return step
 
 
-def _with_iteration(run: RunTrace, standing: SessionState, trace, own_from: int, stopped: str) -> RunTrace:
+def _with_iteration(
+    run: RunTrace, standing: SessionState, trace: IterationTrace, own_from: int, stopped: Stopped
+) -> RunTrace:
     """The run with this iteration as its last one; what was not measured is 0."""
     method, earlier = standing.method, tuple(each for each in run.iterations if each.index < trace.index)
     totals = replace(

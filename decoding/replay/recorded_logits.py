@@ -49,11 +49,13 @@ class RecordedLogits:
             side: dict(_rows_of(self.iteration, side)) for side in ("draft", "target")
         }
 
-    def require_any(self) -> None:
-        """Raise `LogitsMissing` where the iteration has no saved logits."""
-        if not self._own["target"]:
+    def require_any(self) -> np.ndarray:
+        """The target's rows of the iteration itself; raises `LogitsMissing` where they were not saved."""
+        rows = self.iteration.target_logits
+        if rows is None or not self._own["target"]:
             number = self.iteration.index + 1
             raise LogitsMissing(f"The full logits of iteration {number} were not saved: re-run with its pair loaded.")
+        return rows
 
     def require_draft(self, head: str) -> None:
         """Raise `LogitsMissing` where another draft made the iteration: its logits differ."""
@@ -97,7 +99,7 @@ class RecordedLogits:
             recorded = getattr(self.iteration, f"{side}_logits")
             if recorded is not None:
                 return recorded
-        table = np.full((len(made.nodes), self.iteration.target_logits.shape[1]), np.nan, dtype=np.float32)
+        table = np.full((len(made.nodes), self.require_any().shape[1]), np.nan, dtype=np.float32)
         for node, (logits, row) in zip(wanted.values(), self._places(side, wanted), strict=True):
             table[node] = logits[row]
         return table
@@ -235,7 +237,8 @@ class DraftMemo:
 
     def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int):
         self.depth_limit = depth_limit
-        self._ask, self._distributions = ask, {}
+        self._ask = ask
+        self._distributions: dict[Path, Tensor] = {}
 
     def source(self) -> PathSource:
         """A source for one tree."""

@@ -12,7 +12,7 @@ from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
-from decoding.trace.records import ROUNDING, IterationTrace, VerificationStep
+from decoding.trace.records import ROUNDING, FinalKind, IterationTrace, VerificationStep
 from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
@@ -65,8 +65,16 @@ class WalkResult:
     accepted: tuple[int, ...]
     # final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text
     final_token: int
-    final_kind: str
+    final_kind: FinalKind
     steps: tuple[VerificationStep, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A verifier that would bias the output of a recorded tree, and why."""
+
+    verifier: Verifier
+    refusal: str
 
 
 @dataclass(frozen=True)
@@ -74,13 +82,12 @@ class Replayed:
     """One verifier in front of a recorded tree."""
 
     verifier: Verifier
-    refusal: str | None  # why it would bias the output of this tree; then everything else is None or empty
-    expected_tokens: float | None = None  # exact expected tokens of this tree, over all draws
-    # Exact probability of being reached and accepted, by node id
-    acceptance_probability: dict[int, float] | None = None
-    outcome: WalkResult | None = None  # what happened with one seed
-    tokens: dict[int, int] | None = None  # how many of the re-rolled seeds committed how many tokens
-    stops: dict[int, int] | None = None  # how many of them stopped at which node
+    expected_tokens: float  # exact expected tokens of this tree, over all draws
+    acceptance_probability: dict[int, float]  # exact probability of being reached and accepted, by node id
+    outcome: WalkResult  # what happened with one seed
+    tokens: dict[int, int]  # how many of the re-rolled seeds committed how many tokens
+    stops: dict[int, int]  # how many of them stopped at which node
+    refusal: None = None
 
 
 def has_rows(iteration: IterationTrace) -> bool:
@@ -97,11 +104,12 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
 
     Raises `SettingsError` where the iteration was recorded without its full rows.
     """
-    if not has_rows(iteration):
+    target_logits = iteration.target_logits
+    if target_logits is None or not has_rows(iteration):
         raise SettingsError("The full logits of this iteration were not saved: re-run it to compare verifiers.")
     tree = TokenTree.recorded(iteration.nodes)
     order = np.array(iteration.flatten_order)
-    rows = ()
+    rows: tuple[tuple[np.ndarray, Tensor], ...] = ()
     if iteration.draft_logits is not None:
         asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
         parents = {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]}
@@ -111,7 +119,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
     draft = Draft(tree, order, iteration.draft_sampling, None, rows, dict(iteration.settings), drawn=drawn)
-    return VerifiedTree(draft, TargetDistributions(torch.from_numpy(iteration.target_logits[order]), sampling))
+    return VerifiedTree(draft, TargetDistributions(torch.from_numpy(target_logits[order]), sampling))
 
 
 def _drafted_without_model(iteration: IterationTrace) -> bool:
@@ -124,22 +132,22 @@ def _drafted_without_model(iteration: IterationTrace) -> bool:
 
 def replay(
     iteration: IterationTrace, sampling: Sampling, verifiers: Sequence[Verifier] | None = None, rerolls: int = 1000
-) -> tuple[Replayed, ...]:
+) -> tuple[Replayed | Refused, ...]:
     """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.
 
     No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
     """
-    tree, told = stored_tree(iteration, sampling), []
+    tree = stored_tree(iteration, sampling)
+    told: list[Replayed | Refused] = []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
         refusal = verifier.refusal(iteration.draft_sampling, sampling)
         if refusal:
-            told.append(Replayed(verifier, refusal))
+            told.append(Refused(verifier, refusal))
             continue
         decision = verifier.decide(tree)
         walks = reroll(decision, range(rerolls))
         replayed = Replayed(
             verifier=verifier,
-            refusal=None,
             expected_tokens=decision.expected_tokens,
             acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
             outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),

@@ -87,8 +87,8 @@ def run_theory(
     expected: dict[str, list[float]] = defaultdict(list)
     for done, iteration in enumerate(chosen, start=1):
         tree = stored_tree(iteration, sampling)
-        asked = ~np.isnan(iteration.draft_logits).any(axis=1)
-        for node in (node for node in tree.order if asked[node]):
+        rows = iteration.draft_logits
+        for node in (node for node in tree.order if rows is not None and not np.isnan(rows[node]).any()):
             target, draft = tree.target_distribution(node), tree.draft_distribution(node)
             nodes[iteration.nodes[node].depth].append(_of_node(target, draft))
             ids = [tree.tokens[child] for child in dict.fromkeys(tree.entries[node])]

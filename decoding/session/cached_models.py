@@ -175,8 +175,9 @@ class CachedModels:
 
         The target stays the same; where `pair` has another draft, that begins without rows.
         """
-        kept = self.draft_cache is not None and self.pair.drafting.engine is pair.drafting.engine
-        draft_rows = self.draft_cache.length if kept else 0 if uses_draft else None
+        draft_rows = 0 if uses_draft else None
+        if self.draft_cache is not None and self.pair.drafting.engine is pair.drafting.engine:
+            draft_rows = self.draft_cache.length
         return self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
 
     def cut_clone(
@@ -242,10 +243,11 @@ class CachedModels:
         """The draft as a drafter asks it about the tree below the last token; `sampling` is the target's."""
         if self.draft_cache is None:
             return NoSource(depth_limit)
-        if self.pair.head is not None:
-            return HeadSource(self.pair.head, self.draft_cache, self.features, tokens, depth_limit, clock, temperature)
+        head, features = self.pair.head, self.features
+        if head is not None and features is not None:
+            return HeadSource(head, self.draft_cache, features, tokens, depth_limit, clock, temperature)
         width = self.pair.logits_size
-        past = None if self.features is None else (self.pair.target, self.features, sampling)
+        past = None if features is None or sampling is None else (self.pair.target, features, sampling)
         return ModelSource(self.pair.draft, self.draft_cache, tokens, width, depth_limit, clock, temperature, past)
 
     def verify(self, draft: Draft, text: list[int], clock: PhaseClock) -> torch.Tensor:
@@ -275,8 +277,8 @@ class CachedModels:
 
 
 def _fill(model: Model, cache: KVCache, tokens: list[int], features: FeatureRows | None = None) -> None:
-    missing = tokens[cache.length : -1]
-    if missing:
+    missing = np.array(tokens[cache.length : -1], dtype=np.int64)
+    if len(missing):
         positions = np.arange(cache.length, cache.length + len(missing))
         mask = Visibility.causal(cache.length, len(missing))
         tree_forward(model, cache, missing, positions, mask, keep=1, features=features)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.common.errors import require
+from decoding.common.errors import SettingsError, require
 from decoding.device.iteration import NoSource, choose_iteration
 from decoding.drafters.base import ProbabilitySource
 from decoding.engines.clock import PhaseClock
@@ -132,7 +132,8 @@ def explain_interventions(
 def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     """Append one node below its parent, with the draft's probability of it; returns its id."""
     parent = ids.get(path[:-1])
-    require(parent is not None, f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
+    if parent is None:
+        raise SettingsError(f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
     require(
         len(path) <= source.depth_limit,
         f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens.",
@@ -153,7 +154,8 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
 
 def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
     node = ids.get(path)
-    require(node is not None, f"{_named(path, text_of)} is not in the tree of this iteration: force it in first.")
+    if node is None:
+        raise SettingsError(f"{_named(path, text_of)} is not in the tree of this iteration: force it in first.")
     require(node in verified, f"{_named(path, text_of)} was drafted but not verified: force it in first.")
     return node
 
@@ -305,5 +307,7 @@ class Iteration:
             models.pair, standing.method, standing.state, self.tokens, caches, self.room - 1, temperature, self.record
         )
         if whole is not None:
-            step.source, step.draft, step.logits, step.verification = whole.run(clock)
+            step.source, step.draft, logits, step.verification = whole.run(clock)
+            if logits is not None:
+                step.logits = logits
         return whole is not None

@@ -3,8 +3,8 @@ tree.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor
 from decoding.drafters.base import IterationFeedback
 from decoding.engines.kv_cache import KVCache, keep_rows
 from decoding.methods.method import Method
-from decoding.models.vocabulary import Vocabulary
 from decoding.sampling.sampling import Sampling, target_distribution, topk_rows
 from decoding.trace.records import (
     STOP_REASONS,
@@ -69,7 +68,7 @@ def _at(probs: Tensor, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 @dataclass
 class IterationState:
-    """What one iteration leaves behind, filled as it runs."""
+    """What one iteration leaves behind, filled as it runs: what a step finds is not there before it."""
 
     index: int
     prefix_length: int
@@ -77,18 +76,18 @@ class IterationState:
     started_s: float
     ended_s: float = 0.0
     target_slots_before: int = 0
-    source: Any = None
-    method: Method | None = None
-    draft: Draft | None = None
-    logits: Tensor | None = None
-    verification: Verification | None = None
+    method: Method = field(init=False)
+    source: Any = field(init=False)
+    draft: Draft = field(init=False)
+    logits: Tensor = field(init=False)
+    verification: Verification = field(init=False)
     committed: tuple[int, ...] = ()
     kept: tuple[int, ...] = ()
     final_kind: FinalKind = "none"
-    kv_target: KVTrace | None = None
+    kv_target: KVTrace = field(init=False)
     kv_draft: KVTrace | None = None
     history: HistoryTrace | None = None
-    times: PhaseTimes | None = None
+    times: PhaseTimes = field(init=False)
     draws: tuple[DrawTrace, ...] = ()
 
     @property
@@ -141,14 +140,14 @@ class IterationState:
 
 
 def write_iteration(
-    step: IterationState, vocabulary: Vocabulary, sampling: Sampling, record: Record, full_rows: bool
+    step: IterationState, text_of: Callable[[int], str], sampling: Sampling, record: Record, full_rows: bool
 ) -> IterationTrace:
     """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
     started = time.perf_counter()
-    full = {"nodes": (), "steps": ()}
+    full: dict[str, Any] = {"nodes": (), "steps": ()}
     if record == "full":
-        full = {"steps": step.verification.steps, **_full_record(step, vocabulary, sampling, full_rows)}
-    committed_texts = tuple(vocabulary.text(token) for token in step.committed)
+        full = {"steps": step.verification.steps, **_full_record(step, text_of, sampling, full_rows)}
+    committed_texts = tuple(text_of(token) for token in step.committed)
     times = replace(step.times, record_s=time.perf_counter() - started)
     return IterationTrace(
         index=step.index,
@@ -180,7 +179,9 @@ def write_iteration(
     )
 
 
-def _full_record(step: IterationState, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
+def _full_record(
+    step: IterationState, text_of: Callable[[int], str], sampling: Sampling, full_rows: bool
+) -> dict[str, Any]:
     """The fields of `IterationTrace` that only a full record has."""
     draft, target_logits = step.draft, step.logits
     size = draft.tree.size
@@ -188,11 +189,11 @@ def _full_record(step: IterationState, vocabulary: Vocabulary, sampling: Samplin
     draft_top_ids, draft_top_probs = _tops(size, list(draft.rows))
     top_ids, top_probs = tops = _tops(size, [(draft.order, target_probs)])
     ids = {*draft_top_ids.ravel().tolist(), *top_ids.ravel().tolist(), *draft.tree.tokens.tolist()}
-    texts = {i: vocabulary.text(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
+    texts = {i: text_of(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
     for test in step.verification.steps:
         for token in (test.token_id, *test.residual_ids):
             if token not in texts:
-                texts[token] = vocabulary.text(token)
+                texts[token] = text_of(token)
     probs = None  # what the verifier used; greedy decoding asks for none
     if not sampling.greedy:
         plain = sampling.temperature == 1 and sampling.top_p == 1

@@ -337,7 +337,7 @@ class DecodeSession:
                 self.prefill_s = step.times.verify_s
         self._count += 1
         trace = write_iteration(
-            step, self.pair.vocabulary, self.sampling, self.limits.record, self.limits.rows != "top"
+            step, self.pair.vocabulary.text, self.sampling, self.limits.record, self.limits.rows != "top"
         )
         trace = explain_interventions(trace, self._interventions, self.method.verifier, self.sampling)
         self._interventions = Interventions()
@@ -366,7 +366,9 @@ class DecodeSession:
 
     def _drop_old_rows(self, room: int | None) -> None:
         """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes; None: no limit."""
-        for place in range(len(self.iterations) - 1, -1, -1) if room is not None else ():
+        if room is None:
+            return
+        for place in range(len(self.iterations) - 1, -1, -1):
             held = self.iterations[place]
             if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
                 break

@@ -4,14 +4,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from decoding.common.errors import SettingsError
-from decoding.trace.records import IterationTrace, NodeTrace, Reason, node_paths
+from decoding.trace.records import InterventionKind, IterationTrace, NodeTrace, Reason, node_paths
 
 Path = tuple[int, ...]
 # By path of the row: the only token left, or None, and the tokens removed.
 ChangedRows = dict[Path, tuple[int | None, tuple[int, ...]]]
 
 # What each kind of edit is called after the token it is about.
-WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced to pass", "reject": "forced to fail"}
+WORDS: dict[InterventionKind, str] = {
+    "force_in": "forced in",
+    "force_out": "forced out",
+    "accept": "forced to pass",
+    "reject": "forced to fail",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Interventions:
     def __bool__(self) -> bool:
         return bool(self.force_in or self.force_out or self.accept or self.reject)
 
-    def __iter__(self) -> Iterator[tuple[str, Path]]:
+    def __iter__(self) -> Iterator[tuple[InterventionKind, Path]]:
         """Every edit as its kind and its path."""
         for kind in WORDS:
             for path in getattr(self, kind):

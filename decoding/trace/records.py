@@ -51,6 +51,7 @@ Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]
 DraftSampling = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
+Stopped = Literal["length", "end_of_text", "unfinished"]
 InterventionKind = Literal["force_in", "force_out", "accept", "reject"]
 Record = Literal["none", "summary", "full"]
 
@@ -132,6 +133,20 @@ class VerificationStep:
     # distribution, `acceptance_probability` being what that distribution gives it - a child's token or the final one
     kind: StepKind = "test"
     rival_id: NodePlace | None = None  # the child it was matched against, None but for a match
+
+    @property
+    def child(self) -> int:
+        """The child tested or matched; raises `ValueError` where the final token was chosen."""
+        if self.child_id is None:
+            raise ValueError("this step chose the final token and tested no child")
+        return self.child_id
+
+    @property
+    def rival(self) -> int:
+        """The child it was matched against; raises `ValueError` but for a match."""
+        if self.rival_id is None:
+            raise ValueError("this step is no match")
+        return self.rival_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +468,7 @@ class Totals:
     prefill_s: Seconds
     ttft_s: Seconds  # from the call to the first committed tokens, prefill included
     wall_s: Seconds  # wall time of the call, prefill included, writing of traces left out
-    stopped: Literal["length", "end_of_text", "unfinished"]  # `length`, `end_of_text` or `unfinished`
+    stopped: Stopped  # `length`, `end_of_text` or `unfinished`
     peak_memory_bytes: Count | None  # peak memory of the device (CUDA), or of caches and weights (other devices)
 
 

@@ -156,8 +156,8 @@ class Verification:
     # `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted
     final_kind: FinalKind
     tests: tuple[Test, ...]  # its tests in order
-    # The verifier applied to this tree, for what it would do with other draws
-    decision: "Decision" = field(repr=False)
+    # The verifier applied to this tree, for what it would do with other draws; None where nothing is recorded
+    decision: "Decision | None" = field(repr=False)
 
     @cached_property
     def steps(self) -> tuple[VerificationStep, ...]:
@@ -167,6 +167,8 @@ class Verification:
     @property
     def acceptance_probability(self) -> np.ndarray:
         """Exact probability, over all draws, of being reached and accepted; `[num_rows]`, the root has 1."""
+        if self.decision is None:
+            raise ValueError("nothing was recorded of how this was decided")
         return self.decision.acceptance_probability
 
 

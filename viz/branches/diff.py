@@ -152,9 +152,8 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
     The sum of the nodes' probabilities of being reached and accepted, plus one. None where one of them is unknown.
     """
     chances = [node.acceptance_probability for node in iteration.nodes[1:] if node.flat_index is not None]
-    if not iteration.nodes or None in chances:
-        return None
-    return 1.0 + sum(chances)
+    known = [chance for chance in chances if chance is not None]
+    return 1.0 + sum(known) if iteration.nodes and len(known) == len(chances) else None
 
 
 def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[ComparedMeasure, ...]:
@@ -170,8 +169,8 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
             ("tokens committed", len(first.committed_ids), len(second.committed_ids)),
         )
     )
-    expected = expected_tokens(first), expected_tokens(second)
-    more = "" if None in expected else difference(round(expected[1] - expected[0], 2))
+    one, other = expected_tokens(first), expected_tokens(second)
+    more = "" if one is None or other is None else difference(round(other - one, 2))
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:
         took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
@@ -179,8 +178,8 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
     return (
         ComparedMeasure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
         *counted,
-        ComparedMeasure("expected tokens", "exact, before any cut", *map(number, expected), more),
-        ComparedMeasure("time", "measured once", *times, took),
+        ComparedMeasure("expected tokens", "exact, before any cut", number(one), number(other), more),
+        ComparedMeasure("time", "measured once", times[0], times[1], took),
     )
 
 
@@ -213,12 +212,12 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
     before = list(first.prompt_texts)
     for iteration in first.iterations[:since]:
         before += iteration.committed_texts
-    sides = [[span for each in run.iterations[since:] for span in iteration_spans(each)] for run in (first, second)]
+    sides = [tuple(s for each in run.iterations[since:] for s in iteration_spans(each)) for run in (first, second)]
     ids = [[token for each in run.iterations[since:] for token in each.committed_ids] for run in (first, second)]
     pairs = enumerate(zip(*ids, strict=False))
     part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
     work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
-    return Continuations(tuple(before[-CONTEXT_TOKENS:]), *map(tuple, sides), part, work[0] == work[1])
+    return Continuations(tuple(before[-CONTEXT_TOKENS:]), sides[0], sides[1], part, work[0] == work[1])
 
 
 def parting_words(texts: Continuations) -> str:

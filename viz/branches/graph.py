@@ -63,7 +63,7 @@ def branch_graph(lines: Sequence[BranchLine], here: int, first: int | None, seco
     runs = [line.number for line in lines if line.parent is None]
     ordered = [number for run in runs for number in nx.dfs_preorder_nodes(tree, run)]
     lanes = []
-    for line in map(by_number.get, ordered):
+    for line in (by_number[number] for number in ordered):
         low, leaves = PROMPT if line.parent is None else line.at, None
         if line.parent is not None:
             leaves = ordered.index(_owner(line, by_number).number), place_of[line.at - 1]
@@ -87,7 +87,7 @@ def branch_graph(lines: Sequence[BranchLine], here: int, first: int | None, seco
 
 def _owner(line: BranchLine, by_number: dict[int, BranchLine]) -> BranchLine:
     """The branch whose own iteration comes right before the first one of `line`."""
-    owner = by_number[line.parent]
+    owner = line
     while owner.parent is not None and owner.at > line.at - 1:
         owner = by_number[owner.parent]
     return owner

@@ -57,13 +57,13 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
         ("possible", "within reach of the best tree of this size", POSSIBLE, "/"),
         ("beyond", "out of reach", GREY, "."),
     ):
-        places = [place for place, bar in enumerate(shown, start=1) if bar.kind == kind and bar.rank is not None]
-        if places:
+        known = [(p, b, b.rank) for p, b in enumerate(shown, start=1) if b.kind == kind and b.rank is not None]
+        if known:
             figure.add_bar(
-                x=places, y=[shown[p - 1].rank for p in places], name=name, width=0.74,
+                x=[place for place, _, _ in known], y=[rank for _, _, rank in known], name=name, width=0.74,
                 marker={"color": color, "pattern": pattern(shape)},
-                text=[_rank_words(shown[p - 1]) for p in places], textposition="outside", cliponaxis=False,
-                customdata=[[_token(shown[p - 1]), _rank_words(shown[p - 1]), shown[p - 1].note] for p in places],
+                text=[_rank_words(rank, bar.exact) for _, bar, rank in known], textposition="outside", cliponaxis=False,
+                customdata=[[_token(bar), _rank_words(rank, bar.exact), bar.note] for _, bar, rank in known],
                 hovertemplate="%{customdata[0]}: the draft's rank %{customdata[1]}, %{customdata[2]}<extra></extra>",
             )  # fmt: skip
     for place, bar in enumerate(shown, start=1):
@@ -88,8 +88,8 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
     )  # fmt: skip
 
 
-def _rank_words(bar: RankBar) -> str:
-    return f"{bar.rank:,}" if bar.exact else f"> {bar.rank - 1:,}"
+def _rank_words(rank: int, exact: bool) -> str:
+    return f"{rank:,}" if exact else f"> {rank - 1:,}"
 
 
 def _token(bar: RankBar) -> str:
@@ -211,7 +211,7 @@ def run_luck_figure(
         hovertemplate="iteration %{x}: %{customdata[0]} tokens, %{customdata[1]:.2f} expected; %{y:+.2f} so far, "
         "± %{customdata[2]:.2f}<extra></extra>",
     )  # fmt: skip
-    if current in places:
+    if current is not None and current in places:
         figure.add_scatter(
             x=[current + 1], y=[ahead[list(places).index(current)]], mode="markers", name="this iteration",
             marker={"symbol": "circle", "size": 10, "color": TAKEN, "line": {"color": color, "width": 1.5}},

@@ -35,7 +35,7 @@ class PaperMark:
     """
 
     way: str
-    at: object = None
+    at: float | str | None = None
     ours: float | None = None
     low: float | None = None
     high: float | None = None
@@ -44,10 +44,11 @@ class PaperMark:
 
 def far_apart(marks: Sequence[PaperMark]) -> bool:
     """Whether the paper's numbers are so much larger or smaller than ours that one axis cannot show both."""
-    both = [mark.ours / mark.paper for mark in marks if (mark.ours or 0) > 0 and (mark.paper or 0) > 0]
+    pairs = [(mark.ours, mark.paper) for mark in marks]
+    both = [ours / paper for ours, paper in pairs if ours and paper and ours > 0 and paper > 0]
     if not both:
-        ours = [mark.ours for mark in marks if (mark.ours or 0) > 0]
-        theirs = [mark.paper for mark in marks if (mark.paper or 0) > 0]
+        ours = [each for each, _ in pairs if each and each > 0]
+        theirs = [each for _, each in pairs if each and each > 0]
         both = [statistics.median(ours) / statistics.median(theirs)] if ours and theirs else [1.0]
     return not 1 / FACTOR <= statistics.median(both) <= FACTOR
 
@@ -97,9 +98,10 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
     """
     apart, named = far_apart(marks), any(isinstance(mark.at, str) for mark in marks)
     figure = make_subplots(1, 1 + apart, horizontal_spacing=0.1)
+    numbers = [mark.at for mark in marks if mark.at is not None and not isinstance(mark.at, str)]
     ways, intervals = list(dict.fromkeys(mark.way for mark in marks)), any(mark.low is not None for mark in marks)
     for number, way in enumerate(ways):
-        aside = beside((mark.at for mark in marks), number, len(ways)) if intervals and not named else 0.0
+        aside = beside(numbers, number, len(ways)) if intervals and not named else 0.0
         mine = [mark for mark in marks if mark.way == way]
         _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
     figure.update_traces(cliponaxis=False)  # do not clip marks at 0
@@ -112,7 +114,7 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
         figure.update_xaxes(categoryorder="array", categoryarray=places, type="category")
     else:
         # The positions themselves as ticks, where they are few and far enough apart.
-        ticks = sorted({mark.at for mark in marks})
+        ticks = sorted(set(numbers))
         gaps = [after - before for before, after in pairwise(ticks)]
         if gaps and len(ticks) <= MOST_TICKS and min(gaps) * LEAST_GAP >= ticks[-1] - ticks[0]:
             figure.update_xaxes(tickvals=ticks)
@@ -140,7 +142,7 @@ def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: s
     apart = len(list(figure.select_xaxes())) > 1
     if ours:
         figure.add_scatter(
-            x=[mark.at + aside if aside else mark.at for mark in ours], y=[mark.ours for mark in ours], mode=mode,
+            x=[_shifted(mark.at, aside) for mark in ours], y=[mark.ours for mark in ours], mode=mode,
             name=name, legendgroup=name,
             offsetgroup=name, line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
             error_y=_bars(ours, color), customdata=[[mark.at, _interval(mark)] for mark in ours],
@@ -156,11 +158,15 @@ def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: s
         )  # fmt: skip
 
 
+def _shifted(at: float | str | None, aside: float) -> float | str | None:
+    return at if isinstance(at, str) or at is None or not aside else at + aside
+
+
 def _bars(marks: Sequence[PaperMark], color: str) -> dict:
     """The intervals as Plotly's error bars."""
     return {
-        "array": [0 if mark.high is None else mark.high - mark.ours for mark in marks],
-        "arrayminus": [0 if mark.low is None else mark.ours - mark.low for mark in marks],
+        "array": [0 if mark.high is None or mark.ours is None else mark.high - mark.ours for mark in marks],
+        "arrayminus": [0 if mark.low is None or mark.ours is None else mark.ours - mark.low for mark in marks],
         "width": 4, "thickness": 1.4, "color": color,
     }  # fmt: skip
 

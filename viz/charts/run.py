@@ -141,15 +141,14 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
 
 def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     """Settings moved by history adaptation and the statistic that moves them, over the iterations."""
-    told = [i for i in run.iterations if i.history is not None]
+    told = [(i.index + 1, i.history) for i in run.iterations if i.history is not None]
     figure = go.Figure()
     if not told:
         say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
-    numbers = [i.index + 1 for i in told]
-    first = told[0].history
+    numbers, first = [place for place, _ in told], told[0][1]
     figure.add_scatter(
-        x=numbers, y=[i.history.mean for i in told],
+        x=numbers, y=[history.mean for _, history in told],
         name=f"{escaped(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
         line={"color": palette(dark).text, "width": 2}, marker_size=5,
     )  # fmt: skip
@@ -158,10 +157,10 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         opacity=0.15, line_width=0, layer="below",
     )  # fmt: skip
     moving = [name for name, value in first.before.items() if isinstance(value, int | float)]
-    wide = [name for name in moving if any(float(i.history.before[name]) > 1 for i in told)]
+    wide = [name for name in moving if any(float(history.before[name]) > 1 for _, history in told)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(i.history.before[name]) for i in told], name=escaped(name),
+            x=numbers, y=[float(history.before[name]) for _, history in told], name=escaped(name),
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},

@@ -11,6 +11,7 @@ A point's `customdata` identifies it: the values on the axes as shown, or the ru
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -182,7 +183,7 @@ def cells_sentence(cells: pd.DataFrame, axes: Sequence[Axis], measure: Measure) 
     known = cells[cells[measure.column].notna()]
     if not len(known):
         return f"{head}: nothing has been run yet."
-    ends = [known.loc[known[measure.column].idxmin()], known.loc[known[measure.column].idxmax()]]
+    ends = [known.iloc[known[measure.column].argmin()], known.iloc[known[measure.column].argmax()]]
     low, high = (f"{each[measure.column] * measure.scale:.{measure.digits}f}{_place(each, axes)}" for each in ends)
     return f"{head}: from {low} to {high}, {len(known)} combinations."
 
@@ -198,7 +199,7 @@ def cells_table(cells: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Me
     return Table("", heads, tuple(rows))
 
 
-def _series_name(series: Axis, value: object) -> str:
+def _series_name(series: Axis, value: Any) -> str:
     """Name of a line; a dash for a setting that a method lacks."""
     if isinstance(value, str):
         return told(value)

@@ -49,9 +49,9 @@ class Places:
         if self.by_chance:
             # Products along the paths, from the root down: a node's parent comes before it.
             for node in nodes[1:]:
-                confidence = nodes[node.parent_id].confidence
-                other = confidence is not None and node.draft_probability < confidence
-                values.append(values[node.parent_id] * self._chance(node.draft_probability, other))
+                confidence, probability = nodes[node.parent_id].confidence, node.draft_probability or 0.0
+                other = confidence is not None and probability < confidence
+                values.append(values[node.parent_id] * self._chance(probability, other))
         else:
             values = [node.path_probability * self.rule.decay**node.depth for node in nodes]
         self.node_values = np.array(values)
@@ -100,7 +100,7 @@ class Places:
         for node in self.iteration.nodes[1:]:
             mass = left.get(node.parent_id, 1.0)
             worths.append(self.iteration.nodes[node.parent_id].path_probability * mass)
-            left[node.parent_id] = max(mass - node.draft_probability, 0.0)
+            left[node.parent_id] = max(mass - (node.draft_probability or 0.0), 0.0)
         return min(worths, default=0.0)
 
     @cached_property

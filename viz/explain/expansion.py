@@ -60,7 +60,7 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     """Why nothing was drafted below a node, to end a sentence with."""
     node, settings = iteration.nodes[node_id], iteration.settings
     names = ("stop_probability", "deep_probability", iteration.rule.threshold_setting)
-    limits = [settings[name] for name in names if isinstance(settings.get(name), int | float)]
+    limits = [limit for name in names if isinstance(limit := settings.get(name), int | float)]
     path = beside(node.path_probability, *limits)
     if node.stop_reason == "early_stop":
         return f"path probability {path} < stop_probability{value_of(iteration, 'stop_probability', ' {}')}"
@@ -119,11 +119,11 @@ def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = No
 def confidence_words(iteration: IterationTrace, node: NodeTrace) -> str:
     """A confidence, and where it lies between the two thresholds of adaptive branching."""
     high, low = (iteration.settings.get(name) for name in ("confidence_high", "confidence_low"))
-    if not isinstance(high, int | float) or not isinstance(low, int | float):
+    if node.confidence is None or not isinstance(high, int | float) or not isinstance(low, int | float):
         return number(node.confidence)
     said = beside(node.confidence, high, low, digits=2)
     return {"confident": f"{said} ≥ {high:g}", "unsure": f"{said} < {low:g}"}.get(
-        node.breadth, f"{said} in {low:g}…{high:g}"
+        node.breadth or "", f"{said} in {low:g}…{high:g}"
     )
 
 
@@ -197,16 +197,17 @@ class Absences:
             return f"{_choice(draft)}; it was one of {width}, but the node budget{budget} was used up before its turn."
         parent, limit = self.iteration.nodes[parent_id], self.iteration.settings.get("prune_probability")
         said = f"{_choice(draft)}; {breadth_words(self.iteration, parent)}."
-        known = isinstance(limit, int | float) and draft.probability is not None
-        if known and self.rule.left_out == "improbable" and parent.path_probability * draft.probability < limit:
-            path = beside(parent.path_probability * draft.probability, limit)
-            said += f" Its path probability {path} is also below prune_probability {limit:g}."
+        if self.rule.left_out == "improbable" and isinstance(limit, int | float) and draft.probability is not None:
+            path = parent.path_probability * draft.probability
+            if path < limit:
+                said += f" Its path probability {beside(path, limit)} is also below prune_probability {limit:g}."
         return said
 
     def _no_place(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that give places to the tokens of highest value."""
         places = self._known.places
-        if (draft.rank or TOP_TOKENS + 1) > places.children:
+        own = draft.rank or TOP_TOKENS + 1
+        if own > places.children:
             named = f" ({self.rule.children_setting})" if self.rule.children_setting else ""
             return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
         if draft.probability is None:
@@ -214,7 +215,7 @@ class Absences:
             if full or places.value(parent_id, TOP_TOKENS + 1, draft.floor) <= places.last:
                 return f"{_choice(draft)}; every node in the tree has a value of at least {number(places.last, 3)}."
             return f"{_choice(draft)}. {self._stopped_early}"
-        value = places.value(parent_id, draft.rank, draft.probability)
+        value = places.value(parent_id, own, draft.probability)
         rank, exact = places.rank(value)
         what = "estimated acceptance probability" if places.by_chance else "path probability"
         what = "decayed path probability" if self.rule.decay < 1 else what
@@ -253,7 +254,7 @@ class Absences:
 
     def _no_more(self, parent: NodeTrace, children: list[NodeTrace]) -> str:
         """Why sampling without replacement ended at a node."""
-        iteration, left = self.iteration, max(1.0 - sum(child.draft_probability for child in children), 0.0)
+        iteration, left = self.iteration, max(1.0 - sum(child.draft_probability or 0.0 for child in children), 0.0)
         worth = parent.path_probability * left
         if parent.breadth == "outdrawn":
             more, least = apart(worth, self._known.places.least_draw)
@@ -270,7 +271,7 @@ class Absences:
             "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
             "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",
             "all_drawn": "Every token with a nonzero draft probability was drawn.",
-        }.get(parent.breadth, "")
+        }.get(parent.breadth or "", "")
 
 
 def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:

@@ -116,7 +116,7 @@ def _told_by_draws(known: Known, node: NodeTrace) -> str:
             "The final token drawn here is this same token, but this verifier looks only at the first path drawn, so "
             "the path ends with it."
         )
-    text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
+    text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, choice)
     return f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
 
 
@@ -136,11 +136,11 @@ def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
             return f"{said} {impossible_words(*about)}".strip()
         kept, made_of = "Its path is accepted down to this node" if from_below else "Accepted", limit_words(*about)
         return f"{kept} if the draw is below {limit}{' = ' + made_of if made_of else ''}; it was {drawn}: {outcome}."
-    limits, drawn = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
+    limits, draws = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
     limits = limits[:1] if len(set(limits)) == 1 else limits
     return (
         f"Tested {len(tests)} times, once for each time it was drafted: accepted if the draw is below "
-        f"{listed(limits)}; the draws were {listed(drawn)}: {outcome}."
+        f"{listed(limits)}; the draws were {listed(draws)}: {outcome}."
     )
 
 
@@ -150,7 +150,7 @@ def _match_words(known: Known, node: NodeTrace) -> str:
     for step in known.matches.get(node.node_id, ()):
         challenged = step.child_id == node.node_id
         odds = step.acceptance_probability if challenged else 1 - step.acceptance_probability
-        other = known.iteration.nodes[step.rival_id if challenged else step.child_id]
+        other = known.iteration.nodes[step.rival if challenged else step.child]
         if step.accepted == challenged:
             won.append((other, odds))
         else:
@@ -165,8 +165,8 @@ def _match_words(known: Known, node: NodeTrace) -> str:
         return ""
     others = listed([quote(other.text) for other, _ in won[:MOST_TOLD]])
     more = f" and {len(won) - MOST_TOLD} more" if len(won) > MOST_TOLD else ""
-    odds = listed(list(dict.fromkeys(chance(each) for _, each in won[:MOST_TOLD])))
-    return f"It won the tournament against {others}{more} (probability {odds})."
+    chances = listed(list(dict.fromkeys(chance(each) for _, each in won[:MOST_TOLD])))
+    return f"It won the tournament against {others}{more} (probability {chances})."
 
 
 def _accepted_untested(known: Known, node: NodeTrace) -> str:
@@ -174,20 +174,20 @@ def _accepted_untested(known: Known, node: NodeTrace) -> str:
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
-        return f"Drawn from {_law_words(known, node)}, at {given}."
+        return f"Drawn from {_law_words(known, choice)}, at {given}."
     if known.passed is None:
         return _by_code(node)
-    below = known.iteration.nodes[known.passed.child_id]
+    below = known.iteration.nodes[known.passed.child]
     return f"{quote(below.text)} (node {below.node_id}) below it passed its test, which accepts the whole path."
 
 
-def _law_words(known: Known, node: NodeTrace) -> str:
-    """The distribution that a token is drawn from at the place of a node, after the tests that failed there."""
-    failed = known.before(known.choice(node.parent_id))
-    if not failed.count:
+def _law_words(known: Known, choice: VerificationStep) -> str:
+    """The distribution that a token is drawn from, after the tests that failed there."""
+    failed = known.before(choice)
+    if failed.last is None:
         return "the target's distribution"
     if failed.count == 1:
-        text = quote(known.iteration.nodes[failed.last.child_id].text)
+        text = quote(known.iteration.nodes[failed.last.child].text)
         return f"the residual of the target's distribution after {text} was rejected"
     return f"the residual of the target's distribution after {failed.count} rejections"
 
@@ -211,7 +211,7 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
     nodes, blocker = known.iteration.nodes, node
     # If a verifier tests nodes before their ancestors, an untested node need not lie below a failed one.
     if node.reason == "path_settled" and known.passed is not None:
-        kept = nodes[known.passed.child_id]
+        kept = nodes[known.passed.child]
         return (
             f"Not tested: {quote(kept.text)} (node {kept.node_id}) had already passed its test, which settled the path."
         )
@@ -241,7 +241,7 @@ def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known
         count += 1
         if step.residual_ids:
             pairs = list(zip(step.residual_ids, step.residual_probs, strict=True))[:most]
-            text = quote(iteration.nodes[step.child_id].text)
+            text = quote(iteration.nodes[step.child].text)
             told.append({
                 "after": f"residual of the target's distribution after {text} was rejected"
                 + (f" ({ordinal(count)} rejection)" if count > 1 else ""),
@@ -324,7 +324,7 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     accepted = sum(len(i.accepted) for i in run.iterations) / count
     passes = sum(i.target_passes for i in run.iterations)
     pass_s = (seconds["verify"] + seconds["rebuild"]) / max(passes, 1)
-    largest = max(seconds, key=seconds.get)
+    largest = max(seconds, key=lambda phase: seconds[phase])
     if not tokens:
         return "No token was committed."
     token_s = total / count / tokens

@@ -16,11 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isclose
+from typing import TypeVar
 
 from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep, node_paths
 from viz.explain.draft_rule import Places
 from viz.formats import beside, listed, number
 from viz.tokens import quote
+
+Place = TypeVar("Place", bound=int | None)
 
 
 def is_cut(iteration: IterationTrace) -> bool:
@@ -84,8 +87,9 @@ def preferred(iteration: IterationTrace, place: int) -> float | None:
 
 def distribution_text(iteration: IterationTrace) -> str:
     """Label of the target's distribution that is shown: `temperature 0.8, top-p 0.9`."""
-    known = iteration.tested_top_probs is not None and iteration.sampling is not None
-    return sampling_words(iteration.sampling) if known else "temperature 1"
+    if iteration.tested_top_probs is None or iteration.sampling is None:
+        return "temperature 1"
+    return sampling_words(iteration.sampling)
 
 
 def sampling_words(sampling: SamplingTrace) -> str:
@@ -142,12 +146,12 @@ def certain_words(iteration: IterationTrace, step: VerificationStep, before: Rej
 
 def impossible_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
     """Why a test cannot pass, empty where the record does not say."""
-    node = iteration.nodes[step.child_id]
+    node = iteration.nodes[step.child]
     if node.tested_probability == 0:
         return f"At {distribution_text(iteration)} the target gives it probability 0."
     if step.weight is not None or before.last is None or step.token_id in before.last.residual_ids:
         return ""
-    after = quote(iteration.nodes[before.last.child_id].text)
+    after = quote(iteration.nodes[before.last.child].text)
     if before.count > 1:
         return f"After {before.count} rejections here, the residual gives it 0."
     said = f"After {after} was rejected, the residual gives it 0"
@@ -159,7 +163,7 @@ def impossible_words(iteration: IterationTrace, step: VerificationStep, before: 
 
 def _parts(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> tuple[float, bool, float, str]:
     """Numerator, whether it is a residual, denominator, text on it; zeros if none gives the recorded probability."""
-    node, last, rest = iteration.nodes[step.child_id], before.last, 1 - before.drafted
+    node, last, rest = iteration.nodes[step.child], before.last, 1 - before.drafted
     draft, given = node.draft_probability, node.tested_probability
     if last is not None:
         given = dict(zip(last.residual_ids, last.residual_probs, strict=True)).get(step.token_id)
@@ -214,16 +218,16 @@ class KnownInterventions:
         only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
         if node.token_id in removed or node.token_id == only:
             end, share = ("fail", 0) if node.token_id in removed else ("pass", 1)
-            told = f"Forced to {end}: the verifier saw a target probability of {share} for this token, not {gives}"
-            return f"{told}." if node.reason == f"forced_{end}" else f"{told}; {_lower(usual)}"
+            forced = f"Forced to {end}: the verifier saw a target probability of {share} for this token, not {gives}"
+            return f"{forced}." if node.reason == f"forced_{end}" else f"{forced}; {_lower(usual)}"
         if node.verdict not in ("accepted", "rejected"):
             return usual
         if only is not None:
             return f"A sibling was forced to pass: the verifier saw 0 for this token, not {gives}."
         if not removed:
             return usual
-        names = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
-        names = listed([*names, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else names)
+        told = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
+        names = listed([*told, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else told)
         if is_sampled(self._iteration):
             return f"With {names} forced to fail: {_lower(usual)}"
         likeliest = "the target's most likely remaining token"
@@ -297,7 +301,7 @@ class Known:
     def matches(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Matches between two nodes by either of them."""
         matches = [s for s in self.iteration.steps if s.kind == "match" and s.child_id != s.rival_id]
-        return _grouped((node, step) for step in matches for node in (step.child_id, step.rival_id))
+        return _grouped((node, step) for step in matches for node in (step.child, step.rival))
 
     def choice(self, node_id: int) -> VerificationStep | None:
         """The first choice made below a node."""
@@ -318,19 +322,19 @@ class Known:
         """By the step's `id`: equal tests may occur twice."""
         before: dict[int, Rejections] = {}
         at_place: dict[int, Rejections] = {}
-        gone: set[int | None] = set()
+        gone: set[int] = set()
         for step in self.iteration.steps:
             so_far = before.setdefault(id(step), at_place.get(step.node_id, Rejections()))
             if step.kind == "test" and not step.accepted:
-                given = 0.0 if step.child_id in gone else self.iteration.nodes[step.child_id].draft_probability or 0.0
-                gone.add(step.child_id)
+                given = 0.0 if step.child in gone else self.iteration.nodes[step.child].draft_probability or 0.0
+                gone.add(step.child)
                 at_place[step.node_id] = Rejections(so_far.count + 1, step, so_far.drafted + given)
         return before
 
 
-def _grouped(pairs: Iterable[tuple[int | None, VerificationStep]]) -> dict[int | None, list[VerificationStep]]:
+def _grouped(pairs: Iterable[tuple[Place, VerificationStep]]) -> dict[Place, list[VerificationStep]]:
     """Steps in their order by node."""
-    found = defaultdict(list)
+    found = defaultdict[Place, list[VerificationStep]](list)
     for node, step in pairs:
         found[node].append(step)
     return dict(found)

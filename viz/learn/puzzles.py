@@ -6,6 +6,7 @@ a setting would have kept it is decided only by re-drafting.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import why_final, why_verdict
@@ -50,7 +51,7 @@ def guessable(run: RunTrace) -> tuple[int, ...]:
 def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
     """The tree as given to the target, with the guessed path framed and without any of the target's results."""
     said = ("reason", "target_probability", "target_argmax", "target_argmax_text", "target_argmax_probability")
-    hidden = dict.fromkeys((*said, "acceptance_probability"))
+    hidden: dict[str, Any] = dict.fromkeys((*said, "acceptance_probability"))
     nodes = (replace(n, verdict="not_verified" if n.node_id else "root", **hidden) for n in iteration.nodes)
     unknown = replace(iteration, nodes=tuple(nodes), steps=(), accepted=(), final_kind="none", history=None)
     marks = {} if guess is None else {node: "your guess" for node in iteration.path(guess)[1:]}

@@ -69,9 +69,11 @@ def tour_steps(
     return tuple(step for step in steps if step.page in pages)
 
 
-def _stop(iteration: IterationTrace, key: str, title: str, node: int | None, phase: str, words: str, **changed):
-    place = {"page": STEP_THROUGH, "recording": STORY, "iteration": iteration.index, "node": node, "phase": phase}
-    return TourStep(key=key, title=title, words=words, **(place | changed))
+def _stop(
+    iteration: IterationTrace, key: str, title: str, node: int | None, phase: str, words: str,
+    page: str = STEP_THROUGH, recording: str = STORY,
+) -> TourStep:  # fmt: skip
+    return TourStep(key, title, page, recording, iteration.index, node, phase, words)
 
 
 def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
@@ -93,15 +95,15 @@ def _draft(iteration: IterationTrace) -> TourStep:
 
 
 def _tree(iteration: IterationTrace) -> TourStep:
-    grown = [node for node in iteration.nodes if node.confidence is not None and node.branching]
-    unsure = min(grown, key=lambda node: (-node.branching, node.confidence))
-    sure = max(grown, key=lambda node: (-node.branching, node.confidence))
+    grown = [(n.branching, n.confidence, n) for n in iteration.nodes if n.confidence is not None and n.branching]
+    children, confidence, unsure = min(grown, key=lambda each: (-each[0], each[1]))
+    fewer, highest, sure = max(grown, key=lambda each: (-each[0], each[1]))
     pruned = sum(node.pruned for node in iteration.nodes)
-    wide = plural(unsure.branching, "child is", "children are")
-    narrow = f"; after {quote(sure.text)} it has {number(sure.confidence)} and gets {sure.branching}"
+    wide = plural(children, "child is", "children are")
+    narrow = f"; after {quote(sure.text)} it has {number(highest)} and gets {fewer}"
     words = (
-        f"After {quote(unsure.text)} the draft's top token has only {number(unsure.confidence)}, so {wide} drafted"
-        f"{narrow if sure.branching < unsure.branching else ''}. "
+        f"After {quote(unsure.text)} the draft's top token has only {number(confidence)}, so {wide} drafted"
+        f"{narrow if fewer < children else ''}. "
         f"{pruned} of {plural(iteration.drafted, 'node')} are on paths too unlikely to verify and are pruned."
     )
     return _stop(iteration, "tree", "Tree", unsure.node_id, _last_phase(iteration, "draft", "prune"), words)
@@ -122,7 +124,7 @@ def _mask(story: Story) -> TourStep:
 def _verify(iteration: IterationTrace) -> TourStep:
     compared = [node for node in iteration.nodes if node.target_probability is not None and node.node_id]
     agree = [node for node in compared if iteration.nodes[node.parent_id].target_argmax == node.token_id]
-    most = max(agree or compared, key=lambda node: node.target_probability - node.draft_probability)
+    most = max(agree or compared, key=lambda node: (node.target_probability or 0.0) - (node.draft_probability or 0.0))
     words = (
         f"One pass of the large target model reads the root and all {len(iteration.flatten_order) - 1} verified nodes "
         f"in {duration(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} are its most "
@@ -167,12 +169,11 @@ def _rollback(story: Story) -> TourStep:
 
 def _adapt(run: RunTrace) -> TourStep:
     moved = [
-        (iteration, {name: value for name, value in history.after.items() if value != history.before[name]})
+        (iteration, history, {name: value for name, value in history.after.items() if value != history.before[name]})
         for iteration in run.iterations
         if (history := iteration.history)
     ]
-    iteration, changed = max(moved, key=lambda each: (len(each[1]), -each[0].index))
-    history = iteration.history
+    iteration, history, changed = max(moved, key=lambda each: (len(each[2]), -each[0].index))
     direction = "bolder" if history.decision == "bolder" else "more careful"
     changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
     words = (

@@ -16,7 +16,7 @@ from pages.ui.explain.subject import trace_at
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds
 
 if TYPE_CHECKING:
-    from decoding.replay.replay import Replayed
+    from decoding.replay.replay import Refused, Replayed
     from decoding.sampling.sampling import Sampling
 
 
@@ -83,7 +83,7 @@ def text_reader(looked: Looked) -> Callable[[int], str]:
     return lambda token: texts[token] if token in texts else kept(key, recorded).get(token, f"<{token}>")
 
 
-def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
+def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed | Refused", ...]:
     """Every verifier on the tree, without re-rolled seeds: tens of milliseconds for 64 nodes."""
     from decoding.replay.replay import replay
 

@@ -18,7 +18,7 @@ from viz.tokens import quote, visible
 from viz.verify.views import DistributionPanel, distributions_figure, kept_tree_data
 
 if TYPE_CHECKING:
-    from decoding.replay.replay import Replayed
+    from decoding.replay.replay import Refused, Replayed
     from decoding.replay.steps import DistributionStage, EntryStep, NodeSteps
     from decoding.sampling.sampling import Sampling
     from decoding.verifiers import Verifier
@@ -82,20 +82,22 @@ _component = st.components.v2.component(
 )
 
 
-def walks(looked: Looked, told: tuple["Replayed", ...]) -> dict[str, "Replayed"]:
+def walks(looked: Looked, told: tuple["Replayed | Refused", ...]) -> dict[str, "Replayed | Refused"]:
     """The table rows by name: the original verification, and every verifier with the seed."""
     own = own_walk(looked)
     return ({} if own is None else {OWN: own}) | {replayed.verifier.name: replayed for replayed in told}
 
 
-def chosen_row(looked: Looked, rows: dict[str, "Replayed"]) -> str:
+def chosen_row(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
     """The selected table row; if its verifier refuses, the original verification, or the first that fits."""
     fitting = [name for name, replayed in rows.items() if replayed.refusal is None]
     wanted = (st.session_state.get("verify_verifier"), OWN, looked.verifier)
     return next((name for name in wanted if name in fitting), fitting[0])
 
 
-def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> None:
+def verifier_table(
+    looked: Looked, rows: dict[str, "Replayed | Refused"], rolled: dict | None, chosen: str, seeds: int
+) -> None:
     """Draw the table; the selection is in the session before the page is redrawn."""
 
     def choose() -> None:
@@ -105,7 +107,9 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
     _component(key="verify_table", data=data, height=TABLE_HEIGHT, on_selected_change=choose)
 
 
-def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
+def table_data(
+    looked: Looked, rows: dict[str, "Replayed | Refused"], rolled: dict | None, chosen: str, seeds: int
+) -> dict:
     """Data of the component: plain texts and numbers."""
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
     distributions = {
