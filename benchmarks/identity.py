@@ -99,7 +99,7 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
 
 def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> IdentityRow:
     """Captured passes against the same passes run as they are, token for token, on CUDA."""
-    static = pair.with_engine("static")
+    static = pair.with_engine("cuda_graph")
     outputs: dict[bool, list[tuple[int, ...]]] = {True: [], False: []}
     for captured, found in outputs.items():
         for model in (static.target, static.draft):
@@ -115,7 +115,7 @@ def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quic
     tokens = sum(map(len, outputs[True]))
     of = f"embedded {pair.info.target.dtype}"
     return IdentityRow(of, "captured against uncaptured", "compaction", len(outputs[True]),
-               tokens, 0.0, None, (), tuple(different), "static")  # fmt: skip
+               tokens, 0.0, None, (), tuple(different), "cuda_graph")  # fmt: skip
 
 
 def main() -> int:

@@ -42,7 +42,7 @@ TUNED = {
 NOT_TREES = ("autoregressive", "linear", "hf_")
 PUBLISHED = {
     "autoregressive (ours)": "autoregressive",
-    "autoregressive, library engine": "autoregressive@library",
+    "autoregressive, transformers engine": "autoregressive@transformers",
     "HF generate": "hf_generate",
     "HF assisted": "hf_assisted",
     "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",

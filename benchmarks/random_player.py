@@ -292,7 +292,7 @@ class Player:
         if case.kind == "sampled":
             return Finding(False, f"{label}: the sampled text is not that of a session left alone.")
         if self._judge is None:
-            self._judge = MarginJudge(self.pair.target.with_engine("library"))
+            self._judge = MarginJudge(self.pair.target.with_engine("transformers"))
         difference = explain_difference(self.pair, list(case.prompt_ids), output, wanted, self._judge)
         return Finding(difference.near_tie, f"{label}: {difference.explanation}")
 

@@ -91,7 +91,7 @@ class SelectorTotals:
 def _pair(settings: PairSettings) -> Pair:
     torch.set_num_threads(1)
     pair = load_pair(settings)
-    return pair.with_engine("library") if pair.target.info.engine == "static" else pair
+    return pair.with_engine("transformers") if pair.target.info.engine == "cuda_graph" else pair
 
 
 def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Roots:

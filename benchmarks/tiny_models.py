@@ -93,9 +93,9 @@ SHRUNK = (
     "llama4_text", "ministral", "olmo3", "phimoe", "qwen2_moe", "seed_oss",
 )  # fmt: skip
 NAMES = (*ARCHITECTURES, *SHRUNK)
-# Lean forwards run these; a window of so many rows is never left. Of the others all but a few run in static shapes.
-LEAN = ("llama", "gpt_neox", "qwen2")
-LEAN_ENGINES = ("auto", "library", "static", "streaming-256")
+# Packed forwards run these; a window of so many rows is never left. Of the others all but a few run in static shapes.
+PACKED = ("llama", "gpt_neox", "qwen2")
+PACKED_ENGINES = ("auto", "transformers", "cuda_graph", "streaming-256")
 LIBRARY_ONLY = ("gpt_neo", "deepseek_v3")
 
 
@@ -123,13 +123,13 @@ class PairPlan:
     def numbered(cls, number: int) -> "PairPlan":
         """The plan of a number: architectures come in turn, the rest is drawn."""
         random, architecture = Random(f"pair {number}"), NAMES[number % len(NAMES)]
-        engines = LEAN_ENGINES if architecture in LEAN else ("auto", "auto", "static")
+        engines = PACKED_ENGINES if architecture in PACKED else ("auto", "auto", "cuda_graph")
         return cls(
             architecture=architecture,
             context=random.choice((64, 96, 128, 200, 256)),
             vocab=random.choice((WORDS, 160, 192)),
             draft_vocab=random.choice((WORDS, 160, 192)),
-            engine="library" if architecture in LIBRARY_ONLY else random.choice(engines),
+            engine="transformers" if architecture in LIBRARY_ONLY else random.choice(engines),
             attention=random.choice(("auto", "auto", "eager")),
             seed=number,
         )

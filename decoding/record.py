@@ -21,7 +21,7 @@ from decoding.common.errors import (
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
-from decoding.common.settings import ENGINES
+from decoding.common.settings import ENGINES, present_engines
 from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--device", choices=DEVICES, default="auto")
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
-    pair.add_argument("--engine", choices=ENGINES, default="auto")
+    pair.add_argument("--engine", choices=ENGINES, default="auto", type=present_engines)
     pair.add_argument("--attention", choices=ATTENTIONS, default="auto")
     pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")

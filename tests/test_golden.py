@@ -7,6 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from decoding.common.settings import is_engine
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.rows import RowStore
 from decoding.recorded import FOLDER as RECORDED
@@ -55,7 +56,9 @@ def test_a_difference_is_found():
 def test_files_of_every_version_open(kept):
     runs = (RECORDED / "home.dscope", *sorted(files.FOLDER.glob("version-*.dscope")))
     assert [json.loads(_document(file))["version"] for file in runs] == [1, 2, 3]
-    assert all(load_run(file).iterations for file in runs)
+    opened = [load_run(file) for file in runs]
+    assert all(run.iterations and is_engine(run.pair.target.engine) for run in opened)
+    assert b'"lean"' in _document(runs[0]) and opened[0].pair.target.engine == "packed"
 
 
 def _document(file: Path) -> bytes:

@@ -46,10 +46,10 @@ def test_a_summary_from_a_file_with_another_engine(tmp_path: Path):
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("\ufeffOne day a dog\n", encoding="utf-8")
     place = ["--prompt-file", str(prompt), "--out", str(tmp_path / "run.dscope"), *FEW]
-    assert main([*place, "--method", "linear@library", "--record", "summary"]) == 0
+    assert main([*place, "--method", "linear@transformers", "--record", "summary"]) == 0
     run = load_run(tmp_path / "run.dscope")
     assert "".join(run.prompt_texts) == "One day a dog"
-    assert run.pair.target.engine == "library"
+    assert run.pair.target.engine == "transformers"
     assert all(not iteration.nodes for iteration in run.iterations)
 
 

@@ -42,7 +42,7 @@ def main() -> int:
         raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
     pair = embedded_pair("cpu")
     prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
-    figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
+    figures = {"pair": pair.info.name, **roofline_figures(pair, ("transformers", "packed"), prompt_ids, 128)}
     save_figures(args, "roofline", figures, pair.target.device)
     return 0
 

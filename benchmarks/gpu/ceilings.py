@@ -12,7 +12,7 @@ from benchmarks.roofline import Ceilings, measure_ceilings, median_s, pass_rows,
 from decoding.compare.contestants import parse_contestant
 from decoding.models.pair import Pair
 
-ENGINES = ("library", "lean", "static")
+ENGINES = ("transformers", "packed", "cuda_graph")
 # Phases of an iteration that only wait for one another: together they are slow above this share of it.
 OVERHEAD_GOAL = 0.15
 TOKENS, FEW_TOKENS = 96, 12
@@ -67,7 +67,7 @@ def passes(report: Report, pair: Pair, ceilings: Ceilings | None) -> None:
     report.figures["passes"] = found
     print_roofline(ceilings, found, [])
     for role in ("target", "draft"):
-        own = [row for row in found if row["model"] == role and row["engine"] == "static"]
+        own = [row for row in found if row["model"] == role and row["engine"] == "cuda_graph"]
         one, many = own[0], own[-1]
         if not ceilings:
             report.slow(f"captured {role}: a token in {one['ms']:.2f} ms, {many['queries']} tokens in {many['ms']:.2f} "

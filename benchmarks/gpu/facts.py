@@ -29,8 +29,8 @@ NEEDED = (
     "transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "platformdirs",
     "pytest",
 )  # fmt: skip
-TESTS = ("tests/engines/test_graphs.py", "tests/engines/test_static_cuda.py")
-NEEDS_CUDA = "test_static_cuda"
+TESTS = ("tests/engines/test_graphs.py", "tests/engines/test_cuda_graph_on_cuda.py")
+NEEDS_CUDA = "test_cuda_graph_on_cuda"
 TESTS_S, TEST_PROCESSES = 330, 4
 # (query heads, key heads, size of a head, queries, key rows): Pythia-2.8B's, and Llama's whose heads share keys.
 SHAPES = tuple((*heads, queries, rows) for heads in ((32, 32, 80), (32, 8, 128))

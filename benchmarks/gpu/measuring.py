@@ -35,7 +35,7 @@ CONTEXT = 2048
 def loaded_pair(report: Report) -> Iterator[Pair]:
     """The pair, its engines told; gone with the files that it was written to."""
     if not report.cuda:
-        pair = embedded_pair("cpu").with_engine("static")
+        pair = embedded_pair("cpu").with_engine("cuda_graph")
         yield pair
         release(pair)
         return
@@ -48,7 +48,7 @@ def loaded_pair(report: Report) -> Iterator[Pair]:
         seconds = {"widen_s": widened - begun, "load_s": time.perf_counter() - widened}
         report.figures["pair"] = {"name": pair.info.name, **seconds, "engines": engine_lines(pair)}
         for line, model in zip(engine_lines(pair), (pair.info.target, pair.info.draft), strict=True):
-            report.judge("works" if model.engine == "static" else "wrong", line)  # CUDA has a static engine
+            report.judge("works" if model.engine == "cuda_graph" else "wrong", line)  # CUDA has graphs
         report.works(f"{pair.info.name}: widened in {seconds['widen_s']:.0f} s, loaded in {seconds['load_s']:.0f} s")
         yield pair
         release(pair)
@@ -60,9 +60,9 @@ def prompt_of(report: Report, pair: Pair) -> list[int]:
 
 
 BASELINES = {
-    "autoregressive, captured": "autoregressive@static",
-    "autoregressive, lean": "autoregressive@lean",
-    "autoregressive, library": "autoregressive@library",
+    "autoregressive, captured": "autoregressive@cuda_graph",
+    "autoregressive, packed": "autoregressive@packed",
+    "autoregressive, transformers": "autoregressive@transformers",
     "HF generate": "hf_generate",
     "HF assisted": "hf_assisted",
 }
@@ -99,7 +99,7 @@ NO_TIME = "no time was left to try it"
 
 
 def contestants_for(
-    sampling: Sampling, tuned: dict[str, str], engine: str = "static", baselines: dict[str, str] = BASELINES
+    sampling: Sampling, tuned: dict[str, str], engine: str = "cuda_graph", baselines: dict[str, str] = BASELINES
 ) -> list[Contestant]:
     """Baselines, the tuned chain and tree, and DynaTree step by step; methods of ours run in `engine`.
 
@@ -107,7 +107,7 @@ def contestants_for(
     """
     ours = {**tuned, **STEPS}
     methods = {name: _at(text, engine) for name, text in ours.items()}
-    if sampling.greedy and engine == "static":
+    if sampling.greedy and engine == "cuda_graph":
         methods |= {name + HOST: _at(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
     parsed = [replace(parse_contestant(text), label=label) for label, text in {**baselines, **methods}.items()]
     return [replace(c, method=suited(c.method, sampling)) if c.method else c for c in parsed]
@@ -220,7 +220,7 @@ def device_verdicts(
 def graphs_of(pair: Pair) -> dict[str, Graphs]:
     """The graphs of each model, by what they are of: iterations on the device, and on the host."""
     found = {}
-    for engine in ("static", STATIC_HOST):
+    for engine in ("cuda_graph", STATIC_HOST):
         for role, model in (("target", pair.target), ("draft", pair.draft)):
             with suppress(PairError):  # its contestants have been left out with this reason
                 found[f"{role} ({engine})"] = model.with_engine(engine).engine.graphs
@@ -372,7 +372,7 @@ def measure_all(args: argparse.Namespace) -> int:
             setup = f"{pair.info.name} (widened weights), {args.dtype}, {label}, {len(prompts)} x {length} tokens"
             print(f"\n{setup}\n")
             try:
-                tuned = tuned_for(pair, sampling, "static", 6 if args.quick else 1, mine.share(TUNING_SHARE))
+                tuned = tuned_for(pair, sampling, "cuda_graph", 6 if args.quick else 1, mine.share(TUNING_SHARE))
                 baselines = BASELINES | (COMPILED if args.hf_static else {})
                 contestants = contestants_for(sampling, tuned, baselines=baselines)
                 comparison = measure(pair, contestants, prompts, length, repeats, sampling, mine)
@@ -384,7 +384,7 @@ def measure_all(args: argparse.Namespace) -> int:
             save_figures(args, name, figures, pair.target.device, args.sampling)
         if budget.left_s > ROOFLINE_S:
             print()
-            engines = ("library", "lean", "static")
+            engines = ("transformers", "packed", "cuda_graph")
             try:
                 figures |= roofline_figures(pair, engines, prompts[0][1], min(length, 128))
             except RUN_ERRORS as error:

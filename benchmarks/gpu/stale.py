@@ -119,7 +119,7 @@ def _touched(filled: list[torch.Tensor]) -> int:
 
 def pairs(report: Report) -> None:
     """Sessions on the graphs of a pair go on rightly while another pair and other sessions are released."""
-    first, second = (embedded_pair(report.device.type).with_engine("static") for _ in range(2))
+    first, second = (embedded_pair(report.device.type).with_engine("cuda_graph") for _ in range(2))
     expected = _text(first)
     for _ in range(2):
         _text(second), _text(first)

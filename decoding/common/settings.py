@@ -214,17 +214,30 @@ def wrong_sampling(sampling: Any) -> str:
     return ""
 
 
-ENGINES = ("auto", "library", "lean", "static")
-# The static engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
-STATIC_HOST = "static-host"
+ENGINES = ("auto", "transformers", "packed", "cuda_graph")
+# The cuda_graph engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
+STATIC_HOST = "cuda_graph-host"
+# What engines were called in files, addresses, commands and digests of before.
+FORMER_ENGINES = {"library": "transformers", "lean": "packed", "static-host": STATIC_HOST, "static": "cuda_graph"}
+FORMER_ENGINE = re.compile(rf"\b({'|'.join(FORMER_ENGINES)})\b")
 # Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another distribution than the
 # target's.
 STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
 SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
 
 
+def present_engines(text: str) -> str:
+    """A text with former names of engines, such as a name alone or a line about a machine, with the present ones."""
+    return FORMER_ENGINE.sub(lambda found: FORMER_ENGINES[found[1]], text)
+
+
+def former_engine(name: str) -> str:
+    """The name that digests of before hold for an engine."""
+    return next((former for former, present in FORMER_ENGINES.items() if present == name), name)
+
+
 def is_engine(name: str) -> bool:
-    """Whether an engine has this name: one of `ENGINES`, `static-host`, or `streaming` with or without a number."""
+    """Whether an engine has this name: one of `ENGINES`, `cuda_graph-host`, or `streaming` with or without a number."""
     return name in (*ENGINES, STATIC_HOST) or streamed_rows(name) is not None
 
 

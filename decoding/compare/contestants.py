@@ -1,9 +1,9 @@
-"""What takes part in a comparison as one line of text: `dynatree@lean:base_depth=3,history=false`, and back."""
+"""What takes part in a comparison as one line of text: `dynatree@packed:base_depth=3,history=false`, and back."""
 
 from difflib import get_close_matches
 
 from decoding.common.errors import SettingsError, require
-from decoding.common.settings import ENGINES, is_engine
+from decoding.common.settings import ENGINES, is_engine, present_engines
 from decoding.compare.comparison import Contestant
 from decoding.compare.hf_generate import BASELINES
 from decoding.methods.method import Method
@@ -20,7 +20,7 @@ def parse_contestant(text: str) -> Contestant:
         SettingsError: an unknown name, setting or value, in one sentence.
     """
     named, _, listed = (part.strip() for part in text.partition(":"))
-    name, at, engine = (part.strip() for part in named.partition("@"))
+    name, at, engine = (part.strip() for part in present_engines(named).partition("@"))
     known = ", ".join((*ENGINES, "streaming"))
     require(not at or is_engine(engine), f"There is no engine {engine!r}: choose {known}, or streaming-N for N rows.")
     if name in BASELINES:

@@ -24,6 +24,7 @@ from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, write_whole
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
+from decoding.common.settings import present_engines
 from decoding.engines.base import Visibility
 from decoding.engines.clock import describe_hardware
 from decoding.engines.cuda_graph import BUCKETS
@@ -97,7 +98,7 @@ class CalibrationCache(Generic[T]):
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             warnings.warn(f"The calibration in {file} cannot be read; it is re-measured.", stacklevel=4)
             return {}
-        return entries
+        return {present_engines(entry): stored for entry, stored in entries.items()}
 
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -109,7 +110,7 @@ SLOW_PASS_S = 0.1
 MOST_RATIO = 10
 BUDGET_S = 1.5
 MOST_ROUNDS, BLOCKS = 40, 4
-WARM_UPS = 3  # of static engines the first pass of a size runs plainly and the second captures a graph
+WARM_UPS = 3  # with CUDA graphs the first pass of a size runs plainly and the second captures a graph
 DECODE_S, MOST_ITERATIONS = 0.4, 40
 # Of a selector's latencies: rows of context, rounds of timed passes, and untimed passes before each.
 LENGTHS = (16, 128, 256, 512, 1024)
@@ -181,7 +182,7 @@ class Probe:
     def __init__(self, pair: Pair, model: Model | DraftHead, level: bool):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
         self._last_position = pair.context - 1
-        self.padded = model.engine.name.startswith("static")
+        self.padded = model.engine.name.startswith("cuda_graph")
         self.prefix_length = 0
         self._cache = model.engine.new_cache(PREFIX_LENGTH + max(SIZES))
         self._seen, self._depths = _siblings(max(SIZES)) if level else binary_tree(max(SIZES))

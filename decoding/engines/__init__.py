@@ -1,1 +1,1 @@
-"""Key/value rows, and what runs a model over them: the library's forward, our lean one, or static shapes as graphs."""
+"""KV slots, and what runs a model over them: the forward of transformers, a packed one of ours, or CUDA graphs."""

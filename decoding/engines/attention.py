@@ -1,4 +1,4 @@
-"""Attention that repeats no key or value, as transformers models and our lean forwards call it; rotary tables."""
+"""Attention that repeats no key or value, as transformers models and our packed forwards call it; rotary tables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 GROUPED_SDPA = "sdpa_grouped"
-# What models may ask of sdpa besides a mask; the library's own function knows them.
+# What models may ask of sdpa besides a mask; transformers' own function knows them.
 RARE_REQUESTS = ("position_bias", "softcap", "cache")
 
 
@@ -35,7 +35,7 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Scaled dot-product attention as `transformers` calls it; the same numbers as its `sdpa`, and no weights.
 
-    Under a mask the library copies every key and value once per query head of its group, in every layer and pass.
+    Under a mask transformers copies every key and value once per query head of its group, in every layer and pass.
     `scaled_dot_product_attention(enable_gqa=True)` avoids that on the CPU, but on CUDA (torch 2.11 to 2.13) flash
     attention takes no mask, the memory-efficient kernel refuses unequal head counts, cuDNN takes half precision only,
     and what is left is unfused and repeats all the same. Here each key/value head is an element of the batch, and the
@@ -75,7 +75,7 @@ def _shared(rows: Tensor, groups: int) -> Tensor:
 
 
 AttentionInterface.register(GROUPED_SDPA, grouped_attention)
-# A registered attention without a mask function gets no mask at all from the library, not even for padding.
+# A registered attention without a mask function gets no mask at all from transformers, not even for padding.
 AttentionMaskInterface.register(GROUPED_SDPA, sdpa_mask)
 
 
@@ -126,7 +126,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: floa
     Args:
         queries: `[num_queries, heads, head_dim]`; keys, values: `[1, kv_heads, num_rows, head_dim]`.
         mask: `[1, 1, num_queries, num_rows]`, None where every query sees every row, or a mask that attends itself
-            (`lean.SinksAndWindow`).
+            (`packed.SinksAndWindow`).
     """
     if hasattr(mask, "attend"):
         return mask.attend(queries, keys, values, scale)

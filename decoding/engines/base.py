@@ -156,7 +156,7 @@ class EagerEngine:
     Caches that an engine makes are only for its own passes.
 
     Args:
-        name: `library` where `forward` is a `TransformersForward`, `lean` or `streaming-<rows>` where it is our own.
+        name: `transformers` with a `TransformersForward`; `packed` or `streaming-<rows>` with one of our own.
         mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """

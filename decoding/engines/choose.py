@@ -1,4 +1,4 @@
-"""Which engine runs a model: what was asked for, or the fastest that gives the library's logits."""
+"""Which engine runs a model: what was asked for, or the fastest that gives transformers' logits."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
 
 Engine = EagerEngine | CudaGraphEngine
-LEAN_FORWARDS = (NeoXForward, LlamaForward)
-# Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
+PACKED_FORWARDS = (NeoXForward, LlamaForward)
+# Packed weights stand beside the original ones: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
 # Tokens are compared whose logit is at most so far below the favourite's: in 16 bits those of tokens that nothing would
 # ever choose are rounded by more than a wrong mask changes the others.
@@ -45,7 +45,7 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     """The engine for a loaded network, and why it is this one.
 
     Args:
-        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library.
+        asked: one of `presets.ENGINES`; auto takes cuda_graph on CUDA, packed on a CPU, transformers elsewhere.
         positions: most positions that a text can have.
         free_bytes: free memory of the device, None if unknown.
         how: `num_layers`, `device`, `dtype`, `mask_kind`, `mask_layer_types` of the model.
@@ -54,34 +54,38 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
         PairError: the engine cannot run this network.
     """
     assert is_engine(asked)
-    library = EagerEngine("library", TransformersForward(network, name), **how)
+    plain = EagerEngine("transformers", TransformersForward(network, name), **how)
     wanted, why = _fastest(network, free_bytes, **how) if asked == "auto" else (asked, "")
-    if wanted == "library":
-        return Made(library, None, why)
-    kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
+    if wanted == "transformers":
+        return Made(plain, None, why)
+    kind = next((kind for kind in PACKED_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
     refusal: str | None
     if not _on_one_device(network):
-        refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or library."
-    elif kind is None and not _is_static(wanted):
+        refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or transformers."
+    elif kind is None and not _has_static_shapes(wanted):
         network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
-        refusal = f"{name} is {network_name}, which the lean engine does not support; choose engine auto or library."
+        refusal = (
+            f"{name} is {network_name}, which the packed engine does not support; choose engine auto or transformers."
+        )
     else:
         with torch.inference_mode():
             packed = None if kind is None else kind(network, positions)
             forward = packed or TransformersForward(network, name)
-            if _is_static(wanted):
+            if _has_static_shapes(wanted):
                 engine: Engine = CudaGraphEngine(forward, **how, name=wanted)
             elif (rows := streamed_rows(wanted)) is None:
-                engine = EagerEngine("lean", forward, **how)
+                engine = EagerEngine("packed", forward, **how)
             elif packed is None or not packed.rotary.keeps_length:
-                raise PairError(f"{name} scales its rotary embeddings and cannot rotate them back; choose engine lean.")
+                raise PairError(
+                    f"{name} scales its rotary embeddings and cannot rotate them back; choose engine packed."
+                )
             else:
                 engine = StreamingEngine(packed, rows, **how)
-            difference, refusal = _checked(engine, library, network, name, how["dtype"])
+            difference, refusal = _checked(engine, plain, network, name, how["dtype"])
         if refusal is None:
             return Made(engine, difference, why)
     if asked == "auto":
-        return Made(library, None, refusal)
+        return Made(plain, None, refusal)
     raise PairError(refusal)
 
 
@@ -90,20 +94,23 @@ def _fastest(
 ) -> tuple[str, str]:
     if device.type == "cuda":
         if not _on_one_device(network):
-            return "library", "the model is spread over devices, which CUDA graphs do not support"
+            return "transformers", "the model is spread over devices, which CUDA graphs do not support"
         if masks["mask_kind"] != "bool" or masks["mask_layer_types"]:
-            return "library", "the static engine needs one boolean mask for all layers, which this model does not use"
-        return "static", "the fastest on a CUDA GPU"
+            return (
+                "transformers",
+                "CUDA graphs need one boolean mask for all layers, which this model does not use",
+            )
+        return "cuda_graph", "the fastest on a CUDA GPU"
     if not can_pack(device, dtype):
-        return "library", f"weights in {str(dtype).removeprefix('torch.')} cannot be packed on this {device.type}"
+        return "transformers", f"weights in {str(dtype).removeprefix('torch.')} cannot be packed on this {device.type}"
     weights = sum(weight.numel() * weight.element_size() for weight in network.parameters())
     if free_bytes is not None and weights > PACKED_MEMORY_SHARE * free_bytes:
-        return "library", "free memory is too small for packed weights in addition to the original ones"
-    return "lean", "the fastest on a CPU"
+        return "transformers", "free memory is too small for packed weights in addition to the original ones"
+    return "packed", "the fastest on a CPU"
 
 
-def _is_static(name: str) -> bool:
-    return name in ("static", STATIC_HOST)
+def _has_static_shapes(name: str) -> bool:
+    return name in ("cuda_graph", STATIC_HOST)
 
 
 def _on_one_device(network: Any) -> bool:
@@ -111,26 +118,28 @@ def _on_one_device(network: Any) -> bool:
 
 
 def _checked(
-    engine: Engine, library: Engine, network: Any, name: str, dtype: torch.dtype
+    engine: Engine, plain: Engine, network: Any, name: str, dtype: torch.dtype
 ) -> tuple[float, None] | tuple[None, str]:
-    """How far an engine is from the library's logits, or in words how it fails to give them."""
+    """How far an engine is from transformers' logits, or in words how it fails to give them."""
     try:
-        # The second time on CUDA static passes are graphs.
-        difference = max(_difference(engine, library, network) for _ in range(2 if _is_static(engine.name) else 1))
+        # The second time on CUDA passes are graphs.
+        difference = max(
+            _difference(engine, plain, network) for _ in range(2 if _has_static_shapes(engine.name) else 1)
+        )
     except RuntimeError as error:
-        if not _is_static(engine.name) or is_out_of_memory(error):
+        if not _has_static_shapes(engine.name) or is_out_of_memory(error):
             raise
-        reason = f"{name} cannot run with static shapes ({str(error).splitlines()[0]}); choose engine library."
+        reason = f"{name} cannot run with static shapes ({str(error).splitlines()[0]}); choose engine transformers."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
         return None, reason
     if isinstance(engine, CudaGraphEngine) and engine.graphs.failure:
-        return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine library."
+        return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine transformers."
     if difference <= TOLERANCE[dtype]:
         return difference, None
-    forward = "static engine" if _is_static(engine.name) else "lean engine"
+    forward = "cuda_graph engine" if _has_static_shapes(engine.name) else "packed engine"
     return None, (
         f"With the {forward}, log-probabilities of likely tokens of {name} are off by {difference:.2g}; choose engine "
-        "library."
+        "transformers."
     )
 
 

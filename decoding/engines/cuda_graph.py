@@ -150,7 +150,7 @@ class StaticKVCache(KVCache):
 
 
 class PassRows(LayerCache):
-    """What a model takes for its cache during a static pass: rows go to given slots, attention reads a fixed number."""
+    """What a model takes for its cache during a padded pass: rows go to given slots, attention reads a fixed number."""
 
     def __init__(self, blocks: KVBlocks, slots: Tensor, rows: int):
         self._blocks, self._slots, self._rows = blocks, slots, rows
@@ -316,7 +316,7 @@ class CudaGraphEngine:
     Args:
         forward: takes masks that are added, whatever `mask_kind` says of the eager ones.
         mask_kind: `bool` for attention that takes -inf in a mask, `additive` where it must be the dtype's minimum.
-        name: `static`, or `static-host` where whole iterations are left to the host.
+        name: `cuda_graph`, or `cuda_graph-host` where whole iterations are left to the host.
 
     Attributes:
         graphs, transfers: graphs of this model and its traffic with the host, with their counters.
@@ -331,7 +331,7 @@ class CudaGraphEngine:
         dtype: torch.dtype,
         mask_kind: Literal["bool", "additive"] = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
-        name: str = "static",
+        name: str = "cuda_graph",
     ):
         self.name, self.device = name, device
         self.graphs, self.transfers = Graphs(device), Transfers(device)

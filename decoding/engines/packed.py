@@ -1,4 +1,4 @@
-"""GPT-NeoX, Llama and Qwen2 as forwards of our own, with nothing of the library between the products; StreamingLLM.
+"""GPT-NeoX, Llama and Qwen2 as forwards of our own, with nothing of transformers between the products; StreamingLLM.
 
 On a CPU weights are packed once into the blocked layout of oneDNN; elsewhere the model's own are read as they are.
 """
@@ -254,7 +254,7 @@ class SinksAndWindow:
 
 
 class StreamingEngine(EagerEngine):
-    """StreamingLLM: a lean forward whose tokens see the first of a text and the last before them (Xiao et al. 2024).
+    """StreamingLLM: a packed forward whose tokens see the first of a text and the last before them (Xiao et al. 2024).
 
     Positions are counted inside the cache, so the distance to a sink never exceeds the window. A key of the window is
     rotated by its place in the text, which gives the same distances; for the sinks the query is turned back from its

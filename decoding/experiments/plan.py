@@ -16,6 +16,7 @@ from typing import Any
 
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.common.prompts import Prompt, load_prompts
+from decoding.common.settings import former_engine
 from decoding.compare.comparison import Contestant
 from decoding.experiments.grid import Grid, PromptSet, contestants
 from decoding.models.pair import Pair
@@ -194,7 +195,8 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
-    return _digest([pair, conditions.digest, contestant.name, settings, contestant.engine])
+    engine = contestant.engine and former_engine(contestant.engine)  # so that keys stay what they were
+    return _digest([pair, conditions.digest, contestant.name, settings, engine])
 
 
 def encode(pair: Pair, text: str) -> list[int]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from decoding.common.errors import ExperimentError
 from decoding.common.files import write_whole
+from decoding.common.settings import FORMER_ENGINES
 from decoding.trace.records import PHASES
 
 VERSION_KEY, VERSION = "draftscope_rows", "4"
@@ -230,7 +231,8 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
                 needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
                 read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
                 table = unpacked(parquet.read(read))
-                return table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
+                table = table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
+                return _with_present_engines(table)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]
         raise ExperimentError(f"{file} is damaged ({said}): move it out of its folder and re-run.") from None
@@ -238,6 +240,15 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     raise ExperimentError(
         f"{file} has results of {whose}, and this is version {VERSION}: move it or choose another --out."
     )
+
+
+def _with_present_engines(table: pa.Table) -> pa.Table:
+    for name in {"engine", "machine", "line"}.intersection(table.column_names):
+        place, column = table.schema.get_field_index(name), table.column(name)
+        for former, present in FORMER_ENGINES.items():
+            column = pc.replace_substring_regex(column, rf"\b{former}\b", present)
+        table = table.set_column(place, table.schema.field(place), column)
+    return table
 
 
 def with_settings(frame: pd.DataFrame) -> pd.DataFrame:

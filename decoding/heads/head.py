@@ -30,7 +30,7 @@ class HeadEngine:
         positions: most positions that a text can have.
     """
 
-    name = "lean"
+    name = "packed"
 
     def __init__(self, network: HeadNetwork, embedding: Any, positions: int, device: torch.device, dtype: torch.dtype):
         self.device, self.dtype = device, dtype

@@ -207,7 +207,7 @@ def check_tree_attention(
             )
         for kind, mask_keys in forms:
             engine = EagerEngine(
-                "library",
+                "transformers",
                 TransformersForward(network, name),
                 text.num_hidden_layers,
                 device,

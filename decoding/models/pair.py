@@ -10,6 +10,7 @@ from transformers.generation.configuration_utils import GenerationConfig
 
 from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
+from decoding.common.settings import present_engines
 from decoding.engines.base import MaskKind, Visibility
 from decoding.engines.choose import Engine, Made, make_engine
 from decoding.engines.kv_cache import FeatureRows, KVCache
@@ -94,6 +95,7 @@ class Model:
         return self._loaded.network is None
 
     def _make_engine(self, asked: str) -> Made:
+        asked = present_engines(asked)
         if asked in self._loaded.engines:
             return self._loaded.engines[asked]
         how = {name: getattr(self, name) for name in ("num_layers", "device", "dtype", "mask_kind", "mask_layer_types")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.common.errors import PairError, require
-from decoding.common.settings import ENGINES, is_engine
+from decoding.common.settings import ENGINES, is_engine, present_engines
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"
@@ -37,7 +37,7 @@ class PairSettings:
         context_length: most tokens of prompt and output together, within the models' own limits.
         chat: use the chat template and its stop tokens.
         attention: auto takes sdpa, or eager where the model has no sdpa.
-        engine: library runs the forward of transformers; lean runs our own with packed weights (a CPU); static runs
+        engine: transformers runs its own forward; packed runs ours with packed weights (a CPU); cuda_graph runs
             fixed shapes that CUDA replays as graphs; auto takes the fastest that fits.
     """
 
@@ -66,6 +66,7 @@ class PairSettings:
             f"attention {self.attention!r} cannot take a tree mask as a tensor; choose auto, sdpa or eager.",
         )
         require(self.attention in ATTENTIONS, f"attention is {self.attention!r}; choose auto, sdpa or eager.")
+        object.__setattr__(self, "engine", present_engines(self.engine))
         require(is_engine(self.engine), f"engine is {self.engine!r}; choose one of {', '.join(ENGINES)}.")
         require(
             isinstance(self.context_length, int) and MIN_CONTEXT <= self.context_length <= MAX_CONTEXT,

@@ -21,7 +21,7 @@ import msgspec
 from decoding.common.errors import TraceFileError
 from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
-from decoding.trace.older import drop_sentences, rename_fields, upgraded
+from decoding.trace.older import drop_sentences, rename_engines, rename_fields, upgraded
 from decoding.trace.records import FORMAT_VERSION, RunTrace
 from decoding.trace.validation import check_run
 
@@ -158,6 +158,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
             drop_sentences(document)
         if version < 3:
             rename_fields(document)
+        rename_engines(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)

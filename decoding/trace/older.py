@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from decoding.common.errors import SettingsError
+from decoding.common.settings import present_engines
 from decoding.trace.codec import RecordError
 from decoding.trace.interventions import intervened_nodes, interventions_of
 from decoding.trace.records import Breadth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting, StopReason
@@ -75,6 +76,14 @@ def _rename(fields: dict[str, Any], names: Mapping[str, str]) -> None:
     for before, now in names.items():
         if before in fields and now not in fields:
             fields[now] = fields.pop(before)
+
+
+def rename_engines(document: Any) -> None:
+    """Give the engines in the JSON of a run their present names, in place."""
+    with suppress(AttributeError, KeyError, TypeError):
+        for role in ("target", "draft"):
+            model = document["run"]["pair"][role]
+            model["engine"] = present_engines(model["engine"])
 
 
 def drop_sentences(document: Any) -> None:

@@ -445,7 +445,7 @@ class ModelInfo:
     attention: Text
     weight_bytes: Count
     # engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted
-    engine: Text = "library"
+    engine: Text = "transformers"
     engine_reason: Text = ""
 
 

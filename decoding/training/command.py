@@ -179,7 +179,7 @@ def pair_of(args: argparse.Namespace) -> "Pair":
     logging.set_verbosity_error()
     asked = {name: getattr(args, name) for name in ("target", "draft", "device", "dtype", "split", "context_length")}
     pair = load_pair(PairSettings(**asked))
-    return pair.with_engine("library") if pair.target.info.engine == "static" else pair
+    return pair.with_engine("transformers") if pair.target.info.engine == "cuda_graph" else pair
 
 
 def training_of(out: Path | None, resume: bool, words: str) -> Training:

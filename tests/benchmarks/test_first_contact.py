@@ -209,18 +209,18 @@ TEST_FILES = {
 
 
 WRONG = {
-    "fails": ["test_static_cuda.py::test_one", "no test passed"],
+    "fails": ["test_cuda_graph_on_cuda.py::test_one", "no test passed"],
     "crashes": ["an error of their own (code -11", "no test passed"],
-    "no import": ["test_static_cuda.py", "no test passed"],
+    "no import": ["test_cuda_graph_on_cuda.py", "no test passed"],
     "skips": ["no test passed", "1 tests that need CUDA were skipped though it is here"],
-    "hangs": ["test_static_cuda.py::test_one"],
+    "hangs": ["test_cuda_graph_on_cuda.py::test_one"],
 }
 
 
 @pytest.mark.parametrize("kind", family(TEST_FILES, "crashes"))
 def test_tests_that_end_badly_are_wrong(kind, tmp_path, monkeypatch, capsys):
     wrong = WRONG[kind]
-    path = tmp_path / "test_static_cuda.py"
+    path = tmp_path / "test_cuda_graph_on_cuda.py"
     path.write_text(TEST_FILES[kind])
     monkeypatch.setattr(facts, "TESTS", (str(path), "--rootdir", str(tmp_path)))
     monkeypatch.setattr(facts, "TESTS_S", 8 if kind == "hangs" else 60)
@@ -263,7 +263,7 @@ def test_cudnn_meets_every_shape_anew(monkeypatch, capsys):
 @pytest.fixture
 def static_pair():
     """The embedded pair in static shapes, with graphs that are tapes."""
-    pair = embedded_pair("cpu").with_engine("static")
+    pair = embedded_pair("cpu").with_engine("cuda_graph")
     for model in (pair.target, pair.draft):
         model.engine.graphs = TapeGraphs(model.device)
     return pair

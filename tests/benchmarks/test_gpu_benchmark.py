@@ -30,7 +30,7 @@ TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_dept
 @pytest.mark.slow
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
-    contestants = gpu_measuring.contestants_for(sampling, TUNED, "lean")
+    contestants = gpu_measuring.contestants_for(sampling, TUNED, "packed")
     comparison = gpu_measuring.measure(pair, contestants, prompts, 6, 1, sampling, Budget(600))
     assert comparison.prompts[0] == "long"
     assert not [result.failure for result in comparison.results if result.failure]
@@ -150,7 +150,7 @@ def test_a_time_that_is_over_ends_the_tuning_with_what_is_known(pair, monkeypatc
 def test_iterations_of_device_and_host_are_both_measured():
     contestants = gpu_measuring.contestants_for(Sampling(), TUNED)
     engines = {c.label: c.engine for c in contestants if c.method}
-    assert engines["tree, tuned"] == "static" and engines["tree, tuned, on the host"] == "static-host"
+    assert engines["tree, tuned"] == "cuda_graph" and engines["tree, tuned, on the host"] == "cuda_graph-host"
     assert not [
         c
         for c in gpu_measuring.contestants_for(Sampling(temperature=1.0), TUNED)
@@ -165,8 +165,8 @@ def test_device_and_host_are_compared_only_on_graphs(pair):
     """A host whose graphs failed or were just made is slower than it is, and the goal would be reached by that."""
     figures = {label: {"cold_passes": 0} for label in ("tree, tuned", "tree, tuned, on the host")}
     words = "goal not judged: iterations of tree, tuned on the device 1.50x those on the host, as"
-    fast = pair.with_engine("static")
-    host = fast.draft.with_engine("static-host").engine.graphs
+    fast = pair.with_engine("cuda_graph")
+    host = fast.draft.with_engine("cuda_graph-host").engine.graphs
     assert gpu_measuring.spoilt_graphs(fast) == []
     for name, value, why in (
         ("evicted", 3, "3 graphs of the draft (static-host) were given up"),

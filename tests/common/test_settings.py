@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 
 from decoding.common.errors import SettingsError
-from decoding.common.settings import GROUPS, Range, settings_of
+from decoding.common.settings import (
+    FORMER_ENGINES,
+    GROUPS,
+    Range,
+    former_engine,
+    is_engine,
+    present_engines,
+    settings_of,
+)
+from decoding.compare.contestants import parse_contestant
 from decoding.drafters import DRAFTERS, DynaTreeDrafter
 from decoding.drafters.base import Drafter
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS
+from decoding.models.presets import PairSettings
 from decoding.verifiers import VERIFIERS
 
 OWNERS = (*DRAFTERS.values(), *VERIFIERS.values(), Method)
@@ -141,3 +151,12 @@ def test_a_range_says_which_ends_belong_to_it():
         "from 0 to 1", "above 0 and below 1", "from 0 to below 1", "above 0 and at most 1",
     ]  # fmt: skip
     assert str(Range(1, 4096)) == "from 1 to 4096"
+
+
+def test_former_names_of_engines_are_read():
+    settings = PairSettings(engine="lean")
+    assert settings.engine == "packed" and settings == PairSettings(engine="packed")
+    assert parse_contestant("linear@static-host:length=3") == parse_contestant("linear@cuda_graph-host:length=3")
+    assert present_engines("cpu float32 lean sdpa, 2 threads") == "cpu float32 packed sdpa, 2 threads"
+    for former, present in FORMER_ENGINES.items():
+        assert is_engine(present) and not is_engine(former) and former_engine(present) == former

@@ -119,7 +119,7 @@ def test_a_tree_does_not_stand_behind_the_shortest_context(monkeypatch):
     monkeypatch.setattr(measuring, "MOST_RATIO", math.inf)  # however passes are delayed by what else runs
     monkeypatch.setattr(measuring, "SLOW_PASS_S", math.inf)
     pair = load_pair(PairSettings(device="cpu", context_length=16))
-    assert pair.info.target.engine == "lean"  # positions stand in a table of 16 entries
+    assert pair.info.target.engine == "packed"  # positions stand in a table of 16 entries
     costs = measure_costs(pair, unrecorded, budget_s=0.05)
     assert costs.prefix_length == 8 and costs.target.points[-1].size > 16
 
@@ -166,7 +166,7 @@ def test_an_engine_that_pads_is_measured_at_its_sizes(pair, monkeypatch):
     monkeypatch.setattr(measuring, "SIZES", (1, 2, 4, 8, 16, 32))
     for limit in ("SLOW_PASS_S", "MOST_RATIO"):  # how fast this machine is at the moment is not asked
         monkeypatch.setattr(measuring, limit, float("inf"))
-    probe = Probe(pair.with_engine("static"), pair.with_engine("static").draft, level=True)
+    probe = Probe(pair.with_engine("cuda_graph"), pair.with_engine("cuda_graph").draft, level=True)
     assert probe.padded and probe.pass_s(3) > 0
     assert probe.sizes[:5] == BUCKETS[:5] and set(probe.sizes) <= {1, 2, 4, 8, 16, 24, 32}
 
@@ -190,7 +190,7 @@ def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypa
     assert measuring.COSTS.known(pair, machine_words(pair)) is None
     assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == COSTS
     assert len(measured) == 1
-    cost_model(pair.with_engine("library"), unrecorded)
+    cost_model(pair.with_engine("transformers"), unrecorded)
     monkeypatch.setattr(measuring.torch, "get_num_threads", lambda: 93)
     cost_model(pair, unrecorded)
     assert len(measured) == 3 and "93 threads" in machine_words(pair)

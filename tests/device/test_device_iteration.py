@@ -75,7 +75,7 @@ CERTAIN = ("autoregressive", "linear", "fixed tree, no", "fixed tree, out", "dyn
 
 @pytest.fixture(scope="module")
 def static(embedded):
-    return embedded.with_engine("static")
+    return embedded.with_engine("cuda_graph")
 
 
 @pytest.fixture
@@ -132,20 +132,20 @@ def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
 @pytest.mark.parametrize("name", family(QUICK, "dynatree, wide"))
 def test_other_architectures(tmp_path, on_host, architecture, name):
     target, draft = make_pair(tmp_path, architecture, noise=0.02)
-    how = {"device": "cpu", "dtype": "float32", "context_length": 512, "engine": "static"}
+    how = {"device": "cpu", "dtype": "float32", "context_length": 512, "engine": "cuda_graph"}
     pair = load_pair(PairSettings(str(target), str(draft), **how))
     ids, method = prompt(pair), METHODS_ON_DEVICE[name]
     reference = on_host(pair, method, ids, max_new_tokens=32)
     session = finished(DecodeSession(pair, method, ids, limits=Limits(max_new_tokens=32)))
     assert differences(session.iterations, reference.iterations) == []
-    library = pair.with_engine("library")
+    library = pair.with_engine("transformers")
     assert session.tokens == finished(DecodeSession(library, method, ids, limits=Limits(max_new_tokens=32))).tokens
 
 
 def test_a_draft_with_a_smaller_vocabulary(tmp_path, on_host):
     target = make_checkpoint(tmp_path / "target", "gpt_neox", vocab=4160)
     draft = make_checkpoint(tmp_path / "draft", "gpt_neox", seed=1)
-    how = {"device": "cpu", "dtype": "float32", "context_length": 256, "engine": "static"}
+    how = {"device": "cpu", "dtype": "float32", "context_length": 256, "engine": "cuda_graph"}
     pair = load_pair(PairSettings(str(target), str(draft), **how))
     for method in (LINEAR, METHODS_ON_DEVICE["dynatree, wide"], EAGLE):
         reference = on_host(pair, method, prompt(pair), max_new_tokens=16, rows="full")
@@ -193,7 +193,7 @@ def test_end_of_text_in_the_middle_of_a_path(static, on_host):
 
 def test_end_of_the_context(tmp_path, on_host):
     target, draft = make_pair(tmp_path, "llama", noise=0.02)
-    how = {"device": "cpu", "dtype": "float32", "context_length": 48, "engine": "static"}
+    how = {"device": "cpu", "dtype": "float32", "context_length": 48, "engine": "cuda_graph"}
     pair = load_pair(PairSettings(str(target), str(draft), **how))
     ids = (prompt(pair) * 4)[:30]
     for method in (LINEAR, METHODS_ON_DEVICE["fixed tree, wide"], EAGLE):
@@ -343,7 +343,7 @@ def test_what_runs_on_the_host(static, monkeypatch):
     ):
         session = DecodeSession(static, method, ids, sampling, Limits(max_new_tokens=10))
         session.step(), session.step()
-    for engine in ("lean", "static-host"):
+    for engine in ("packed", "cuda_graph-host"):
         finished(DecodeSession(static.with_engine(engine), DYNATREE, ids, limits=Limits(max_new_tokens=10)))
     assert kinds and set(kinds) == {None}
     assert isinstance(_second(static, DYNATREE, kinds), DeviceIteration)

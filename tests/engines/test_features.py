@@ -50,9 +50,9 @@ def passes(engine, ids, features: bool):
     return found
 
 
-@pytest.mark.parametrize("name", ["library", "lean", "static"])
+@pytest.mark.parametrize("name", ["transformers", "packed", "cuda_graph"])
 def test_the_logits_are_those_of_a_plain_pass_and_the_head_makes_them_of_the_features(pair, name):
-    if name == "lean" and pair.target.info.architecture.startswith("GPT2"):
+    if name == "packed" and pair.target.info.architecture.startswith("GPT2"):
         pytest.skip("there is no lean forward of GPT-2")
     engine = pair.with_engine(name).target.engine
     ids = np.arange(1, 10) * pair.logits_size // 11
@@ -65,14 +65,14 @@ def test_the_logits_are_those_of_a_plain_pass_and_the_head_makes_them_of_the_fea
 
 def test_features_of_all_engines_agree(pair):
     ids = np.arange(1, 10) * pair.logits_size // 11
-    found = [passes(pair.with_engine(name).target.engine, ids, True) for name in ("library", "static", "auto")]
+    found = [passes(pair.with_engine(name).target.engine, ids, True) for name in ("transformers", "cuda_graph", "auto")]
     for others in found[1:]:
         for (_, one), (_, other) in zip(found[0], others, strict=True):
             assert torch.allclose(one, other, atol=2e-3)
 
 
 def test_a_graph_of_a_pass_with_features_is_not_that_of_one_without(pair, monkeypatch):
-    engine = pair.with_engine("static").target.engine
+    engine = pair.with_engine("cuda_graph").target.engine
     monkeypatch.setattr(engine, "graphs", TapeGraphs(engine.device))
     ids = np.arange(1, 10) * pair.logits_size // 11
     plain = passes(engine, ids, False)
@@ -91,7 +91,7 @@ def test_a_graph_of_a_pass_with_features_is_not_that_of_one_without(pair, monkey
 @pytest.mark.parametrize("kind", BEHIND)
 def test_what_a_model_does_behind_the_product_is_done(kind):
     network = small_network(kind, **BEHIND[kind])
-    engine = EagerEngine("library", TransformersForward(network, kind), 1, torch.device("cpu"), torch.float32)
+    engine = EagerEngine("transformers", TransformersForward(network, kind), 1, torch.device("cpu"), torch.float32)
     ids = np.arange(1, 10)
     for (logits, features), plain in zip(passes(engine, ids, True), passes(engine, ids, False), strict=True):
         assert torch.equal(logits, plain)

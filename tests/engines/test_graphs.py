@@ -218,11 +218,11 @@ def test_a_call_is_measured_again_until_no_graph_is_made_during_it(monkeypatch, 
     monkeypatch.setattr(comparison, "MOST_TRIES", tries)
     pair = embedded_pair()
     for model in (pair.target, pair.draft):
-        engine = model.with_engine("static").engine
+        engine = model.with_engine("cuda_graph").engine
         engine.graphs = TapeGraphs(model.device)
-    contestants = [parse_contestant("autoregressive@static"), parse_contestant("autoregressive")]
+    contestants = [parse_contestant("autoregressive@cuda_graph"), parse_contestant("autoregressive")]
     prompts = [("one", pair.vocabulary.encode("One day"))]
     found = comparison.compare(pair, contestants, prompts, 6, repeats=1, warmup=0)
-    assert pair.target.with_engine("static").engine.graphs.cold > 0
+    assert pair.target.with_engine("cuda_graph").engine.graphs.cold > 0
     assert [result.cold == 0 for result in found.results] == [clean, True]
     assert found.results[0].output_ids == found.results[1].output_ids

@@ -38,7 +38,7 @@ def llama():
 
 
 def engine_of(network, rows=ROWS):
-    plain = make_engine("lean", network, "tiny", 64, **HOW).engine
+    plain = make_engine("packed", network, "tiny", 64, **HOW).engine
     return StreamingEngine(plain._forward, rows, **HOW)
 
 
@@ -151,7 +151,7 @@ def test_it_is_not_the_text_of_full_attention(pair, embedded):
 
 def test_names_of_streaming_engines():
     assert streamed_rows("streaming") == 256 and streamed_rows("streaming-512") == 512
-    assert [streamed_rows(name) for name in ("streaming-8", "lean", "streaming-", "streaming-x")] == [None] * 4
+    assert [streamed_rows(name) for name in ("streaming-8", "packed", "streaming-", "streaming-x")] == [None] * 4
     assert parse_contestant("linear@streaming-512:length=4").engine == "streaming-512"
     with pytest.raises(SettingsError, match=r"There is no engine 'streaming-9': choose auto, .* or streaming-N"):
         parse_contestant("linear@streaming-9")
@@ -160,7 +160,7 @@ def test_names_of_streaming_engines():
 
 
 def test_models_that_cannot_be_turned_back_are_refused():
-    with pytest.raises(PairError, match="the lean engine does not support"):
+    with pytest.raises(PairError, match="the packed engine does not support"):
         make_engine("streaming", neox(), "tiny", 64, **{**HOW, "mask_kind": "additive"})
     network = llama()
     network.model.rotary_emb.attention_scaling = 1.2

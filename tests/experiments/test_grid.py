@@ -40,7 +40,7 @@ seeds = [1, 2]
 temperature = 0.8
 top_p = 0.9
 [[methods]]
-method = "fixed_tree@lean:branching=2"
+method = "fixed_tree@packed:branching=2"
 vary = { max_depth = [3, 4], prune_probability = [0.1, 0] }
 [[methods]]
 method = "hf_generate"
@@ -63,8 +63,8 @@ def test_every_combination_is_there_behind_the_reference():
     assert grid.samplings == (Sampling(seed=1), Sampling(seed=2), Sampling(0.8, 0.9))
     found = lines(grid)
     assert found[0] == "autoregressive" and found[-1] == "hf_generate" and len(found) == 6
-    assert found[1] == "fixed_tree@lean:max_depth=3,branching=2"
-    assert "fixed_tree@lean:max_depth=4,branching=2,prune_probability=0.0" in found
+    assert found[1] == "fixed_tree@packed:max_depth=3,branching=2"
+    assert "fixed_tree@packed:max_depth=4,branching=2,prune_probability=0.0" in found
     assert all("verifier=nss" in line for line in lines(grid, Sampling(0.8))[1:-1]), "greedy would bias the output"
 
 
@@ -199,7 +199,7 @@ def test_the_sweep_of_the_paper_has_450_settings():
 ODD = Grid(
     name='quotes " and \\ and \x7f, naïve 🌳\ttab',
     methods=(
-        MethodAxis("dynatree@lean:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
+        MethodAxis("dynatree@packed:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
         MethodAxis("specinfer", {"widths": ("1,1,3", "2,2")}),
         MethodAxis("hf_generate"),
     ),

@@ -195,11 +195,12 @@ def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
     (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))
     key = run_key(identity, one.conditions, Contestant("x", METHODS["linear"]))
     assert key == run_key(identity, replace(one.conditions), Contestant("y", METHODS["linear"]))
+    assert run_key(identity, one.conditions, Contestant("x", METHODS["linear"], engine="packed")) == "KEY"
     others = [
         run_key({**identity, "name": "z"}, one.conditions, Contestant("x", METHODS["linear"])),
         run_key(identity, replace(one.conditions, repeat=1), Contestant("x", METHODS["linear"])),
         run_key(identity, replace(one.conditions, ids=(1, 2)), Contestant("x", METHODS["linear"])),
-        run_key(identity, one.conditions, Contestant("x", METHODS["linear"], engine="lean")),
+        run_key(identity, one.conditions, Contestant("x", METHODS["linear"], engine="packed")),
         run_key(identity, one.conditions, Contestant("x", METHODS["linear"].with_settings(length=3))),
     ]
     assert len({key, *others}) == 6

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from decoding.common.settings import present_engines
 from decoding.trace.archive import save_run
 from decoding.trace.older import rename_fields
 from decoding.trace.records import FORMAT_VERSION
@@ -46,8 +47,10 @@ def records() -> dict[str, Any]:
 
 
 def plain() -> dict[str, Any]:
-    """Everything else that is plain data, by part."""
-    return json.loads(PLAIN.read_bytes())
+    """Everything else that is plain data, by part, its engines under the names of today."""
+    kept = json.loads(PLAIN.read_bytes())
+    kept["names"]["engines"] = [present_engines(name) for name in kept["names"]["engines"]]
+    return kept
 
 
 def as_kept(value: Any) -> Any:

@@ -89,7 +89,7 @@ def test_a_head_that_has_learned_nothing_changes_no_text(tmp_path, kind):
 
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)
-@pytest.mark.parametrize("engine", ["lean", "static", pytest.param("library", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["packed", "cuda_graph", pytest.param("transformers", marks=pytest.mark.slow)])
 def test_rows_and_features_equal_a_fresh_run_after_every_iteration(good, policy, engine):
     pair, _ = good
     pair = pair.with_engine(engine)
@@ -163,7 +163,7 @@ def test_in_a_tree_every_node_reads_its_own_path(good):
 
 
 @pytest.mark.parametrize("name", family(("dynatree", "salf", "dyspec"), "dyspec"))
-@pytest.mark.parametrize("engine", ["auto", pytest.param("static", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("cuda_graph", marks=pytest.mark.slow)])
 def test_a_rewound_session_and_a_fork_decode_on_to_the_bit(good, name, engine):
     pair, _ = good
     sampling = Sampling(0.8, seed=5) if name == "dyspec" else Sampling()
@@ -254,8 +254,8 @@ def test_the_draft_model_does_not_run_and_memory_and_times_are_the_heads(good, m
 def test_with_a_head_the_device_path_is_left(good, name):
     """Static engines run drafting of these methods on the device, which knows draft models alone."""
     pair, text = good
-    session, iterations = decoded(pair.with_engine("static"), method_of(name))
-    assert session.trace().pair.target.engine == "static" and session.trace().output_ids == text
+    session, iterations = decoded(pair.with_engine("cuda_graph"), method_of(name))
+    assert session.trace().pair.target.engine == "cuda_graph" and session.trace().output_ids == text
     assert any(iteration.drafted and iteration.kv_draft.slot_nodes[-1] > 0 for iteration in iterations)
 
 

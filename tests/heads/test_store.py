@@ -97,8 +97,8 @@ def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
     assert with_draft(pair, "talf").head.engine is heads[0].head.engine, "weights are read once"
     assert with_draft(heads[0], "").info == pair.info and with_draft(heads[0], "").head is None
     assert len({calibration_file(each, "odds") for each in (pair, *heads)}) == 3
-    static = heads[0].with_engine("static")
-    assert static.head.target.engine.name == "static" and static.info.draft == heads[0].info.draft
+    static = heads[0].with_engine("cuda_graph")
+    assert static.head.target.engine.name == "cuda_graph" and static.info.draft == heads[0].info.draft
     before = heads[1].head.engine
     save(pair, home / "trainings" / "mine" / "head", seed=2)
     assert with_draft(pair, "mine").head.engine is not before, "trained again, read again"
@@ -197,7 +197,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
 
 def test_a_target_without_features_is_told_before_anything_is_decoded(pair, home, monkeypatch):
     save(pair, home / "shipped" / "talf")
-    bare = embedded_pair().with_engine("library")
+    bare = embedded_pair().with_engine("transformers")
     monkeypatch.setattr(type(bare.target.network), "get_output_embeddings", lambda self: torch.nn.Identity())
     monkeypatch.setattr(store, "require_fit", lambda card, identity: None)
     monkeypatch.setattr("decoding.heads.head.require_fit", lambda card, identity: None)

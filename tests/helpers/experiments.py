@@ -25,7 +25,7 @@ def made_row(line: str, prompt: str, speed: float, settings: dict | None = None,
     return {
         **dict.fromkeys(SCHEMA.names), **figures, **{LOOP_FREE + name: value for name, value in figures.items()},
         "key": f"{line} {prompt} {more}", "experiment": "made", "block": f"{prompt} {more.get('temperature', 0.0)}",
-        "reference": plain, "line": line, "label": line, "method": line.partition(":")[0], "engine": "lean",
+        "reference": plain, "line": line, "label": line, "method": line.partition(":")[0], "engine": "packed",
         "settings": json.dumps(settings or {}), "prompt_set": "samples", "kind": "stories", "prompt": prompt,
         "pair": "Embedded pair", "machine": "a test", "started": "2030-01-02T00:00:00", "cut": 0, "prompt_tokens": 9,
         "asked_tokens": 32, "temperature": 0.0, "top_p": 1.0, "draft_temperature": 1.0, "seed": 0, "repeat": 0,

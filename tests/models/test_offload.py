@@ -66,7 +66,7 @@ def tiny_settings(folders, **changes):
 
 def test_most_of_the_target_is_off_the_device(offloaded):
     target = offloaded.target
-    assert target.info.device == "cpu+disk" and target.info.engine == "library" and target.device.type == "cpu"
+    assert target.info.device == "cpu+disk" and target.info.engine == "transformers" and target.device.type == "cpu"
     assert target.info.weight_bytes == embedded_pair().target.info.weight_bytes
     assert 0.8 < benchmark.bytes_off_device(offloaded) / target.info.weight_bytes < 1
     assert is_offloaded(target.network) and not is_offloaded(offloaded.draft.network)

@@ -374,7 +374,7 @@ def test_ways_are_called_by_what_varies():
 
 def test_what_was_asked_for_is_told_in_lines():
     grid = asdict(grid_from({
-        "methods": [{"method": "dynatree@lean:base_depth=3", "vary": {"history": [True, False]}},
+        "methods": [{"method": "dynatree@packed:base_depth=3", "vary": {"history": [True, False]}},
                     {"method": "hf_generate"}],
         "sampling": [{"temperature": 0.8, "top_p": 0.9, "seeds": [1]}], "repeats": 2,
         "prompts": {"max_tokens": [0, 64]},

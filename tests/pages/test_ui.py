@@ -117,7 +117,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
     assert own.pair() is own.pair()
     assert own.generation == 1
     assert "Embedded pair" in describe_pair(own.info)
-    other = replace(own.info, draft=replace(own.info.draft, engine="library", engine_reason="asked for"))
+    other = replace(own.info, draft=replace(own.info.draft, engine="transformers", engine_reason="asked for"))
     why = own.info.target.engine_reason
     assert engine_words(other) == f"Engine of the target: lean, {why}. Engine of the draft: library, asked for."
 

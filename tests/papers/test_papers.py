@@ -42,7 +42,7 @@ def row(line: str, prompt: str, speed: float, **more) -> dict:
     return {
         **dict.fromkeys(SCHEMA.names), **figures, **{LOOP_FREE + name: value for name, value in figures.items()},
         "key": f"{line} {prompt} {more}", "experiment": read_grid(GRIDS / "dynatree_main.toml").name, "block": prompt,
-        "reference": line == "autoregressive", "line": line, "method": line.split(":")[0], "engine": "lean",
+        "reference": line == "autoregressive", "line": line, "method": line.split(":")[0], "engine": "packed",
         "settings": "{}", "prompt_set": "samples", "kind": "stories", "prompt": prompt, "pair": "Embedded pair",
         "machine": "a test", "started": "2030-01-02T00:00:00", "temperature": 0.0, "top_p": 1.0, "cut": 0, **more,
     }  # fmt: skip

@@ -29,7 +29,7 @@ REWOUND = {
     "dyspec, sampled": (METHODS["dyspec"].with_settings(node_budget=12), Sampling(0.8, top_p=0.9, seed=5)),
     "paths, sampled": (METHODS["iid_paths"].with_settings(paths=3, length=3), Sampling(1.0, draft_temperature=0.7)),
 }
-ENGINES = ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("library", "static"))]
+ENGINES = ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformers", "cuda_graph"))]
 
 
 @pytest.fixture(scope="module", params=["llama", pytest.param("gpt_neox", marks=pytest.mark.slow), "embedded"])
@@ -186,7 +186,7 @@ def test_an_edited_iteration_leaves_the_device_path_and_the_next_one_takes_it_ag
     taken = []
     choose = iteration_module.choose_iteration
     monkeypatch.setattr(iteration_module, "choose_iteration", lambda *given: taken.append(choose(*given)) or taken[-1])
-    session, _ = run(embedded.with_engine("static"), METHODS["dynatree"], max_new_tokens=30)
+    session, _ = run(embedded.with_engine("cuda_graph"), METHODS["dynatree"], max_new_tokens=30)
     whole = next(i for i in session.iterations if i.accepted and 0 < i.index < len(session.iterations) - 2)
     first = (whole.nodes[whole.accepted[0]].token_id,)
     forked = session.rewind(whole.index).fork(interventions=Interventions(force_out=(first,)))

@@ -32,8 +32,8 @@ PRECISION_HELP = (
     "it is offered where the processor has instructions for it, and auto never picks it."
 )
 ENGINE_HELP = (
-    "library: the forward of transformers. lean: our own forward with packed weights, about twice as fast on a CPU. "
-    "static: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
+    "transformers: its own forward. packed: our forward with packed weights, about twice as fast on a CPU. "
+    "cuda_graph: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
 )
 LIMIT_HELP = (
     "How much device memory the target's weights may take. The rest stays in CPU memory (on a CPU: on disk) and is "

@@ -13,7 +13,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, release
 from decoding.session.session import DecodeSession, Limits
 from tests.device.test_device_iteration import METHODS_ON_DEVICE, finished, prompt
-from tests.engines.test_static_engine import tree_logits
+from tests.engines.test_cuda_graph import tree_logits
 from tests.helpers.same_traces import differences
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -28,7 +28,7 @@ HOST_METHODS = {
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def pair(request):
     loaded = embedded_pair(device="cuda", dtype=request.param)
-    assert loaded.target.engine.name == loaded.draft.engine.name == "static", "auto means static here"
+    assert loaded.target.engine.name == loaded.draft.engine.name == "cuda_graph", "auto means static here"
     return loaded
 
 
@@ -85,7 +85,7 @@ def test_nothing_waits_but_the_counted_reads(pair, name):
 @pytest.mark.parametrize(("past", "size"), [(1, 1), (30, 3), (239, 17), (256, 25), (20, 66)])
 def test_logits_are_the_librarys(past, size):
     pair = embedded_pair(device="cuda")
-    expected = tree_logits(pair.target.with_engine("library"), past, size)
+    expected = tree_logits(pair.target.with_engine("transformers"), past, size)
     for _ in range(3):
         logits = tree_logits(pair.target, past, size)
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)

@@ -34,20 +34,20 @@ def log_probs(model, past, keep=0):
 
 
 @pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "qwen2"])
-def test_lean_and_library_give_the_same_logits(tmp_path, architecture):
-    pair = load(tmp_path, architecture, engine="lean")
+def test_packed_and_transformers_give_the_same_logits(tmp_path, architecture):
+    pair = load(tmp_path, architecture, engine="packed")
     for model in (pair.target, pair.draft):
-        assert model.info.engine == model.engine.name == "lean"
-        library = model.with_engine("library")
-        assert library.info.engine == "library" and library.network is model.network
+        assert model.info.engine == model.engine.name == "packed"
+        library = model.with_engine("transformers")
+        assert library.info.engine == "transformers" and library.network is model.network
         for past, keep in ((1, 0), (40, 2)):
             torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=2e-5)
 
 
 def test_embedded_pair_in_bfloat16():
     pair = embedded_pair(dtype="bfloat16")
-    assert pair.info.target.engine == "lean" and pair.target.dtype == torch.bfloat16
-    lean, library = log_probs(pair.target, 40), log_probs(pair.target.with_engine("library"), 40)
+    assert pair.info.target.engine == "packed" and pair.target.dtype == torch.bfloat16
+    lean, library = log_probs(pair.target, 40), log_probs(pair.target.with_engine("transformers"), 40)
     likely = library > -8
     assert float((lean - library)[likely].abs().max()) < choose.TOLERANCE[torch.bfloat16]
     assert float((lean - library).abs().max()) > 0  # another order of rounding: else the lean forward did not run
@@ -55,9 +55,9 @@ def test_embedded_pair_in_bfloat16():
 
 def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
     pair = load(tmp_path, "gpt2")
-    assert pair.info.target.engine == "library"
-    with pytest.raises(PairError, match="the lean engine does not support; choose engine auto or library"):
-        pair.with_engine("lean")
+    assert pair.info.target.engine == "transformers"
+    with pytest.raises(PairError, match="the packed engine does not support; choose engine auto or transformers"):
+        pair.with_engine("packed")
 
 
 def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded_network, monkeypatch):
@@ -69,7 +69,7 @@ def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded
 
 def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
-    for free, name, why in ((10**12, "lean", "the fastest on a CPU; log-"), (10**7, "library", "free memory")):
+    for free, name, why in ((10**12, "packed", "the fastest on a CPU; log-"), (10**7, "transformers", "free memory")):
         made = choose.make_engine("auto", embedded_network, "it", 64, free, mask_layer_types=None, **how)
         assert made.engine.name == name and why in made.reason("auto")
 
@@ -79,9 +79,9 @@ def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how["mask_layer_types"] = None
     monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
-    assert made.engine.name == "library" and "With the lean engine, log-probabilities of" in made.reason("auto")
-    with pytest.raises(PairError, match=r"are off by .* choose engine library"):
-        choose.make_engine("lean", embedded_network, "it", 64, **how)
+    assert made.engine.name == "transformers" and "With the packed engine, log-probabilities of" in made.reason("auto")
+    with pytest.raises(PairError, match=r"are off by .* choose engine transformers"):
+        choose.make_engine("packed", embedded_network, "it", 64, **how)
 
 
 def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
@@ -97,19 +97,19 @@ def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
 
     monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
-    assert made.engine.name == "lean" and made.difference < 2e-3
+    assert made.engine.name == "packed" and made.difference < 2e-3
     monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
-    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "library"
+    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
     monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
-    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "library"
+    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
 
 
 def test_why_an_engine_runs_a_model_stands_in_its_record(pair):
     words = pair.info.target.engine_reason
     assert words.startswith("the fastest on a CPU; log-probabilities of likely tokens are within")
-    asked = pair.with_engine("lean").info.target
-    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "requested")
-    assert pair.with_engine("library").info.draft.engine_reason == "requested"
+    asked = pair.with_engine("packed").info.target
+    assert asked.engine == "packed" and asked.engine_reason == words.replace("the fastest on a CPU", "requested")
+    assert pair.with_engine("transformers").info.draft.engine_reason == "requested"
 
 
 def scaled(forward):
@@ -123,7 +123,7 @@ def embedded_network():
 
 def test_engines_go_with_the_pair():
     pair = embedded_pair()
-    other = pair.with_engine("library")
+    other = pair.with_engine("transformers")
     release(pair)
     for one in (pair, other):
         with pytest.raises(PairError, match="released"):
@@ -131,5 +131,5 @@ def test_engines_go_with_the_pair():
 
 
 def test_unknown_engine():
-    with pytest.raises(SettingsError, match="engine is 'warp'; choose one of auto, library, lean, static"):
+    with pytest.raises(SettingsError, match="engine is 'warp'; choose one of auto, transformers, packed, cuda_graph"):
         PairSettings(engine="warp")

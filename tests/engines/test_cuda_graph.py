@@ -29,14 +29,14 @@ from decoding.session.session import DecodeSession, Limits
 from tests.helpers.families import MEASURED, family
 from tests.helpers.tape import TapeGraphs
 
-LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
+PACKED = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
 PROMPT = "Once upon a time there was a cat who had two friends, a dog and"
 
 
 @pytest.fixture
 def static():
     """The embedded pair with engines that nothing has used yet."""
-    return embedded_pair().with_engine("static")
+    return embedded_pair().with_engine("cuda_graph")
 
 
 @pytest.fixture(scope="module", params=["gpt_neox", "llama", "qwen2", "gpt2", "gemma3", "llama eager"])
@@ -80,21 +80,23 @@ def tree_logits(model, past, size, keep=0, level=None):
     ("past", "size"), [(1, 1), (30, 2), (7, 3), (239, 17), (240, 16), (255, 1), (256, 25), (20, 66)]
 )
 def test_logits_are_those_of_the_eager_pass(tiny, past, size):
-    static = tiny.with_engine("static")
-    assert static.engine.name == static.info.engine == "static"
+    static = tiny.with_engine("cuda_graph")
+    assert static.engine.name == static.info.engine == "cuda_graph"
     eager = tiny.with_engine("auto")
-    assert eager.engine.name == ("lean" if tiny.info.architecture in LEAN and tiny.mask_kind == "bool" else "library")
+    assert eager.engine.name == (
+        "packed" if tiny.info.architecture in PACKED and tiny.mask_kind == "bool" else "transformers"
+    )
     keep = min(size, 3)
     expected = tree_logits(eager, past, size)
     torch.testing.assert_close(tree_logits(static, past, size), expected, rtol=0, atol=5e-5)  # logits reach 20 here
     torch.testing.assert_close(tree_logits(static, past, size, keep), expected[-keep:], rtol=0, atol=5e-5)
-    library = tree_logits(tiny.with_engine("library"), past, size)
+    library = tree_logits(tiny.with_engine("transformers"), past, size)
     torch.testing.assert_close(expected, library, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("size", sorted({bucket(n) + d for n in (1, 4, 8, 16, 48, 64, 96) for d in (0, 1)}))
 def test_logits_at_the_borders_of_the_sizes(embedded, size):
-    static, eager = embedded.draft.with_engine("static"), embedded.draft.with_engine("lean")
+    static, eager = embedded.draft.with_engine("cuda_graph"), embedded.draft.with_engine("packed")
     level = max(size // 2, 1) if size > 1 else None
     expected = tree_logits(eager, 40, size, level=level)
     torch.testing.assert_close(tree_logits(static, 40, size, level=level), expected, rtol=0, atol=1e-5)
@@ -119,7 +121,7 @@ def test_library_forward_in_static_shapes(embedded):
     cache, ids = engine.new_cache(16), np.arange(12) * 31
     seen = Visibility.causal(0, 12)
     logits = engine.run(cache, ids, np.arange(12), seen, 5)
-    lean = model.with_engine("lean").engine
+    lean = model.with_engine("packed").engine
     reference = lean.run(lean.new_cache(16), ids, np.arange(12), lean.mask(seen), 5)
     torch.testing.assert_close(logits, reference, rtol=0, atol=2e-5)
 
@@ -145,7 +147,7 @@ def test_prompts_run_at_their_own_size_and_chains_do_not():
 def test_every_method_writes_the_librarys_text(embedded, name):
     method = METHODS[name].with_settings(**MEASURED.get(name, {}))
     texts = []
-    for engine in ("library", "static"):
+    for engine in ("transformers", "cuda_graph"):
         pair = embedded.with_engine(engine)
         session = DecodeSession(pair, method, pair.vocabulary.encode(PROMPT), limits=Limits(max_new_tokens=24))
         list(session)
@@ -260,7 +262,7 @@ def test_graphs_of_grown_blocks_go_with_the_old_ones(static):
 
 
 def test_everything_goes_with_the_pair():
-    pair = embedded_pair().with_engine("static")
+    pair = embedded_pair().with_engine("cuda_graph")
     session = DecodeSession(pair, METHODS["dynatree"], pair.vocabulary.encode(PROMPT), limits=Limits(max_new_tokens=12))
     list(session)
     other = DecodeSession(pair, METHODS["dynatree"], pair.vocabulary.encode(PROMPT), limits=Limits(max_new_tokens=12))
@@ -282,13 +284,13 @@ def test_auto_means_static_on_cuda_for_models_with_one_mask(embedded_network):
         how = {"mask_kind": mask_kind, "mask_layer_types": layer_types}
         return choose._fastest(embedded_network, None, torch.device(device), torch.float32, **how)[0]
 
-    assert fastest() == "static" and fastest("cpu") == "lean" and fastest("mps") == "library"
-    assert fastest(mask_kind="additive") == fastest(layer_types=("full_attention",)) == "library"
+    assert fastest() == "cuda_graph" and fastest("cpu") == "packed" and fastest("mps") == "transformers"
+    assert fastest(mask_kind="additive") == fastest(layer_types=("full_attention",)) == "transformers"
     embedded_network.hf_device_map = {"a": 0, "b": "cpu"}
     try:
-        assert fastest() == "library"
-        with pytest.raises(PairError, match="it is spread over devices: the static engine needs one"):
-            choose.make_engine("static", embedded_network, "it", 64, **cpu())
+        assert fastest() == "transformers"
+        with pytest.raises(PairError, match="it is spread over devices: the cuda_graph engine needs one"):
+            choose.make_engine("cuda_graph", embedded_network, "it", 64, **cpu())
     finally:
         del embedded_network.hf_device_map
 
@@ -309,21 +311,21 @@ def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monk
         return run(engine, *args)
 
     for broken, words in (
-        (cannot_run, "it cannot run with static shapes (no kernel for these shapes); choose engine library."),
+        (cannot_run, "it cannot run with static shapes (no kernel for these shapes); choose engine transformers."),
         (cannot_be_captured, "it cannot run as CUDA graphs (operation not permitted when stream is capturing); choose"),
     ):
         with monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             patch.setattr(CudaGraphEngine, "run", broken)
             with pytest.raises(PairError) as told:
-                choose.make_engine("static", embedded_network, "it", 64, **cpu())
+                choose.make_engine("cuda_graph", embedded_network, "it", 64, **cpu())
             assert words in str(told.value)
-            patch.setattr(choose, "_fastest", lambda *args, **how: ("static", "the fastest"))
+            patch.setattr(choose, "_fastest", lambda *args, **how: ("cuda_graph", "the fastest"))
             made = choose.make_engine("auto", embedded_network, "it", 64, **cpu())
-            assert made.engine.name == "library" and words in made.reason("auto")
+            assert made.engine.name == "transformers" and words in made.reason("auto")
     monkeypatch.setattr(CudaGraphEngine, "run", lambda *args: 1.01 * run(*args))
-    with pytest.raises(PairError, match="With the static engine, log-probabilities of likely tokens of it are off by"):
-        choose.make_engine("static", embedded_network, "it", 64, **cpu())
+    with pytest.raises(PairError, match="With the cuda_graph engine, log-probabilities of likely tokens of it are"):
+        choose.make_engine("cuda_graph", embedded_network, "it", 64, **cpu())
 
 
 @pytest.fixture(scope="module")
@@ -341,6 +343,6 @@ def test_nan_in_the_second_pass_alone_is_a_difference(static, monkeypatch):
         return run(*args) * (torch.nan if len(calls) > 2 else 1)  # two passes for one look
 
     monkeypatch.setattr(engine, "run", spoilt)
-    library = target.with_engine("library").engine
+    library = target.with_engine("transformers").engine
     difference, refusal = choose._checked(engine, library, target.network, "it", target.dtype)
     assert difference is None and "are off by inf" in refusal and len(calls) == 4
