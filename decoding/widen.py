@@ -264,7 +264,8 @@ def _is_there(model: Widening, folder: Path) -> bool:
 def _write(model: Widening, folder: Path, report: Callable[[str], None]) -> None:
     """Write one model, a shard in memory at a time; config.json comes last and marks the folder as whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    shards, total, written, files = model.shards(), model.weight_bytes(), 0, {}
+    shards, total, written = model.shards(), model.weight_bytes(), 0
+    files: dict[str, str] = {}
     for number, names in enumerate(shards, start=1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         save_file({name: model.tensor(name).cpu() for name in names}, folder / file, metadata={"format": "pt"})

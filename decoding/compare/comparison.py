@@ -57,6 +57,11 @@ class Contestant:
             raise ValueError(f"{self.label} is an outside baseline")
         return self.method
 
+    @property
+    def name(self) -> str:
+        """The key of its baseline or of its method."""
+        return self.baseline or self.own_method.name
+
 
 @dataclass(frozen=True)
 class Result:

@@ -5,13 +5,13 @@ from.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from torch import Tensor
 
 from decoding.common.cost_model import CostModel
-from decoding.common.errors import PairError
+from decoding.common.errors import PairError, SettingsError
 from decoding.common.settings import WithSettings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows
@@ -66,6 +66,12 @@ class IterationFeedback:
     tree: TokenTree | None = field(default=None, compare=False)
     order: np.ndarray | None = field(default=None, compare=False)
 
+    def drafted_tree(self) -> tuple[TokenTree, np.ndarray]:
+        """`tree` and `order`; raises `SettingsError` where a record has left them out."""
+        if self.tree is None or self.order is None:
+            raise SettingsError("An iteration was recorded without its tree: re-run it.")
+        return self.tree, self.order
+
     @classmethod
     def recorded(cls, iteration: IterationTrace) -> "IterationFeedback":
         """The outcome of a recorded iteration."""
@@ -86,20 +92,29 @@ class IterationFeedback:
 class Drafter(WithSettings):
     """A drafter builds a tree: frozen settings, explicit state, no model of its own."""
 
-    # How tokens are chosen; a property where a setting decides it
-    draft_sampling: ClassVar[DraftSampling] = "deterministic"
     drafts: ClassVar[bool] = True  # False: the tree is its root alone, which is autoregressive decoding
     # False: `source` is never asked, so the draft model is not prefilled and gets no KV slots, and no draft head fits;
     # a drafter that looks its tokens up in the text drafts without a model
     uses_draft_model: ClassVar[bool] = True
-    # Whether `source.past()` is asked: what both models say before the root, hidden states included
-    needs_past: ClassVar[bool] = False
-    # Settings that change from iteration to iteration; a state that holds one has a field of its name
-    moving: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, as text
     # Why an expanded node has as many children as it has, where that is the same for all
     breadth: ClassVar[Breadth] = "fixed"
     traced: ClassVar[RuleTrace | None] = None  # what the trace says about the drafter where no setting decides that
+
+    @property
+    def draft_sampling(self) -> DraftSampling:
+        """How tokens are chosen."""
+        return "deterministic"
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether `source.past()` is asked: what both models say before the root, hidden states included."""
+        return False
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        """Settings that change from iteration to iteration; a state that holds one has a field of its name."""
+        return ()
 
     def start(self, prompt_ids: list[int]) -> Any:
         """State before the first iteration; None for drafters that learn nothing."""
@@ -139,7 +154,7 @@ class Drafter(WithSettings):
         """Every setting by name, those that move as a state holds them."""
         return self.settings() | {name: getattr(state, name) for name in self.moving if hasattr(state, name)}
 
-    def with_in_force(self, settings: Mapping[str, Setting]) -> "Drafter":
+    def with_in_force(self, settings: Mapping[str, Setting]) -> Self:
         """The same drafter with the settings that were in force in an iteration."""
         own = self.settings()
         return self.with_settings(**{name: value for name, value in settings.items() if name in own})

@@ -9,7 +9,7 @@ from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.drafters.iid_paths import grow_iid
 from decoding.selector.store import find_selector, require_verifier
-from decoding.trace.records import RuleTrace
+from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
 
 
@@ -43,7 +43,7 @@ class DelayedDrafter(Drafter):
     chooser: Any = field(default=None, repr=False, compare=False)  # the selector, loaded with its pair
 
     @property
-    def draft_sampling(self):
+    def draft_sampling(self) -> DraftSampling:
         chain = not self.selector and (self.paths == 1 or self.branch == 0)  # a selector may choose any shape
         return "single_path" if chain else "iid"
 
@@ -57,7 +57,7 @@ class DelayedDrafter(Drafter):
 
     def with_settings(self, **changes) -> "DelayedDrafter":
         other = changes.get("selector", self.selector) != self.selector
-        return replace(self, **changes, **({"chooser": None} if other else {}))
+        return replace(self, **changes, chooser=None if other else self.chooser)
 
     def with_in_force(self, settings) -> "DelayedDrafter":
         """The same drafter with the shape of an iteration: what a selector chose there is taken as if it were given."""

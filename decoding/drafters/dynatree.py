@@ -7,7 +7,7 @@ direction that is asked for, where the public code would put it back into the ra
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import IterationFeedback
 from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, confidence_class, where, widths_by_level
-from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
+from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace
 from decoding.tree.draft import Draft
 
 STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
@@ -30,6 +30,8 @@ _setting = partial(setting, paper="DynaTree")
 _children = partial(_setting, low=1, high=16, step=1, group=BREADTH)
 _schedule = partial(_setting, in_code=True, group=HISTORY, needs="history")
 
+N = TypeVar("N", int, float)
+
 
 @dataclass(frozen=True)
 class Adapted:
@@ -40,7 +42,7 @@ class Adapted:
     deep_probability: float
     window: tuple[float, ...] = ()
 
-    def values(self) -> dict[str, Setting]:
+    def values(self) -> dict[str, float]:
         """The adapted settings by name."""
         return {name: getattr(self, name) for name in DynaTreeDrafter.moving}
 
@@ -166,14 +168,13 @@ class DynaTreeDrafter(LevelDrafter):
         base_depth = settings["base_depth"]
         deepest = self.max_depth if self.dynamic_depth else base_depth
         depths = np.arange(1, min(deepest + 1, depth_limit) + 1)
-        children = (self.branch_min, self.branch_mid, self.branch_max)
-        if not self.adaptive_breadth:
-            children = (self.branch_mid,) * WIDTHS
+        adaptive = (self.branch_min, self.branch_mid, self.branch_max)
+        children = adaptive if self.adaptive_breadth else (self.branch_mid,) * WIDTHS
         gated = self.dynamic_depth & (depths > base_depth)
         return LevelRule(
             top=children[-1],
             node_budget=self.node_budget,
-            widths=widths_by_level(*children, len(depths), self.branch_first_level),
+            widths=widths_by_level(children, len(depths), self.branch_first_level),
             thresholds={
                 "length_limit": where(depths >= depth_limit),
                 "below_threshold": self.prune_probability,
@@ -188,12 +189,12 @@ class DynaTreeDrafter(LevelDrafter):
         )
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
-        told = super().breadths(draft)
+        breadths = super().breadths(draft)
         if not self.adaptive_breadth:
-            return told
+            return breadths
         kinds = confidence_class(draft.tree.confidence, self.confidence_low, draft.settings["confidence_high"])
-        kinds = zip(told, kinds.tolist(), strict=True)
-        return [CONFIDENCE[kind] if breadth == self.breadth else breadth for breadth, kind in kinds]
+        with_kinds = zip(breadths, kinds.tolist(), strict=True)
+        return [CONFIDENCE[kind] if breadth == self.breadth else breadth for breadth, kind in with_kinds]
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace(
@@ -255,7 +256,7 @@ class DynaTreeDrafter(LevelDrafter):
         )
 
 
-def stepped(value: float, step: float, low: float, high: float) -> float:
+def stepped(value: N, step: N, low: N, high: N) -> N:
     """The value one step on, not past the end of [low, high] that it goes to, and never against its direction."""
     moved = round(value + step, 6)  # so that repeated steps of 0.05 stay exact on screen
     if step > 0:

@@ -56,7 +56,7 @@ class DySpecThresholdDrafter(DrawnDrafter):
             RemainingDistributions(builder.expand_distributions(frontier)),
             builder.tree.path_probs[frontier],
         )
-        nodes = []
+        nodes: list[np.ndarray] = []
         while True:
             worth = paths * distributions.mass
             rows = np.flatnonzero((worth >= self.threshold) & (distributions.support > 0))[: self._room(builder.tree)]

@@ -43,7 +43,7 @@ class FixedTreeDrafter(LevelDrafter):
         return LevelRule(
             top=self.branching,
             node_budget=self.node_budget,
-            widths=widths_by_level(*[self.branching] * WIDTHS, len(depths), self.branch_first_level),
+            widths=widths_by_level((self.branching,) * WIDTHS, len(depths), self.branch_first_level),
             thresholds={
                 "max_depth": where(depths > self.max_depth),
                 "length_limit": where(depths >= depth_limit),

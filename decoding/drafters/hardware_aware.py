@@ -204,13 +204,13 @@ class HardwareAwareDrafter(Drafter):
         super().__post_init__()
         if self.verify_ms:
             fastest = read_curve(self.verify_ms, "verify_ms").seconds(1)
-            require(fastest > 0, f"verify_ms must be above 0 for every size, not {self.verify_ms!r}.")
+            require(bool(fastest > 0), f"verify_ms must be above 0 for every size, not {self.verify_ms!r}.")
         if self.level_ms:
             read_curve(self.level_ms, "level_ms")
         if self.odds:
             factors = self.factors
             require(
-                len(factors) == 2 and all(1 / MOST_ODDS <= factor <= MOST_ODDS for factor in factors),
+                len(factors) == 2 and all(1 / MOST_ODDS <= factor <= MOST_ODDS for factor in factors.tolist()),
                 f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} separated by a space, such as "
                 f"'2.5 1.2', not {self.odds!r}.",
             )
@@ -264,9 +264,8 @@ class HardwareAwareDrafter(Drafter):
         What a person put into the tree is left out, what a person took out is not brought back.
         """
         outcome = IterationFeedback.recorded(iteration)
-        require(outcome.tree is not None, "An iteration was recorded without its tree: re-run it.")
-        tree, put_in = outcome.tree, iteration.forced_in
-        order = np.array([node for node in outcome.order.tolist() if node not in put_in])
+        put_in, (tree, order) = iteration.forced_in, outcome.drafted_tree()
+        order = np.array([node for node in order.tolist() if node not in put_in])
         costs, factors = tree_costs(self.verify_ms, self.level_ms, self.node_budget), np.exp(state.log_odds)
         after = replace(state, idle=state.idle + 1)
         drafted = tree.level.copy()
@@ -290,7 +289,7 @@ class HardwareAwareDrafter(Drafter):
     def observe(self, state: Learned, outcome: IterationFeedback):
         if not self.learn:
             return self.start([]), None
-        tree, order = outcome.tree, outcome.order
+        tree, order = outcome.drafted_tree()
         reached = np.zeros(tree.size, dtype=bool)
         reached[[0, *outcome.path]] = True
         nodes = order[1:]

@@ -10,7 +10,7 @@ from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.drafters.drawing import draw_rows, note_stop_reason
 from decoding.sampling.draws import Draws
-from decoding.trace.records import RuleTrace
+from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
 
 
@@ -48,8 +48,7 @@ class IIDPathsDrafter(Drafter):
     length: int = shared.length(4, low=0, high=32)
 
     @property
-    def draft_sampling(self):
-
+    def draft_sampling(self) -> DraftSampling:
         return "single_path" if self.paths == 1 else "iid"
 
     def draft(self, state, source, root_token, draws) -> Draft:

@@ -121,9 +121,9 @@ def where(holds: np.ndarray) -> np.ndarray:
     return np.where(holds, ALWAYS, NEVER)
 
 
-def widths_by_level(sure: int, between: int, unsure: int, forwards: int, branch_first_level: bool) -> np.ndarray:
-    """Children per node in every forward, `[forwards, WIDTHS]`: below the root one unless the first level branches."""
-    widths = np.tile([sure, between, unsure], (forwards, 1))
+def widths_by_level(children: tuple[int, ...], forwards: int, branch_first_level: bool) -> np.ndarray:
+    """Children per node by forward and confidence class, `[forwards, WIDTHS]`; 1 below a root that may not branch."""
+    widths = np.tile(children, (forwards, 1))
     if not branch_first_level:
         widths[:1] = 1
     return widths

@@ -8,7 +8,7 @@ from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import TreeBuilder
 from decoding.drafters.iid_paths import grow_iid
 from decoding.drafters.levels import WIDTHS, LevelDrafter, LevelRule, where
-from decoding.trace.records import RuleTrace
+from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
 
 
@@ -25,8 +25,7 @@ class LinearDrafter(LevelDrafter):
     sampled: bool = shared.sampled(False)
 
     @property
-    def draft_sampling(self):
-
+    def draft_sampling(self) -> DraftSampling:
         return "single_path" if self.sampled else "deterministic"
 
     def draft(self, state, source, root_token, draws) -> Draft:

@@ -12,7 +12,7 @@ from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.drafters.drawing import note_stop_reason
 from decoding.drafters.iid_paths import grow_iid
-from decoding.trace.records import RuleTrace
+from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
 
 MOST_LEVELS, MOST_CHILDREN = 32, 16
@@ -56,8 +56,7 @@ class SpecInferWidthsDrafter(Drafter):
         return tuple(int(entry) for entry in self.widths.split(","))
 
     @property
-    def draft_sampling(self):
-
+    def draft_sampling(self) -> DraftSampling:
         if not self.sampled:
             return "deterministic"
         return "single_path" if max(self.by_level) == 1 else "iid"

@@ -14,6 +14,7 @@ from torch import Tensor
 from decoding.common.errors import PairError, is_out_of_memory
 from decoding.engines.kv_cache import KVCache
 
+MaskKind = Literal["bool", "additive"]  # true where a query sees, or added to the scores
 # Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 
@@ -167,7 +168,7 @@ class EagerEngine:
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
-        mask_kind: Literal["bool", "additive"] = "bool",
+        mask_kind: MaskKind = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
     ):
         self.name, self.device = name, device

@@ -7,6 +7,7 @@ axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from scipy.special import ndtr, stdtrit
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 
 DRAWS, SEED = 4000, 0
+Numbers = Sequence[Any] | np.ndarray | pd.Series  # one per prompt
 FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothing
 
 
@@ -45,7 +47,7 @@ class Estimate:
         return int(self.low > 0) - int(self.high < 0)
 
 
-def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
+def estimate(prompts: Numbers, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
     """A figure of prompts resampled with replacement; without one, the mean of numbers.
 
     Args:
@@ -80,22 +82,20 @@ def _chosen(count: int, draws: int) -> np.ndarray:
     return np.random.default_rng(SEED).integers(count, size=(draws, count))
 
 
-def middle(prompts: Sequence[float]) -> Estimate:
+def middle(prompts: Numbers) -> Estimate:
     """The median of numbers, one per prompt: for times, which have outliers on a busy machine."""
     numbers = np.asarray(prompts, dtype=np.float64)
     return estimate(numbers, lambda chosen: float(np.median(numbers[chosen])))
 
 
-def difference(
-    first: Sequence[float], second: Sequence[float], of: Callable[[Sequence[float]], Estimate] = estimate
-) -> Estimate:
+def difference(first: Numbers, second: Numbers, of: Callable[[Numbers], Estimate] = estimate) -> Estimate:
     """How much larger the first is on the same prompts: paired, so that common effects cancel."""
     return of(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
 
 
-def verdict(found: Estimate) -> str:
+def verdict(found: Estimate) -> Literal["holds", "does not hold", "not decided here"]:
     """Whether our results support the claim that the difference is above 0."""
-    return {1: "holds", -1: "does not hold", 0: "not decided here"}[found.sign]
+    return "holds" if found.sign > 0 else "does not hold" if found.sign < 0 else "not decided here"
 
 
 OWN_BLOCK = ["pair", "machine", "block"]  # a grid has the same blocks on every machine

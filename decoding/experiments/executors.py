@@ -74,7 +74,7 @@ def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dic
         "key": run.key,
         "block": block.name,
         "reference": run.reference,
-        "method": contestant.baseline or method.name,
+        "method": contestant.name,
         "label": contestant.label,
         "line": format_contestant(contestant),
         "settings": json.dumps({} if method is None else method.settings(), sort_keys=True),
@@ -151,7 +151,8 @@ class LocalExecutor:
 
     def __init__(self, pair: Pair, experiment: str):
         target = pair.target.info
-        self._pair, self._warm = pair, set()
+        self._pair = pair
+        self._warm: set[tuple[str, str | None]] = set()  # kinds of call that have run once
         self._common = {
             "experiment": experiment,
             "pair": pair.info.name,
@@ -179,7 +180,7 @@ class LocalExecutor:
             pair = self._pair.with_engine(contestant.engine) if contestant.engine else self._pair
             ids, sampling = list(conditions.ids), conditions.sampling
             call = partial(measured_call, pair, contestant, ids, sampling=sampling, cancelled=stopped)
-            kind = (contestant.baseline or contestant.method.name, contestant.engine)
+            kind = (contestant.name, contestant.engine)
             if kind not in self._warm:
                 call(limits=replace(limits, max_new_tokens=min(WARM_UP_TOKENS, limits.max_new_tokens)))
                 self._warm.add(kind)
@@ -219,13 +220,15 @@ class DeviceExecutor:
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
         """See `Executor`; a block goes to whichever device is free."""
-        left, busy = iter(todos), set()
+        left = iter(todos)
+        busy: set[Connection] = set()
         for connection, _ in self._members:
             self._next(connection, left, busy)
         while busy:
             if stopped():
                 raise CancelledError
-            for connection in wait(list(busy), timeout=LOOK_S):
+            ready = {id(each) for each in wait(busy, timeout=LOOK_S)}
+            for connection in [each for each in busy if id(each) in ready]:
                 kind, content = _received(connection)
                 if kind == "row":
                     yield content
@@ -326,7 +329,8 @@ class RayExecutor:
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
         """See `Executor`; a block goes to whichever worker is free, and its rows come one by one."""
-        left, busy = iter(todos), {}
+        left = iter(todos)
+        busy: dict[Any, Todo] = {}
         for member in self._members:
             self._next(member, left, busy)
         while busy:

@@ -155,10 +155,10 @@ def _variant(axis: MethodAxis, changes: Mapping[str, Setting], sampling: Samplin
 def _is_known(axis: MethodAxis, changes: Mapping[str, Setting]) -> bool:
     """Whether the method, the settings and the kinds of their values are known: then they contradict one another."""
     try:
-        _, known = _typed(parse_contestant(axis.method).method, changes)
+        method = parse_contestant(axis.method).method
+        return method is not None and changes.keys() <= _typed(method, changes)[1]
     except SettingsError:
         return False
-    return changes.keys() <= known
 
 
 def _typed(method: Method, changes: Mapping[str, Setting]) -> tuple[dict[str, Setting], set[str]]:
@@ -179,9 +179,9 @@ def _as_default(name: str, value: Any, known: Mapping[str, Setting]) -> Setting:
 
 
 def _same(contestant: Contestant) -> tuple:
-    method: Method | None = contestant.method
+    method = contestant.method
     settings = () if method is None else tuple(sorted(method.settings().items()))
-    return contestant.baseline or method.name, settings, contestant.engine
+    return contestant.name, settings, contestant.engine
 
 
 def expect(condition: bool, message: str) -> None:
@@ -253,7 +253,8 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
 def _axis(entry: Mapping[str, Any]) -> MethodAxis:
     _only(entry, {"method", "vary"}, "[[methods]]")
     method, vary = entry.get("method"), entry.get("vary", {})
-    expect(isinstance(method, str), 'Each [[methods]] table needs a method, such as method = "fixed_tree".')
+    if not isinstance(method, str):
+        raise ExperimentError('Each [[methods]] table needs a method, such as method = "fixed_tree".')
     expect(isinstance(vary, Mapping), f"vary of {method} must be a table: vary = {{ branching = [2, 3] }}.")
     values = {name: tuple(each if isinstance(each, list) else [each]) for name, each in vary.items()}
     for name, each in values.items():

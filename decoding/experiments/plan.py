@@ -194,8 +194,7 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
-    name = contestant.baseline or method.name
-    return _digest([pair, conditions.digest, name, settings, contestant.engine])
+    return _digest([pair, conditions.digest, contestant.name, settings, contestant.engine])
 
 
 def encode(pair: Pair, text: str) -> list[int]:

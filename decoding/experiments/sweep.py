@@ -75,7 +75,8 @@ class _Work:
         self._runs = sum(len(block.runs) for block in plan)
         self._left = sum(len(each.missing) for each in self.todo)
         self._failed = sum(kept.get(run.key) is not None for block in plan for run in block.runs)
-        self._made, self._waiting = 0, []
+        self._made = 0
+        self._waiting: list[Row] = []
         self._began = self._kept = time.monotonic()
         experiment.write_status(self._status("running"))
 
@@ -142,6 +143,7 @@ def executor_for(args: argparse.Namespace, grid: Grid) -> Iterator[Executor]:
     """Who makes the runs: Ray, a process for each device, or this process where there is one device."""
     settings = grid.pair_settings
     devices = tuple(args.devices.split(",")) if args.devices else devices_here(settings)
+    executor: RayExecutor | DeviceExecutor
     if args.ray:
         executor = RayExecutor(settings, grid.name, args.ray, args.workers)
     elif len(devices) > 1 or (args.devices and ":" in args.devices):  # which one is chosen for a process, not in it

@@ -14,7 +14,7 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from decoding.common.errors import PairError, first_line, is_out_of_memory
 from decoding.drafters.shared_settings import MOST_NODES
-from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, TransformersForward, Visibility
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, MaskKind, TransformersForward, Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.presets import MAX_CONTEXT
 
@@ -159,7 +159,8 @@ def let_masks_decide(network: Any) -> None:
     rows = 2 * MAX_CONTEXT
     for module in network.modules():
         if isinstance(module, GPTNeoSelfAttention):
-            module.bias = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=module.bias.device).expand(1, 1, rows, rows)
+            seen = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=module.bias.device)
+            module.register_buffer("bias", seen.expand(1, 1, rows, rows), persistent=False)
         types = getattr(module, "token_type_ids", None)
         if isinstance(types, Tensor) and not types.any():
             module.token_type_ids = types[:, :1].expand(-1, rows)
@@ -167,7 +168,7 @@ def let_masks_decide(network: Any) -> None:
 
 def check_tree_attention(
     network: Any, name: str, *, sdpa: bool, device: torch.device, context: int
-) -> tuple[str, tuple | None]:
+) -> tuple[MaskKind, tuple | None]:
     """Run a small tree over the cache that decoding uses, and its paths plainly: they must give the same probabilities.
 
     The prefix stands at the first positions, the tree at the last. Between them lie so many hidden rows as the longest
@@ -184,9 +185,8 @@ def check_tree_attention(
     text = network.config.get_text_config()
     layer_types = sorted(set(getattr(text, "layer_types", None) or ()))
     keys = tuple(layer_types) if len(layer_types) > 1 else None
-    forms = [
-        (kind, k) for kind in (("bool", "additive") if sdpa else ("additive",)) for k in dict.fromkeys((keys, None))
-    ]
+    kinds: tuple[MaskKind, ...] = ("bool", "additive") if sdpa else ("additive",)
+    forms = [(kind, k) for kind in kinds for k in dict.fromkeys((keys, None))]
     ids = text.vocab_size * np.arange(1, 14, 2) // 16
     worst = ""
     with torch.no_grad():

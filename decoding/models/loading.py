@@ -57,7 +57,8 @@ def is_offloaded(network: nn.Module) -> bool:
 
 def fetch_weight(layer: nn.Module) -> Tensor:
     """The weight of a layer, wherever it is kept."""
-    return next(held["weight"] for held in _held_weights(layer)) if layer.weight.is_meta else layer.weight
+    weight = layer.get_parameter("weight")
+    return next(held["weight"] for held in _held_weights(layer)) if weight.is_meta else weight
 
 
 def drop_offloaded(network: nn.Module) -> None:
@@ -69,7 +70,7 @@ def drop_offloaded(network: nn.Module) -> None:
 
 def _held_weights(layer: nn.Module) -> Iterator[Any]:
     """Weights by name that accelerate's hooks bring to the device when this layer runs."""
-    hook = getattr(layer, "_hf_hook", None)
+    hook: Any = getattr(layer, "_hf_hook", None)
     for one in getattr(hook, "hooks", (hook,)):
         if getattr(one, "offload", False):
             yield one.weights_map
@@ -97,7 +98,7 @@ class WeightsSource:
     name: str
     location: str
     config: Any
-    model_class: type
+    model_class: Any
     eos_ids: tuple[int, ...]
     options: dict[str, Any]
 
@@ -111,10 +112,10 @@ def find_model(name: str, role: str) -> WeightsSource:
         raise PairError(f"{name} is a file; give the folder that contains config.json.")
     if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
         raise PairError(f"There is no folder {name}; give a folder that contains config.json, or a Hugging Face id.")
-    if local:
+    if local and folder is not None:
         check_folder(folder, label)
     location = str(folder) if local else name
-    options = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
     try:
         config = AutoConfig.from_pretrained(location, **options)
     except Exception as error:  # each model's configuration checks its values in its own way
@@ -182,7 +183,7 @@ def load_network(source: WeightsSource, settings: PairSettings, device: str, dty
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
     transformers_logging.disable_progress_bar()
     try:
-        network, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.location,
             config=source.config,
             use_safetensors=True,
@@ -191,6 +192,7 @@ def load_network(source: WeightsSource, settings: PairSettings, device: str, dty
             **source.options,
             **options,
         )
+        network, report = loaded
         if not split:
             network.to(device)
     except SafetensorError as error:
@@ -207,7 +209,7 @@ def load_network(source: WeightsSource, settings: PairSettings, device: str, dty
             "raise max_memory_gib or choose a smaller model."
         )
     if wrong:
-        del network  # the error's traceback holds this frame
+        del loaded, network  # the error's traceback holds this frame
         raise PairError(wrong)
     return network.eval().requires_grad_(False)
 
@@ -316,7 +318,8 @@ def free_bytes(device: str) -> int | None:
 
 def explain(error: BaseException, name: str, what: str) -> str:
     """One sentence for an error of transformers or the Hub: what is wrong and what to do."""
-    chain, seen = [], error
+    chain: list[BaseException] = []
+    seen: BaseException | None = error
     while seen is not None and seen not in chain:
         chain.append(seen)
         seen = seen.__cause__ or seen.__context__

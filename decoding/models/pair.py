@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from transformers.generation.configuration_utils import GenerationConfig
 
 from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
-from decoding.engines.base import Visibility
+from decoding.engines.base import MaskKind, Visibility
 from decoding.engines.choose import Engine, Made, make_engine
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.checks import (
@@ -60,7 +60,7 @@ class Model:
     info: ModelInfo
     device: torch.device
     dtype: torch.dtype
-    mask_kind: Literal["bool", "additive"]
+    mask_kind: MaskKind
     mask_layer_types: tuple[str, ...] | None
     num_layers: int
     positions: int
@@ -148,12 +148,12 @@ class Pair:
         return replace(self, head=head, info=replace(self.info, draft=(head or self.draft).info))
 
 
-def pair_identity(pair: Pair) -> dict[str, object]:
+def pair_identity(pair: Pair) -> dict[str, Any]:
     """What tells a pair from another: its name, the sizes of its models, and a trace of their weights.
 
     Where a draft head drafts it stands in the place of the draft model.
     """
-    identity: dict[str, object] = {"name": pair.info.name}
+    identity: dict[str, Any] = {"name": pair.info.name}
     for role, model in (("target", pair.target), ("draft", pair.drafting)):
         identity[role] = {name: getattr(model.info, name) for name in ("name", "parameters", "layers", "vocab_size")}
         if isinstance(model, Model):

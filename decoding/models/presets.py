@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from decoding.common.errors import PairError, require
 from decoding.common.settings import ENGINES, is_engine
@@ -204,15 +205,14 @@ def memory_estimate(settings: PairSettings) -> int | None:
     if dtype == "auto":
         device = "cpu" if settings.device == "cpu" else choose_device(settings.device)
         dtype = choose_dtype(settings, device)
-    shapes = (model_shape(settings.target, "target"), model_shape(settings.draft, "draft"))
-    if any(shape is None for shape in shapes):
-        return None
-    return sum(
-        shape.weight_bytes(dtype)
-        + shape.cache_bytes(dtype, settings.context_length)
-        + 4 * LOGIT_ROWS * shape.vocab_size
-        for shape in shapes
-    )
+    needed = 0
+    for role, name in (("target", settings.target), ("draft", settings.draft)):
+        shape = model_shape(name, role)
+        if shape is None:
+            return None
+        needed += shape.weight_bytes(dtype) + shape.cache_bytes(dtype, settings.context_length)
+        needed += 4 * LOGIT_ROWS * shape.vocab_size
+    return needed
 
 
 @lru_cache
@@ -265,7 +265,7 @@ def _shape_in_folder(folder: Path) -> Shape:
     check_values(config, folder.name)
     config = {**config, **(config.get("text_config") or {})}
 
-    def first(*names: str) -> int | None:
+    def first(*names: str) -> Any:
         return next((config[name] for name in names if config.get(name) is not None), None)
 
     heads = first("num_attention_heads", "n_head", "num_heads")

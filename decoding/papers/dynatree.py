@@ -30,7 +30,7 @@ def _ways(**figures: tuple[float | None, ...]) -> tuple[Entry, ...]:
     """The four methods of the main table with the paper's numbers by column, in the order of `LINES`."""
     found = []
     for place, (words, line) in enumerate(LINES.items()):
-        paper = {column: values[place] for column, values in figures.items() if values[place] is not None}
+        paper = {column: value for column, values in figures.items() if (value := values[place]) is not None}
         found.append(Entry(words, line, paper))
     return tuple(found)
 

@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "verification": ("select_s",),
     "cache": ("commit_s", "adapt_s"),
 }
+COUNTED = ["drafted", "accepted"]
 
 
 def runs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -214,7 +215,8 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame) -> Reproduction:
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    frame, elsewhere = _frame(paper_result, rows), ()
+    frame = _frame(paper_result, rows)
+    elsewhere: tuple[str, ...] = ()
     if len(frame):  # the pair and machine that has the newest row
         newest, *others = sources_of(frame)
         frame, elsewhere = frame[source_of(frame) == newest], tuple(sorted(others))
@@ -267,7 +269,7 @@ def _frame(paper_result: PaperResult, rows: pd.DataFrame) -> pd.DataFrame:
         frame = VIEWS[paper_result.view](prepared(rows[rows["experiment"] == grid_name(paper_result.grid)]))
     if not len(frame):
         return frame
-    unread = [name for name in frame if name in SERIES or name.startswith(LOOP_FREE)]
+    unread = [name for name in map(str, frame) if name in SERIES or name.startswith(LOOP_FREE)]
     return frame.drop(columns=unread).assign(sample=frame.groupby(PROMPT).ngroup())
 
 
@@ -346,19 +348,19 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
         ordering = replace(ordering, better=ordering.worse, worse=ordering.better, at=at_both)
         values = values[::-1]
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
-    rows = [at.get(key) for key in keys]
+    first, second = (at.get(key) for key in keys)
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
     paper = _paper_gain(paper_result, ordering, values)
     not_run = JudgedClaim(ordering, value, None, paper, "not run")
-    if any(each is None or not len(each) for each in rows):
+    if first is None or second is None or first.empty or second.empty:
         return not_run
-    better, worse = (_by_prompt(each, ordering.figure) for each in rows)
+    better, worse = (_by_prompt(each, ordering.figure) for each in (first, second))
     shared = better.index.intersection(worse.index)
     if not len(shared) or not worse[shared].mean():
         return not_run
     gain = ratio_gain(better[shared].to_numpy(), worse[shared].to_numpy())
     gain = gain if ordering.higher else gain.times(-1)
-    decided: Verdict = verdict(gain)
+    decided = verdict(gain)
     if len(shared) < FEWEST:
         few = (
             f"Measured on only {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}."
@@ -368,22 +370,22 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
     if decided == "holds":
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:
-        said = of_time(*rows, ordering.better, ordering.worse)
-    elif of_runs and ordering.figure == PER_PASS and pd.concat(rows)[["drafted", "accepted"]].notna().all(axis=None):
-        said = of_tokens(*rows, ordering.better, ordering.worse)
+        said = of_time(first, second, ordering.better, ordering.worse)
+    elif of_runs and ordering.figure == PER_PASS and not pd.concat((first, second))[COUNTED].isna().any(axis=None):
+        said = of_tokens(first, second, ordering.better, ordering.worse)
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
-        said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
+        said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), names[0], names[1])
     return JudgedClaim(ordering, value, gain, paper, decided, said)
 
 
 def _paper_gain(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object]) -> float | None:
     column, papers = ordering.figure.column, {way.words: way.paper for way in paper_result.ways}
-    found = [papers[name].get(column if value is None else (column, value))
-             for name, value in zip((ordering.better, ordering.worse), values, strict=True)]  # fmt: skip
-    if None in found:
+    better, worse = (papers[name].get(column if value is None else (column, value))
+                     for name, value in zip((ordering.better, ordering.worse), values, strict=True))  # fmt: skip
+    if better is None or worse is None:
         return None
-    gain = found[0] / found[1] - 1
+    gain = better / worse - 1
     return gain if ordering.higher else -gain
 
 

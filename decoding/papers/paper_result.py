@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Entry:
 
     words: str
     line: str
-    paper: Mapping[object, float] = field(default_factory=dict)
+    paper: Mapping[Any, float] = field(default_factory=dict)
     best: tuple[str, ...] = ()
     where: Mapping[str, object] = field(default_factory=dict)
     flat: bool = False

@@ -33,7 +33,7 @@ def stored_records(benchmark: str) -> pd.DataFrame:
     Raises:
         ExperimentError: a file is damaged.
     """
-    found = {}
+    found: dict[tuple[str, str], pd.DataFrame] = {}
     for frame in filter(len, map(_read, record_files(benchmark))):
         first = frame.iloc[0]
         place = first["pair"], first["machine"]

@@ -227,7 +227,7 @@ class SamplingTrace:
 
 @dataclass(frozen=True, slots=True)
 class InterventionTrace:
-    """A node that a person forced (see `trace.interventions.Interventions`): its token ids from the root, the root left out."""
+    """A node that a person forced (see `trace.interventions`): its token ids from the root, the root left out."""
 
     kind: InterventionKind
     path: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=MAX_DEPTH)]

@@ -26,6 +26,7 @@ from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.training.pair_training import PairSetup
+    from decoding.training.text import Texts
 
 PAUSE_S = 300.0
 ADAM_SHARE = 0.15  # of Muon's learning rate: AdamW's, for embeddings, biases and norms
@@ -86,7 +87,7 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
         torch.set_num_threads(asked["threads"])
     length = Length(asked["minutes"], asked["steps"], asked["pause"])
     setup = setup_of(asked)
-    read = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
+    read: Callable[[], Texts] = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
     if resume:  # it may be longer than it was begun with
         training.write_settings(_settings(asked, training.settings().created))
     else:

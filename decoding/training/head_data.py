@@ -149,7 +149,7 @@ class Prepared(Shards):
             count = self.plan.windows if part == "train" else self.plan.held_out
             for number in range(-(-count // SHARD_WINDOWS)):
                 numbers = range(number * SHARD_WINDOWS, (number + 1) * SHARD_WINDOWS)
-                files[self.shard(part, what, number)] = lambda part=part, numbers=numbers: save(make(part, numbers))
+                files[self.shard(part, what, number)] = partial(_saved, make, part, numbers)
         make_missing(files, report)
 
     def _rows(self, part: Part, what: str, name: str, numbers: Sequence[int], device: torch.device) -> Tensor:
@@ -160,6 +160,10 @@ class Prepared(Shards):
             tensors = self.read_once(file, partial(safe_open, framework="pt"), (SafetensorError, OSError))
             rows.append(tensors.get_slice(name)[inside : inside + 1])
         return torch.cat(rows).to(device)
+
+
+def _saved(make: Callable[[Part, range], Mapping[str, Tensor]], part: Part, numbers: range) -> bytes:
+    return save(dict(make(part, numbers)))
 
 
 def open_prepared(place: Path | None, pair: Pair, plan: WindowPlan, text_identity: str) -> Prepared:

@@ -24,13 +24,14 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.models.presets import cpu_computes_bfloat16
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.records import RunTrace
+from decoding.trace.records import Record, RunTrace
 from decoding.training.command import minutes_of, noted, pair_of
 from decoding.training.folder import Training
 from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, prepared_data
 from decoding.training.head_losses import (
     LOGITS_AT_ONCE,
     LOSS_OF,
+    Drafted,
     LossName,
     Project,
     Sides,
@@ -64,7 +65,8 @@ def closeness(project: Project, out: Tensor, labels: Tensor) -> tuple[Tensor, Te
         same = (draft.argmax(-1) == distribution.argmax(-1)).float()
         loss = -(distribution * torch.log_softmax(draft, -1)).sum(-1)
         parts.append((torch.minimum(probs, distribution).sum(-1), same, loss))
-    return tuple(torch.cat(part) for part in zip(*parts, strict=True))
+    overlap, same, loss = (torch.cat(part) for part in zip(*parts, strict=True))
+    return overlap, same, loss
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ class HeadLearner(Learner):
         held_out_trees: width of the target's trees in the held-out windows.
     """
 
+    network: HeadNetwork
+
     def __init__(
         self, pair: Pair, network: HeadNetwork, prepared: Prepared, settings: HeadSettings, held_out_trees: int
     ):
@@ -142,7 +146,8 @@ class HeadLearner(Learner):
         """One step of AdamW on the windows of its number."""
         settings = self.settings
         windows = batch_of(self.prepared.plan.windows, settings.batch, settings.seed, number)
-        text, rest = self.prepared.text("train", windows, self.device), settings.weights
+        text = self.prepared.text("train", windows, self.device)
+        rest: Weights | Drafted = settings.weights
         if settings.loss == "talf":
             rest = self.prepared.trees("train", windows, settings.top_k, self.device)
         with reduced(self.device, self.pair.target.dtype):
@@ -190,7 +195,7 @@ class HeadLearner(Learner):
             pass
         return session.trace()
 
-    def _session(self, window: int, tokens: int, record: str) -> DecodeSession:
+    def _session(self, window: int, tokens: int, record: Record) -> DecodeSession:
         text = self.prepared.text("held_out", [window], torch.device("cpu")).tokens[0]
         prompt = text[: min(PROMPT_TOKENS, len(text) // 2)].tolist()
         limits = Limits(tokens, ignore_end_of_text=True, record=record)

@@ -18,7 +18,8 @@ ROOTS_TOGETHER = 32  # rows of so many roots share a pass's columns: more of the
 LOGITS_AT_ONCE = 2**20  # a block of rows whose logits stay in the cache of a CPU, and never fill a GPU
 
 LossName = Literal["eagle", "hass", "talf"]
-Embed = Project = Callable[[Tensor], Tensor]
+Embed = Callable[[Tensor], Tensor]
+Project = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def hass_loss(head: HeadNetwork, sides: Sides, text: TextWindows, weights: Weigh
     both = [cross_entropies(sides.project, out, label, weights.top) for out, label in levels]
     classification, distillation = (sum(part) for part in zip(*both, strict=True))
     parts = {"regression": regression, "classification": classification, "distillation": distillation}
-    loss = sum(getattr(weights, name) * part for name, part in parts.items())
+    loss = sum((getattr(weights, name) * part for name, part in parts.items()), torch.zeros(()))
     return {"loss": loss, **{name: part.detach() for name, part in parts.items()}}
 
 
@@ -211,10 +212,11 @@ def talf_loss(head: HeadNetwork, sides: Sides, text: TextWindows, trees: Drafted
     both = zip(unroll(head, sides.embed, text, trees), labels_of(text, trees), strict=True)
     by_level = [cross_entropies(sides.project, out, label)[0] for out, label in both]
     levels = {f"classification_{depth}": part.detach() for depth, part in enumerate(by_level, 1)}
-    return {"loss": sum(by_level), **levels}
+    return {"loss": sum(by_level, torch.zeros(())), **levels}
 
 
-LOSS_OF = {"eagle": eagle_loss, "hass": hass_loss, "talf": talf_loss}
+Loss = Callable[[HeadNetwork, Sides, TextWindows, Any], dict[str, Tensor]]
+LOSS_OF: dict[LossName, Loss] = {"eagle": eagle_loss, "hass": hass_loss, "talf": talf_loss}
 
 
 def feature_difference(out: Tensor, labels: Tensor) -> Tensor:

@@ -31,17 +31,14 @@ class RowCache:
         config = network.config
         shape = (rows, config.num_attention_heads, size, config.hidden_size // config.num_attention_heads)
         self.length = 0
-        self._kept = [
-            tuple(torch.empty(shape, dtype=dtype, device=network.device) for _ in range(2))
-            for _ in range(config.num_hidden_layers)
-        ]
+        self._kept = torch.empty((config.num_hidden_layers, 2, *shape), dtype=dtype, device=network.device)
 
     def put(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append to a layer; returns all its keys and values."""
         end = self.length + key.shape[2]
-        for kept, fresh in zip(self._kept[layer], (key, value), strict=True):
-            kept[:, :, self.length : end] = fresh
-        return tuple(kept[:, :, :end] for kept in self._kept[layer])
+        keys, values = self._kept[layer]
+        keys[:, :, self.length : end], values[:, :, self.length : end] = key, value
+        return keys[:, :, :end], values[:, :, :end]
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -58,6 +55,7 @@ def hidden_states(
     Each row of `tokens` `[rows, window]` begins at position 0, or behind what the cache holds.
     """
     body, heads = network.gpt_neox, network.config.num_attention_heads
+    layer: Any  # parts of a module of transformers are no declared attributes
     residual = body.embed_in(tokens).float()
     past = 0 if cache is None else cache.length
     positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)
@@ -105,9 +103,7 @@ def _normed(layer: nn.LayerNorm, x: Tensor, dtype: torch.dtype) -> Tensor:
     return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps).to(dtype)
 
 
-def _attention(
-    layer: nn.Module, x: Tensor, rotation: Rotation, heads: int, number: int, cache: RowCache | None
-) -> Tensor:
+def _attention(layer: Any, x: Tensor, rotation: Rotation, heads: int, number: int, cache: RowCache | None) -> Tensor:
     rows, window, width = x.shape
     mixed = _linear(layer.query_key_value, x).view(rows, window, heads, 3, width // heads)
     query, key, value = (part.transpose(1, 2) for part in mixed.unbind(3))

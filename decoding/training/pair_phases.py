@@ -94,6 +94,8 @@ class PairLearner(Learner):
         tree: drafts the held-out prompt with the network as it is.
     """
 
+    network: GPTNeoXForCausalLM
+
     def __init__(
         self,
         network: GPTNeoXForCausalLM,
@@ -102,9 +104,13 @@ class PairLearner(Learner):
         seed: int,
         tree: Callable[[], RunTrace | None] = lambda: None,
     ):
-        self.device, self.tree = network.device, tree
+        self.device, self._tree = network.device, tree
         self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed
         self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
+
+    def tree(self) -> RunTrace | None:
+        """What `tree` drafts."""
+        return self._tree()
 
     def batch(self, seed: int, number: int, window: int, size: int) -> Tensor:
         """As many rows of `size` tokens as rows of `window` tokens make a step: `[rows, size]`."""

@@ -11,11 +11,13 @@ A training that is given more minutes goes on from `steady.pt`: what comes behin
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import transformers
+from torch import nn
 from transformers import GPTNeoXForCausalLM
 
-from decoding.common.errors import TrainingError, require
+from decoding.common.errors import SettingsError, TrainingError
 from decoding.common.files import write_whole
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair, release
@@ -70,11 +72,12 @@ class Length:
 
     def plan(self, phase: str) -> PhasePlan:
         """The share of a phase."""
-        every = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
+        every: dict[str, Any] = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
                  "checkpoint_every_s": min(self.pause_s, CHECKPOINT_S)}  # fmt: skip
         if self.steps is not None:
             return PhasePlan(steps=max(1, round(self.steps * SHARES[phase])), **every)
-        require(self.minutes is not None, "Give either minutes or steps of training.")
+        if self.minutes is None:
+            raise SettingsError("Give either minutes or steps of training.")
         return PhasePlan(minutes=self.minutes * SHARES[phase], **every)
 
 
@@ -132,13 +135,13 @@ class PairTraining:
             network = self._new("target")
             if COOLING in left:
                 self._train_target(network, STEADY in left, resume)
-            learner = LoopLearner(network, self.arrays, self.setup.loops, self.setup.seed)
-            self._train(learner, LOOPS, resume)
+            self._train(LoopLearner(network, self.arrays, self.setup.loops, self.setup.seed), LOOPS, resume)
             before = load_checkpoint(self.folder.path / COOLED_CHECKPOINT, self.belongs_to).state["network"]
             go_back(network, before, self.setup.loops.kept)
             self._save(network, OUT, "target")
         # From the target as it is stored, in 16 bits: that is what the draft will draft for.
-        target = load_network(self.folder.path / OUT / "target").to(self.setup.device)
+        target = load_network(self.folder.path / OUT / "target")
+        nn.Module.to(target, self.setup.device)
         draft = self._new("draft")
         tree = partial(self._tree, target, draft)
         learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
@@ -154,7 +157,7 @@ class PairTraining:
         if phase == STEADY or not kept.exists():
             return phase
         steady, plan = load_checkpoint(kept, self.belongs_to), self.length.plan(STEADY)
-        if steady.step >= plan.steps if plan.steps is not None else steady.trained_s >= plan.planned_s:
+        if steady.step >= plan.steps if plan.steps is not None else steady.trained_s >= (plan.planned_s or 0.0):
             return phase
         write_whole(self.folder.checkpoint, kept.read_bytes())
         return STEADY
@@ -188,7 +191,7 @@ class PairTraining:
         network = new_network(shape, len(self.arrays.tokenizer), self.setup.seed)
         if self.setup.start_from is not None:
             begin_from(network, self.setup.start_from / role, self.arrays.tokenizer)
-        return network.to(self.setup.device)
+        return nn.Module.to(network, self.setup.device)
 
     def _save(self, network: GPTNeoXForCausalLM, place: str, role: str) -> Path:
         """Store a network with the tokenizer below the folder; returns where."""
@@ -199,8 +202,8 @@ class PairTraining:
     def _tree(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM) -> RunTrace:
         """A short greedy run of both networks as they are behind what is held out of the kind with the most text."""
         transformers.logging.set_verbosity_error()
-        stored = (str(self._save(network, NOW, role)) for network, role in ((target, "target"), (draft, "draft")))
-        pair = load_pair(PairSettings(*stored, device="cpu"))
+        stored = [str(self._save(network, NOW, role)) for network, role in ((target, "target"), (draft, "draft"))]
+        pair = load_pair(PairSettings(target=stored[0], draft=stored[1], device="cpu"))
         kind = max(self.arrays.kinds, key=lambda kind: len(self.arrays.trained[kind]))
         beginning = [int(token) for token in self.arrays.held_out[kind][: PROMPT_TOKENS + 1] if token != END_ID]
         try:

@@ -66,7 +66,7 @@ def _samplings(text: str) -> tuple[Sampling, ...]:
         parts = [[float(number) for number in entry.split(":")] for entry in text.split(",")]
         if not all(len(part) in (1, 2) for part in parts):
             raise ValueError
-        return tuple(Sampling(*part) for part in parts)
+        return tuple(Sampling(part[0], part[-1] if len(part) == 2 else 1.0) for part in parts)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."

@@ -21,9 +21,8 @@ from decoding.drafters.drawing import draw_rows
 from decoding.sampling.draws import Draws
 from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
 from decoding.tree.draft import TokenTree
-from decoding.verifiers import VERIFIERS
+from decoding.verifiers.khisti import KhistiVerifier
 from decoding.verifiers.spectr import BISECTIONS
-from decoding.verifiers.top_down import TopDownVerifier
 
 POINTS = MOST_LENGTH + 1
 DEEPEST = 2 * MOST_LENGTH
@@ -209,7 +208,7 @@ def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 
 def _khisti(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     """Node by node: each round of a tournament is a linear programme of its own."""
-    verifier: TopDownVerifier = VERIFIERS["khisti"]()
+    verifier = KhistiVerifier()
     nodes = zip(target, draft, tokens.tolist(), strict=True)
     chances = [(verifier.solve(p, q, entries).branching(), entries) for p, q, entries in nodes]
     return target.new_tensor([[chance[token] for token in entries] for chance, entries in chances])
@@ -270,10 +269,10 @@ class RootDistributions:
         trunk, paths = alone
         # [trees, points, K, path, depth]: the chance of a path's token at a node depends on the first K paths.
         chances = np.repeat(paths[:, :, None], MOST_PATHS, 2)
-        for rows, tokens, source, place in trees.lists:
+        for rows, tokens, source, entries in trees.lists:
             nodes = index(self.target, rows)
             found = BRANCHINGS[verifier](self.target[nodes], self.draft[nodes], index(self.target, tokens))
-            chances.reshape(-1)[place] = found.cpu().numpy().reshape(-1)[source]
+            chances.reshape(-1)[entries] = found.cpu().numpy().reshape(-1)[source]
         below = np.where(trees.counted, chances.cumprod(-1), 0.0).sum(3).cumsum(-1)  # [trees, points, K, branch]
         subtree = 1.0 + np.concatenate([np.zeros_like(below[..., :1]), below], -1)
         reached = np.concatenate([np.ones_like(trunk[:, :1]), trunk.cumprod(1)], 1)

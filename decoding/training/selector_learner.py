@@ -116,15 +116,15 @@ def examples(
     drawn = np.array([[each.temperature, each.top_p] for each in samplings])[None].repeat(len(roots), 0)
     passes = np.stack([latency.draft_pass_s(length), latency.target_pass_s(length)], -1)
     scalars = np.concatenate([roots.divergences, length[..., None], drawn, passes], -1).reshape(len(roots) * count, -1)
-    hidden = [torch.from_numpy(each).repeat_interleave(count, 0)
-              for each in (roots.target, roots.draft_previous, roots.draft_root)]  # fmt: skip
+    target, previous, root = (torch.from_numpy(each).repeat_interleave(count, 0)
+                              for each in (roots.target, roots.draft_previous, roots.draft_root))  # fmt: skip
     seconds, static_s = (
         torch.from_numpy(latency.action_s(roots.length, way, selecting)).repeat_interleave(count, 0).float()
         for selecting in (True, False)
     )
     labels = shared_labels(roots.expected[verifier].astype(np.float64)).reshape(-1, len(ACTIONS))
     return Examples(
-        features=Features(*hidden, torch.from_numpy(scalars).float()),
+        features=Features(target, previous, root, torch.from_numpy(scalars).float()),
         expected=torch.from_numpy(labels).float(),
         seconds=seconds,
         static_s=static_s,
@@ -198,6 +198,8 @@ class SelectorLearner(Learner):
         drafted: drafts the held-out prompt with some weights, for `tree`; None: nothing is drafted.
     """
 
+    network: SelectorNetwork
+
     def __init__(
         self,
         settings: SelectorSettings,
@@ -217,7 +219,8 @@ class SelectorLearner(Learner):
         # The policy begins where every root is alike; found from a uniform one, that alone takes most of the steps.
         rates = trained.expected.mean(0) / trained.seconds.mean(0)
         with torch.no_grad():
-            self.network.layers[-1].bias.copy_(SHARPNESS * (rates / rates.max()).log())
+            last = self.network.layers[-1]
+            last.get_parameter("bias").copy_(SHARPNESS * (rates / rates.max()).log())
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -230,8 +233,8 @@ class SelectorLearner(Learner):
         found, trained = [], self._trained
         for number, sampling in enumerate(self.samplings):
             mine = trained.sampling == number
-            both = (each[mine].double().numpy() for each in (trained.expected, trained.static_s))
-            found.append(best_static(*both, sampling))
+            expected, seconds = (each[mine].double().numpy() for each in (trained.expected, trained.static_s))
+            found.append(best_static(expected, seconds, sampling))
         return tuple(found)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:

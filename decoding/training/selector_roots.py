@@ -180,7 +180,7 @@ def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: 
 
     def npz(part: Part, number: int) -> bytes:
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **roots_of(pair, texts, data.plan, part, number).arrays())
+        np.savez_compressed(buffer, allow_pickle=False, **roots_of(pair, texts, data.plan, part, number).arrays())
         return buffer.getvalue()
 
     mine, processes = share

@@ -88,10 +88,10 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
                 by_kind[kind] = (*by_kind.get(kind, ()), *texts)
         for word in (kind, "trained", *trained, "held out", *held_out):
             digest.update(word.encode() + b"\0")
-    trained, held_out = (dict(sorted(by_kind.items())) for by_kind in found)
-    for kind in held_out.keys() - trained.keys():
+    train_texts, held_out_texts = (dict(sorted(by_kind.items())) for by_kind in found)
+    for kind in held_out_texts.keys() - train_texts.keys():
         raise TrainingError(f"All text of kind {kind} is held out: add {kind}.txt to {folder} or remove that kind.")
-    return Texts(trained, held_out, digest.hexdigest())
+    return Texts(train_texts, held_out_texts, digest.hexdigest())
 
 
 def sample_texts() -> Texts:

@@ -224,6 +224,10 @@ class Verifier(WithSettings):
         """This verifier applied to a tree."""
         raise NotImplementedError
 
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Of a solver for independent draws: the probability that its token is among the draws."""
+        raise NotImplementedError
+
     def verify(self, draft: Draft, target: TargetDistributions, draws: Draws) -> Verification:
         """Decide about the tree; `target` has one row per entry of `draft.order`.
 

@@ -48,7 +48,10 @@ class SpecTrSolver(Solver):
         drafted = self.factor * float(self.draft[token])
         return min(1.0, float(self.target[token]) / drafted) if drafted > 0 else 0.0
 
-    def residual(self, rejected: int) -> Tensor | None:
+    def residual(self, rejected: int) -> Tensor:
+        return self._left if rejected == len(self.tokens) else self.target
+
+    def changed_residual(self, rejected: int) -> Tensor | None:
         return self._left if rejected == len(self.tokens) else None
 
     def test_distributions(self) -> Iterator[TestDistributions]:

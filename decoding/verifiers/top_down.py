@@ -44,11 +44,14 @@ class Solver:
     """
 
     random_order: ClassVar[bool] = False  # the order of tests is drawn
-    # What the draft's distribution is multiplied by in every test; None where there is no such factor
-    factor: float | None = None
 
     def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
         self.target, self.draft, self.tokens = target, draft, tuple(tokens)
+
+    @property
+    def factor(self) -> float | None:
+        """What the draft's distribution is multiplied by in every test; None where there is no such factor."""
+        return None
 
     def order(self, draws: Draws, matches: list[Match]) -> Iterator[int]:
         """Entries to test, one by one; draws only for its own choices and notes matches between entries."""
@@ -63,6 +66,10 @@ class Solver:
     def residual(self, rejected: int) -> Tensor:
         """What is left of the target's distribution after `rejected` failed tests, `[vocab_size]`, not normalised."""
         raise NotImplementedError
+
+    def changed_residual(self, rejected: int) -> Tensor | None:
+        """The residual where the test that failed last has changed it, else None."""
+        return self.residual(rejected)
 
     def branching(self) -> dict[int, float]:
         """Exact probability that the token picked is each of the entries' tokens."""
@@ -163,7 +170,7 @@ class TopDown(Decision):
             passes = solver.acceptance(rejected, entry)
             accepted = draws.accept(passes)
             rejected += not accepted
-            left = None if accepted else solver.residual(rejected)
+            left = None if accepted else solver.changed_residual(rejected)
             child, token = entries[entry], solver.tokens[entry]
             tests.append(Test(node, child, token, passes, draws.last_uniform, accepted, residual=left))
             if accepted:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from decoding.verifiers.base import IID_TREES, SAMPLED_TREES, VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
 from decoding.verifiers.specinfer_wor import without
@@ -17,7 +15,8 @@ class _Place:
         self.node, self.weight = node, weight
         self.target = tree.target_distribution(node)
         self.pending = pending
-        self.draft: Tensor | None = tree.draft_distribution(node) if pending else None
+        if pending:  # nothing was drawn below a leaf
+            self.draft = tree.draft_distribution(node)
 
     def reject(self, token: int, replaced: bool) -> None:
         """A child's whole subtree was rejected: what remains to be produced here is (weight * target - draft)+."""

@@ -122,7 +122,7 @@ def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
     PairTraining(folder, arrays, LENGTH, harder).run(resume=True, again="loops")
     assert weights(folder) != weights(whole)
     (folder.path / COOLED_CHECKPOINT).unlink()
-    with pytest.raises(TrainingError, match="has not come as far as --again loops: resume it without"):
+    with pytest.raises(TrainingError, match="has not reached --again loops: resume it without"):
         PairTraining(folder, arrays, LENGTH, SETUP).run(resume=True, again="loops")
 
 

@@ -59,7 +59,7 @@ def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
         return []
     lengths = row["prompt_tokens"] + np.asarray(row["committed_tokens"])[:-1]
     place, measured = ACTIONS.index(action), median(taken)
-    modelled = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in WAYS}
+    modelled: dict[str, float] = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in WAYS}
     shape = " ".join(map(str, action))
     return [
         {"line": line, "sample": f"{shape} {row['kind']}/{row['prompt']}", "action": shape, "nodes": action.nodes,

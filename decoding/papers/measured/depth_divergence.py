@@ -89,7 +89,8 @@ def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tupl
     """Sessions at some positions of one text that the target writes."""
     plain = fitted(METHODS["linear"].with_settings(length=1), sampling)
     limits = Limits(positions[-1] + 3, ignore_end_of_text=True, record="none")
-    session, found = DecodeSession(pair, plain, prompt_ids, sampling, limits), []
+    session = DecodeSession(pair, plain, prompt_ids, sampling, limits)
+    found: list[Root] = []
     while not session.finished and len(found) < len(positions):
         if session.new_tokens >= positions[len(found)]:
             found.append(Root(session.fork(sampling=replace(sampling, seed=len(found)))))
@@ -105,7 +106,8 @@ def figures_along(root: Root, paths: int, solvers: Sequence[str]) -> Figures:
     found = root.tree(METHODS["iid_paths"].with_settings(paths=paths, length=DEPTHS))
     tree, depths = VerifiedTree(found.draft, found.target), found.draft.tree.depths
     # Every path begins at the root; a node drawn m times is m times in `drawn`. After a leaf nothing was drawn.
-    nodes = [node for node in [0] * paths + found.draft.drawn.tolist() if depths[node] < DEPTHS]
+    drawn = [] if found.draft.drawn is None else found.draft.drawn.tolist()
+    nodes = [node for node in [0] * paths + drawn if depths[node] < DEPTHS]
     figures = {node: _at(tree, node, solvers) for node in set(nodes)}
     return {
         (line, depth): _means([figures[node][line] for node in nodes if depths[node] == depth])

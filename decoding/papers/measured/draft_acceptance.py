@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import mean
+from typing import Any
 
 import pandas as pd
 
@@ -50,7 +51,8 @@ def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, 
         for step in iteration.steps:
             if step.kind == "test" and step.child_id is not None:
                 node = iteration.nodes[step.child_id]
-                tests[middle(node.draft_probability)].append((step.accepted, node.target_probability))
+                if node.draft_probability is not None and node.target_probability is not None:
+                    tests[middle(node.draft_probability)].append((step.accepted, node.target_probability))
     return {
         place: {
             "tested": len(found),
@@ -82,7 +84,8 @@ def main() -> int:
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     rows = []
-    for (line, place), here in pd.DataFrame(records).groupby(["line", "draft_probability"]) if records else ():
+    groups: Any = pd.DataFrame(records).groupby(["line", "draft_probability"]) if records else ()
+    for (line, place), here in groups:
         bounds = f"{place - 0.5 / BINS:.1f} to {place + 0.5 / BINS:.1f}"
         shares = [estimate(100 * here[name]) for name in ("accepted", "target_probability")]
         rows.append((line, bounds, here["tested"].sum(), *shares))

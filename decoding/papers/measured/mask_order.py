@@ -9,6 +9,7 @@ for `benchmarks.papers`.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
@@ -47,7 +48,7 @@ ORDERS: dict[str, Order] = {
     "depth": depth_first,
     "heavy": lambda parents: depth_first(parents, heavy=True),
 }
-WORDS = {"as made": MADE, **ORDER_NAMES}
+WORDS: dict[str, str] = {"as made": MADE, **dict(ORDER_NAMES.items())}
 
 
 def random_tree(nodes: int, draws: np.random.Generator) -> dict[int, int]:
@@ -158,25 +159,27 @@ def kernel_ways(
     nodes, generator = len(parents), torch.Generator().manual_seed(0)
     queries, keys, values = (torch.randn(1, heads, rows, size, generator=generator).to(device, dtype)
                              for rows in (nodes, prefix + nodes, prefix + nodes))  # fmt: skip
-    compiled = torch.compile(flex_attention, dynamic=False)
+    compiled: Any = torch.compile(flex_attention, dynamic=False)
     ways: dict[str, Callable[[], torch.Tensor]] = {}
     for order in ORDERS:
         mask = tree_mask(parents, tuple(ORDERS[order](parents)), prefix)
         seen = torch.from_numpy(np.concatenate([np.ones((nodes, prefix), bool), mask.allowed], 1)).to(device)
         if order == "as made":  # a dense mask costs the same in every order
-            ways["dense"] = lambda seen=seen: torch.nn.functional.scaled_dot_product_attention(
-                queries, keys, values, seen[None, None]
-            )
-        block = create_block_mask(
-            lambda b, h, q, k, seen=seen: seen[q, k], None, None, nodes, prefix + nodes, device=device.type
-        )
-        ways[order] = lambda block=block: compiled(queries, keys, values, block_mask=block)
+            dense = torch.nn.functional.scaled_dot_product_attention
+            ways["dense"] = partial(dense, queries, keys, values, seen[None, None])
+        allowed: Any = partial(_allowed, seen)
+        block = create_block_mask(allowed, None, None, nodes, prefix + nodes, device=device.type)
+        ways[order] = partial(compiled, queries, keys, values, block_mask=block)
     reference = ways["dense"]()
     for name, run in ways.items():
         given = run()
         if name in ("dense", "as made"):
             torch.testing.assert_close(given, reference, atol=2e-3, rtol=2e-3)
     return ways
+
+
+def _allowed(seen: torch.Tensor, batch: Any, head: Any, query: Any, key: Any) -> torch.Tensor:
+    return seen[query, key]
 
 
 def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
