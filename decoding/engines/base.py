@@ -168,7 +168,7 @@ class EagerEngine:
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
-        mask_kind: Literal["bool", "additive"] = "bool",
+        mask_kind: MaskKind = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
     ):
         self.name, self.device = name, device

@@ -4,13 +4,13 @@ import weakref
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.engines.base import Forward, Visibility
+from decoding.engines.base import Forward, MaskKind, Visibility
 from decoding.engines.graphs import Graphs
 from decoding.engines.kv_cache import KVBlocks, KVCache, LayerCache
 
@@ -329,7 +329,7 @@ class CudaGraphEngine:
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
-        mask_kind: Literal["bool", "additive"] = "bool",
+        mask_kind: MaskKind = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
         name: str = "cuda_graph",
     ):

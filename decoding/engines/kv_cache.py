@@ -81,6 +81,7 @@ class KVBlocks:
         )
         self._blocks.append((first_layer, tensors))
         for offset in range(min(layers, self.num_layers - first_layer)):
+            self.pairs.pop(first_layer + offset, None)
             if joined:
                 self.pairs[first_layer + offset] = tensors[0][offset]
             self.views[first_layer + offset] = (tensors[0][offset, 0], tensors[-1][offset, -1])
