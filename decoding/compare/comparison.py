@@ -51,27 +51,16 @@ class Contestant:
         )
 
     @property
-<<<<<<< HEAD
-    def name(self) -> str:
-        """The key of its baseline or of its method."""
-        return self.baseline or self.own_method.name
-
-    @property
-=======
->>>>>>> t1
     def own_method(self) -> Method:
         """The method of ours; an outside baseline has none, and raises `ValueError`."""
         if self.method is None:
             raise ValueError(f"{self.label} is an outside baseline")
         return self.method
-<<<<<<< HEAD
-=======
 
     @property
     def name(self) -> str:
         """The key of its baseline or of its method."""
         return self.baseline or self.own_method.name
->>>>>>> t1
 
 
 @dataclass(frozen=True)
