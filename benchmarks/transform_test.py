@@ -79,7 +79,7 @@ FEWEST_TOKENS, MOST_PROMPT_TOKENS = 8, 512
 
 def verifiers_for(drafter: str, sampling: Sampling) -> list[str]:
     """Verifiers that a drafter is tested with: all that are allowed, and those whose bias is to be noticed."""
-    fit = fitting(DRAFTERS[drafter]().draft_sampling, sampling)
+    fit = fitting(DRAFTERS[drafter].draft_sampling, sampling)
     return [*fit, *(verifier for name, verifier in REFUSED if name == drafter)]
 
 

@@ -169,8 +169,8 @@ def test_device_and_host_are_compared_only_on_graphs(pair):
     host = fast.draft.with_engine("cuda_graph-host").engine.graphs
     assert gpu_measuring.spoilt_graphs(fast) == []
     for name, value, why in (
-        ("evicted", 3, "3 graphs of the draft (static-host) were given up"),
-        ("failure", "no memory", "a graph of the draft (static-host) could not be captured"),
+        ("evicted", 3, "3 graphs of the draft (cuda_graph-host) were given up"),
+        ("failure", "no memory", "a graph of the draft (cuda_graph-host) could not be captured"),
     ):
         setattr(host, name, value)
         spoilt = gpu_measuring.spoilt_graphs(fast)

@@ -119,7 +119,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
     assert "Embedded pair" in describe_pair(own.info)
     other = replace(own.info, draft=replace(own.info.draft, engine="transformers", engine_reason="asked for"))
     why = own.info.target.engine_reason
-    assert engine_words(other) == f"Engine of the target: lean, {why}. Engine of the draft: library, asked for."
+    assert engine_words(other) == f"Engine of the target: packed, {why}. Engine of the draft: transformers, asked for."
 
 
 def test_manager_releases_before_it_loads(models, monkeypatch):
