@@ -1,7 +1,7 @@
 """The best budget in hindsight: what parts of a drafted tree would have committed, and what they cost here.
 
-    told = budgets(run, index, costs)     # tokens and seconds for 0, 1, ... nodes of this very tree
-    told.best, told.lost                  # nodes with most tokens per second, and what the whole tree lost by them
+    found = budgets(run, index, costs)     # tokens and seconds for 0, 1, ... nodes of this very tree
+    found.best, found.lost                  # nodes with most tokens per second, and what the whole tree lost by them
 
 The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the
 distribution that they were drawn from, choosing them by their probability would bias the output: there the part is what
@@ -9,7 +9,7 @@ the first draws made, up to the b-th node. Tokens: what the walk committed under
 expectation over the verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part,
 and the draft levels that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
 
-An iteration that another verifier or temperature decided, as before a fork, can only be told with the run as it was
+An iteration that another verifier or temperature decided, as before a fork, can only be computed with the run as it was
 then (`stored_state.as_made`); with another one it gives None.
 """
 
@@ -114,20 +114,20 @@ def needs_logits(run: RunTrace) -> bool:
 
 
 def can_tell(run: RunTrace, iteration: IterationTrace) -> bool:
-    """Whether the budgets of an iteration can be told: its tree was recorded, and its rows where they are needed."""
+    """Whether the budgets of an iteration can be computed: its tree was recorded, and its logits where needed."""
     if not iteration.verified:
         return True
     if needs_logits(run):
-        told = iteration.target_logits is not None and iteration.draft_logits is not None
+        known = iteration.target_logits is not None and iteration.draft_logits is not None
     elif run.sampling.temperature == 0:
-        told = all(step.drawn is None for step in iteration.steps)
+        known = all(step.drawn is None for step in iteration.steps)
     else:
-        told = all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
-    return bool(iteration.nodes) and told
+        known = all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
+    return bool(iteration.nodes) and known
 
 
 def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
-    """Tokens and modelled seconds of every part of an iteration's tree; None where they cannot be told.
+    """Tokens and modelled seconds of every part of an iteration's tree; None where they are not known.
 
     Without a tree there is one part, the pass that makes one token. A verifier other than greedy and NSS decides about
     every part anew, from stored rows: a second for 64 nodes.
@@ -159,18 +159,18 @@ def run_budgets(
     proceed: Callable[[int, int], bool] = lambda _done, _total: True,
     made: Callable[[int], RunTrace] | None = None,
 ) -> RunBudgets | None:
-    """The budgets of every iteration; None if `proceed`, told how many are done, says no.
+    """The budgets of every iteration; None if `proceed`, given how many are done, says no.
 
     Args:
         made: the run as it was when an iteration was made, by its index; None: as it is.
     """
-    told: dict[int, Budgets | None] = {}
+    found: dict[int, Budgets | None] = {}
     for place in range(len(run.iterations)):
-        told[place] = budgets(made(place) if made else run, place, costs)
-        if not proceed(len(told), len(run.iterations)):
+        found[place] = budgets(made(place) if made else run, place, costs)
+        if not proceed(len(found), len(run.iterations)):
             return None
-    known = {place: each for place, each in told.items() if each is not None}
-    return RunBudgets(tuple(known), tuple(known.values()), len(told) - len(known))
+    known = {place: each for place, each in found.items() if each is not None}
+    return RunBudgets(tuple(known), tuple(known.values()), len(found) - len(known))
 
 
 class _Parts:

@@ -72,11 +72,11 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
     for depth, token in enumerate(ahead[: iteration.verified + 1]):
         said, own = known.get(iteration.prefix_length + depth, ()), iteration.index
         usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
-        told = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
+        seen = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
         node = children.get((node, token))  # along the text, as far as it was verified
         followed.append(
-            LaterToken(token, texts[depth], told.rank, told.exact, told.probability, told.seen_in, node is not None)
-            if told
+            LaterToken(token, texts[depth], seen.rank, seen.exact, seen.probability, seen.seen_in, node is not None)
+            if seen
             else LaterToken(token, texts[depth], None, False, None, None, node is not None)
         )
     depth, complete = _reach(followed, iteration.verified)
@@ -108,10 +108,10 @@ def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
             top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)
             if rank is not None or len(top) >= TOP_TOKENS:
                 seen = rank or TOP_TOKENS + 1, rank is not None, {known: p for known, _, p in top}.get(token)
-                told = SeenRank(*seen, iteration.index, bool(iteration.draft_head))
-                found.setdefault(position, []).append(told)
+                known = SeenRank(*seen, iteration.index, bool(iteration.draft_head))
+                found.setdefault(position, []).append(known)
             node, position = children.get((node, token)), position + 1
-    return {position: tuple(told) for position, told in found.items()}
+    return {position: tuple(ranks) for position, ranks in found.items()}
 
 
 def _reach(followed: Sequence[LaterToken], nodes: int) -> tuple[int, bool]:

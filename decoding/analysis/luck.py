@@ -128,12 +128,12 @@ def walked_tokens(iteration: IterationTrace) -> int:
 
 def run_luck(iterations: Sequence[IterationTrace]) -> RunLuck:
     """The luck of a run; iterations without a recorded tree are left out."""
-    told = [(iteration.index, luck) for iteration in iterations if (luck := luck_of(iteration)) is not None]
+    known = [(iteration.index, luck) for iteration in iterations if (luck := luck_of(iteration)) is not None]
     return RunLuck(
-        places=tuple(place for place, _ in told),
-        tokens=tuple(luck.tokens for _, luck in told),
-        expected=tuple(luck.expected for _, luck in told),
-        variances=tuple(luck.deviation**2 for _, luck in told),
+        places=tuple(place for place, _ in known),
+        tokens=tuple(luck.tokens for _, luck in known),
+        expected=tuple(luck.expected for _, luck in known),
+        variances=tuple(luck.deviation**2 for _, luck in known),
     )
 
 
@@ -154,9 +154,9 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
         f"A verdict of iteration {index + 1} was forced: its logits are the target's own, not the "
         "ones that were tested.",
     )
-    told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
-    if told.refusal is None and agrees(iteration, told.expected_tokens):
-        return told.tokens
+    replayed = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
+    if replayed.refusal is None and agrees(iteration, replayed.expected_tokens):
+        return replayed.tokens
     raise SettingsError(
         f"Iteration {index + 1} is from before a fork and used another verifier or temperature: re-roll it in "
         "the run that this one was forked from."

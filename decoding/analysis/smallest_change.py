@@ -69,7 +69,7 @@ def _deciding(iteration: IterationTrace, path: Path) -> Iterator[float]:
 
 
 def rounded(value: float, up: bool | None = None) -> float:
-    """A probability with three significant digits, more where it would become 1; to one side if told."""
+    """A probability with three significant digits, more where it would become 1; to one side if asked."""
     for digits in range(3, 9):
         unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
         turn: Callable[[float], int] = round if up is None else math.ceil if up else math.floor
@@ -101,7 +101,7 @@ class SettingChange:
     # drafted, verified: nodes of the tree with the change
     drafted: int
     verified: int
-    asked: Asked  # whether stored rows told it or the draft model was run
+    asked: Asked  # whether it is read from recorded logits or the draft model was run
     sure: bool = True  # False where a nearer value could not be tried
 
 
@@ -137,7 +137,7 @@ class ChangeSearch:
     _known: dict[Drafter, tuple[Draft, Asked]] = field(default_factory=dict)
 
     def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:
-        """The tree of a drafter, and whether stored rows told it or the model.
+        """The tree of a drafter, and whether it is read from recorded logits or the model was run.
 
         Raises `LogitsMissing` where stored rows cannot tell, and there is no model.
         """
@@ -194,7 +194,7 @@ def smallest_changes(
 
     Args:
         path: token ids from the root, left out, down to the token.
-        proceed: told after each setting how many of how many are done; its False ends the search.
+        proceed: called after each setting with how many of how many are done; its False ends the search.
 
     Raises `LogitsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
     another one: a fork or an edit made it.

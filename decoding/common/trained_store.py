@@ -59,7 +59,7 @@ number_of = partial(msgspec.convert, type=Annotated[float, Meta(ge=-1e308, le=1e
 
 
 def check_models(pair: Mapping[str, Any], roles: Sequence[str]) -> None:
-    """Raise `ValidationError` or `KeyError` where models of a card are not told as `pair_identity` tells them."""
+    """Raise `ValidationError` or `KeyError` where a card does not describe models as `pair_identity` does."""
     text_of(pair["name"])
     for model in (pair[role] for role in roles):
         text_of(model["name"]), text_of(model["weights"])

@@ -98,11 +98,11 @@ class CandidateTree:
         return found[ranking(found)]
 
     def finish(self, drafter: Drafter, state, candidates: np.ndarray, stop_reason: StopReason = "outranked") -> Draft:
-        """Verify the `node_budget` best candidates; `growth` says why those above the last level were not expanded.
+        """Verify the `node_budget` best candidates; `stop_reason`: why those above the last level are leaves.
 
-        Of a node that is worth no more than the last of all places no child could have one, which is told first, but in
-        a beam, which does not ask for that. Nodes that were expanded and have lost their place stay in the tree and
-        are not verified. The branching of an expanded node is the number of its children that have a place.
+        Of a node that is worth no more than the last of all places no child could have one, which is found first,
+        but in a beam, which does not ask for that. Nodes that were expanded and have lost their place stay in the tree
+        and are not verified. The branching of an expanded node is the number of its children that have a place.
         """
         tree, winners = self._builder.tree, best(candidates, self.node_budget)
         self._append(winners)

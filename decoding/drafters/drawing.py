@@ -85,5 +85,5 @@ class DrawnDrafter(Drafter):
         for nodes, distributions in draft.rows:
             support[nodes] = distributions.count_nonzero(-1).cpu().numpy()
         all_drawn = np.bincount(tree.parents[1:], minlength=tree.size) == support
-        told = zip(super().breadths(draft), all_drawn.tolist(), strict=True)
-        return [breadth and ("all_drawn" if empty else breadth) for breadth, empty in told]
+        breadths = zip(super().breadths(draft), all_drawn.tolist(), strict=True)
+        return [breadth and ("all_drawn" if empty else breadth) for breadth, empty in breadths]

@@ -47,8 +47,8 @@ class DySpecThresholdDrafter(DrawnDrafter):
         tree, left = draft.tree, np.ones(draft.tree.size)
         for parent, prob in zip(tree.parents[1:].tolist(), tree.draft_probs[1:].tolist(), strict=True):
             left[parent] = max(left[parent] - prob, 0.0)
-        told = zip(super().breadths(draft), (tree.path_probs * left < self.threshold).tolist(), strict=True)
-        return [breadth and ("worth" if too_little else breadth) for breadth, too_little in told]
+        breadths = zip(super().breadths(draft), (tree.path_probs * left < self.threshold).tolist(), strict=True)
+        return [breadth and ("worth" if too_little else breadth) for breadth, too_little in breadths]
 
     def _grow_level(self, builder: TreeBuilder, frontier: np.ndarray, draws: Draws) -> np.ndarray:
         """Draw below the nodes of a level, round by round; returns the new nodes."""

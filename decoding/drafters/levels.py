@@ -142,9 +142,9 @@ class LevelDrafter(Drafter):
         return _rule(self, moved, min(depth_limit, MOST_FORWARDS + 1))
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
-        told = super().breadths(draft)
-        alone = told[0] is not None and not getattr(self, "branch_first_level", True)
-        return ["first_level", *told[1:]] if alone else told
+        breadths = super().breadths(draft)
+        alone = breadths[0] is not None and not getattr(self, "branch_first_level", True)
+        return ["first_level", *breadths[1:]] if alone else breadths
 
     def draft(self, state, source, root_token, draws) -> Draft:
         builder, rule = TreeBuilder(source, root_token), self.rule_in(state, source.depth_limit)

@@ -102,9 +102,9 @@ class OutputHead:
             logits = network(input_ids=ids).logits[0]
         if len(seen) != 1 or seen[0].dim() != 3 or seen[0].shape[1] != len(logits):
             return None
-        told = [(function, getattr(config, name, None)) for name, function in _BEHIND_THE_PRODUCT]
+        factors = [(function, getattr(config, name, None)) for name, function in _BEHIND_THE_PRODUCT]
         product = self.module(seen[0][0])
-        for function, value in [(None, None), *((f, v) for f, v in told if v)]:
+        for function, value in [(None, None), *((f, v) for f, v in factors if v)]:
             made = product if function is None else function(product, value)
             error = (made.float().log_softmax(-1) - logits.to(made.device).float().log_softmax(-1)).abs().max()
             # A cap changes small logits by little: it is left out only where it changes nothing.

@@ -276,7 +276,7 @@ class StreamingEngine(EagerEngine):
 
     def _windowed(self, seen: Visibility, positions: np.ndarray) -> SinksAndWindow:
         allowed, places = seen.dense(), np.asarray(positions)
-        # Rows of the text stand at their positions, the pass's own rows are told, and the drafted rows between them
+        # Rows of the text stand at their positions, the pass's own rows are given, and the drafted rows between them
         # are nearer than the window is long.
         at = np.arange(allowed.shape[1])
         at[seen.past :] = places.max() if len(places) else 0

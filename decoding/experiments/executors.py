@@ -367,7 +367,7 @@ class RayExecutor:
 
 
 class _Member:
-    """A worker: its pair is loaded when it is first asked, so that what stands against it is told."""
+    """A worker: its pair is loaded when it is first asked, so that what prevents it is reported."""
 
     def __init__(self, settings: PairSettings, experiment: str):
         self._settings, self._experiment = settings, experiment

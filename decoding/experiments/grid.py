@@ -168,7 +168,7 @@ def _typed(method: Method, changes: Mapping[str, Setting]) -> tuple[dict[str, Se
 
 
 def _as_default(name: str, value: Any, known: Mapping[str, Setting]) -> Setting:
-    """A value in the type of the setting's default; an unknown name is told by the method itself."""
+    """A value in the type of the setting's default; an unknown name is reported by the method itself."""
     default = known.get(name)
     if isinstance(default, float) and type(value) is int:
         return float(value)

@@ -134,7 +134,7 @@ def make_head(target: "Model", network: HeadNetwork, name: str, label: str, dige
             f"Head {name} was trained for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
             f"{info.name} has {info.hidden_size} and {info.vocab_size}: choose a head of this target."
         )
-    with torch.inference_mode():  # a target without features is told here, not in the middle of a text
+    with torch.inference_mode():  # a target without features is refused here, not in the middle of a text
         target.engine.project(torch.zeros(1, config.hidden_size, dtype=target.dtype, device=target.device))
     parameters = sum(weight.numel() for weight in network.parameters())
     engine = HeadEngine(network, embedding, target.positions, target.device, target.dtype)

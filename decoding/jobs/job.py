@@ -154,7 +154,7 @@ class Job:
     # What anyone may see.
 
     def status(self) -> Status:
-        """What its process wrote last; one that died in silence is told as failed. `JobError` where it is damaged."""
+        """What its process wrote last; one that died in silence counts as failed. `JobError` where it is damaged."""
         file = self.path / STATUS
         try:
             known = json.loads(file.read_text(encoding="utf-8"))

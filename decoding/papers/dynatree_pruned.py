@@ -124,8 +124,8 @@ def _slice(letter: str, title: str, varied: str, values: tuple, best: float, wor
     usual = around | {"prune_probability": 0.1}
     lines = {}
     for value in values:
-        told = [f"{name}={chosen}" for name, chosen in (around | {varied: value}).items() if chosen != usual[name]]
-        lines[value] = ":".join(["fixed_tree", *([",".join(told)] if told else [])])
+        changed = [f"{name}={chosen}" for name, chosen in (around | {varied: value}).items() if chosen != usual[name]]
+        lines[value] = ":".join(["fixed_tree", *([",".join(changed)] if changed else [])])
     return PaperResult(
         f"pruned/figure-7{letter}", PAPER, f"Figure 7{letter}: {title}", "fixed_tree_sweep", SWEEP,
         (SPEEDUP, PER_PASS), tuple(Entry(f"{title} {value:g}", line) for value, line in lines.items()),

@@ -128,12 +128,12 @@ def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_n
 
 def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
     """One sentence on the tokens per pass of two entries: how many are drafted and how many of these are accepted."""
-    told = []
+    counts = []
     for name, rows in ((better_name, better), (worse_name, worse)):
         drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
         share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
-        told.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
-    return f"Tokens drafted per pass: {told[0]}; {told[1]}."
+        counts.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
+    return f"Tokens drafted per pass: {counts[0]}; {counts[1]}."
 
 
 def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:

@@ -139,7 +139,7 @@ def rescues(run: RunTrace) -> tuple[Rescue, ...]:
 
 
 def best_rescue(run: RunTrace, residual: bool = False) -> Rescue | None:
-    """The rescue to show: one told in words where there is one, then most accepted below it, then the earliest."""
+    """The rescue to show: one with words where there is one, then most accepted below it, then the earliest."""
     found = [rescue for rescue in rescues(run) if rescue.residual or not residual]
     return max(found, key=lambda rescue: (in_words(run, rescue), rescue.below, -rescue.iteration), default=None)
 

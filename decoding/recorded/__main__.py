@@ -257,7 +257,7 @@ FIND: dict[str, Find] = {
 }
 
 
-def told(name: str, runs: Found) -> str:
+def summary(name: str, runs: Found) -> str:
     """The figures for which a recording was chosen."""
     each = {
         rival: f"{run.label}: {run.totals.new_tokens} tokens, {tokens_per_pass(run):.2f} per pass, "
@@ -301,7 +301,7 @@ def main(names: list[str]) -> None:
                     continue
                 run = replace(run, iterations=tuple(replace(each, **BARE) for each in run.iterations))
             save_run(run, recording_file(name, rival))
-        print(f"{name}: {told(name, runs)}", flush=True)
+        print(f"{name}: {summary(name, runs)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -138,11 +138,11 @@ def replay(
     No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
     """
     tree = stored_tree(iteration, sampling)
-    told: list[Replayed | Refused] = []
+    found: list[Replayed | Refused] = []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
         refusal = verifier.refusal(iteration.draft_sampling, sampling)
         if refusal:
-            told.append(Refused(verifier, refusal))
+            found.append(Refused(verifier, refusal))
             continue
         decision = verifier.decide(tree)
         walks = reroll(decision, range(rerolls))
@@ -154,8 +154,8 @@ def replay(
             tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
             stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
         )
-        told.append(replayed)
-    return tuple(told)
+        found.append(replayed)
+    return tuple(found)
 
 
 def recorded_outcome(iteration: IterationTrace) -> WalkResult:

@@ -78,7 +78,7 @@ def run_theory(
 
     Args:
         sampling: temperature and top-p may differ from the run's, the draft's temperature may not.
-        proceed: told after each tree how many of how many are done; its False ends the work, and None is returned.
+        proceed: called after each tree with how many of how many are done; its False ends the work with None.
     """
     drafted = [iteration for iteration in iterations if iteration.drafted]
     chosen = [iteration for iteration in drafted if has_rows(iteration)]

@@ -106,7 +106,7 @@ class ModelSource(_DraftSource):
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         if nodes[0] != 0 or self._root_logits is None:
             return super().expand(tree, nodes)
-        self.forwards += 1  # the pass that told the past
+        self.forwards += 1  # the pass that read the past
         self.logits.append(self._root_logits)
         return self._distributions(self._root_logits)
 

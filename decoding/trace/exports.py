@@ -82,8 +82,8 @@ def perfetto_json(runs: Sequence[RunTrace]) -> str:
             events.append({"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}})
         took_s = run.totals.prefill_s
         if run.iterations and 0 < took_s <= run.iterations[0].started_s:
-            start_s, told = run.iterations[0].started_s - took_s, {"prompt_tokens": len(run.prompt_ids)}
-            events.append(_slice(pid, "prefill", "prefill", start_s, took_s, told))
+            start_s, shown = run.iterations[0].started_s - took_s, {"prompt_tokens": len(run.prompt_ids)}
+            events.append(_slice(pid, "prefill", "prefill", start_s, took_s, shown))
         total = 0
         for iteration in run.iterations:
             total += len(iteration.committed_ids)
@@ -98,14 +98,14 @@ def perfetto_json(runs: Sequence[RunTrace]) -> str:
 def _iteration(pid: int, iteration: IterationTrace, tokens: int) -> Iterator[Event]:
     """The iteration, its phases inside it, the draft's forwards inside the draft; then what the counters show."""
     seconds = iteration.phase_s
-    told = {
+    shown = {
         "drafted": iteration.drafted, "verified": iteration.verified, "accepted": len(iteration.accepted),
         "final": iteration.final_kind, "committed": "".join(iteration.committed_texts),
     }  # fmt: skip
     if not iteration.timed:
-        told["time"] = "not measured: replayed from stored logits"
+        shown["time"] = "not measured: replayed from stored logits"
     took_s = max(iteration.ended_s - iteration.started_s, sum(seconds.values()))  # rounding lets no phase stick out
-    yield _slice(pid, f"iteration {iteration.index + 1}", "iteration", iteration.started_s, took_s, told)
+    yield _slice(pid, f"iteration {iteration.index + 1}", "iteration", iteration.started_s, took_s, shown)
     at_s = iteration.started_s
     for phase in PHASES:
         phase_s = seconds[phase]
@@ -130,11 +130,11 @@ def _iteration(pid: int, iteration: IterationTrace, tokens: int) -> Iterator[Eve
         yield {"ph": "C", "name": name, "cat": "counts", "pid": pid, "ts": at_us, "args": values}
 
 
-def _slice(pid: int, name: str, category: str, start_s: float, took_s: float, told: dict[str, Any]) -> Event:
+def _slice(pid: int, name: str, category: str, start_s: float, took_s: float, shown: dict[str, Any]) -> Event:
     return {
         "ph": "X", "name": name, "cat": category, "pid": pid, "tid": THREAD,
         "ts": _microseconds(start_s), "dur": round(_microseconds(start_s + took_s) - _microseconds(start_s), 3),
-        "args": told,
+        "args": shown,
     }  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def drop_sentences(document: Any) -> None:
 
 
 def upgraded(run: RunTrace) -> RunTrace:
-    """A run of format 1 with its drafters named and its reasons told; its values have been checked.
+    """A run of format 1 with its drafters named and its reasons filled in; its values have been checked.
 
     Raises `RecordError` where edits of an iteration contradict each other.
     """

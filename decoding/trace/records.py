@@ -235,7 +235,7 @@ class InterventionTrace:
 
 @dataclass(frozen=True, slots=True)
 class RuleTrace:
-    """The drafter of an iteration, and what explanations need to know of its rule; a setting is told by its name."""
+    """The drafter of an iteration, and what explanations need to know of its rule; a setting is given by its name."""
 
     drafter: Name = ""  # its name, empty where a record does not tell
     depth_setting: Name = ""  # what ends the tree downwards, empty where no single setting does
@@ -355,9 +355,9 @@ class IterationTrace:
         for each in self.interventions:
             if each.kind == "accept":
                 changed.update(each.path[:depth] for depth in range(len(each.path)))
-        told = zip(self.nodes, node_paths(self), strict=True)
+        paths = zip(self.nodes, node_paths(self), strict=True)
         tested = ("accepted", "rejected")
-        return frozenset(n.node_id for n, path in told if path and path[:-1] in changed and n.verdict in tested)
+        return frozenset(n.node_id for n, path in paths if path and path[:-1] in changed and n.verdict in tested)
 
     @property
     def forced_in(self) -> frozenset[int]:
@@ -495,7 +495,7 @@ class RunTrace:
 
     @property
     def timed(self) -> bool:
-        """Whether every iteration was measured; where one was replayed, no rate can be told."""
+        """Whether every iteration was measured; where one was replayed, there is no rate."""
         return all(iteration.timed for iteration in self.iterations)
 
     @property

@@ -2,7 +2,7 @@
 
 settings.json    what was asked for: kind, command, settings, pair; written once
 log.jsonl        the curves: one record per line, appended
-trees/           the same held-out prompt drafted again and again: NUMBER-STEP.dscope, each told in the log
+trees/           the same held-out prompt drafted again and again: NUMBER-STEP.dscope, each noted in the log
 checkpoint.pt    all that a training needs to go on as if it had never stopped; replaced whole
 """
 

@@ -30,7 +30,7 @@ from decoding.training.folder import TREES, Training
 from decoding.training.shards import memory_bytes
 
 VERSION = 1
-MOST_TOLD = 80  # characters of a value in a sentence
+MOST_SHOWN = 80  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,11 @@ def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> 
     if belongs_to is None or theirs == belongs_to:
         return checkpoint
     name = next(name for name in sorted({*theirs, *belongs_to}) if theirs.get(name) != belongs_to.get(name))
-    told = [repr(side.get(name)) for side in (theirs, belongs_to)]
+    sides = [repr(side.get(name)) for side in (theirs, belongs_to)]
     # Measured times, say: nobody wants to read them all.
-    difference = f"different {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
+    difference = (
+        f"different {name}" if max(map(len, sides)) > MOST_SHOWN else f"{name} {sides[0]} instead of {sides[1]}"
+    )
     raise TrainingError(f"{file} belongs to another training ({difference}): resume that one, or choose another --out.")
 
 

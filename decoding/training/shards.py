@@ -25,7 +25,7 @@ Report = Callable[[int, int], None]  # shards that are there, shards in all
 
 @dataclass
 class Shards:
-    """A folder of prepared data; what is in its shards and how they are made is told by a class for each kind.
+    """A folder of prepared data; what is in its shards and how they are made is said by a class for each kind.
 
     Attributes:
         plan: how much is prepared, and how.

@@ -92,7 +92,7 @@ class Solver:
     def test_distributions(self) -> Iterator[TestDistributions]:
         """What each test sees once all before it have failed; nothing is tested after a certain pass.
 
-        In a random order what comes later here may come earlier, so there all are told, in draw order.
+        In a random order what comes later here may come earlier, so there all are given, in draw order.
         """
         order = self.fixed_order()
         for rejected, entry in enumerate(order):
