@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote_plus
 import pytest
 
 from decoding.methods.methods import METHODS
-from pages.ui.app.links import MAX_TEXT, View, decode, encode
+from pages.ui.app.links import MAX_TEXT, RunName, View, decode, encode, split_run, with_run
 from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import DEFAULT_PROMPT, SAMPLING, sample_prompts
@@ -255,7 +255,9 @@ def test_the_link_says_what_is_on_screen():
     at.slider(key="method_dynatree_node_budget").set_value(17).run()
     link = at.code[0].value
     assert quote_plus("A prompt of my own & more") in link
-    view, said = decode(params(link.split("?", 1)[1]), ["home"])
+    name, rest = split_run(params(link.split("?", 1)[1]))
+    assert name == RunName(at.session_state["run"].id, 1)
+    view, said = decode(rest, ["home"])
     assert said == ""
     assert view == View(text="A prompt of my own & more", method="dynatree", max_new_tokens=20, iteration=1)
 

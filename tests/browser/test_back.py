@@ -1,0 +1,123 @@
+"""No run is lost: Back, Forward, a reload, a second tab, the menu and a new server lead to the very run."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from benchmarks.browser_app import SETTLED, running_app
+from tests.browser.test_links import ROOT, holds, query, shows
+
+ADDRESS = "/step_through?method=Linear+chain&length=4&max_new_tokens=40&text=Once+upon+a+time"
+ENDED = re.compile("end of text|length limit reached")
+
+
+def settled(page) -> None:
+    page.wait_for_selector(SETTLED)
+
+
+def menu(page, label: str) -> None:
+    """Go to another page by the menu."""
+    page.get_by_role("link", name=label, exact=True).first.click()
+    expect(page).to_have_url(re.compile(label.lower().replace(" ", "_")))
+    settled(page)
+
+
+def run_key(page) -> str:
+    """What the scope knows the run on screen by; another decoding of the same request has another."""
+    return page.locator(ROOT).first.get_attribute("data-drawn-scene").split(":")[0]
+
+
+def run_id(page) -> str:
+    return query(page)["run"][0].split(".")[0]
+
+
+def status(page) -> str:
+    return page.locator(".st-key-status").inner_text()
+
+
+def decoded(page) -> str:
+    """Decode to the end, go to iteration 3 and to a node of it; returns what names the run."""
+    page.click(".st-key-start button")
+    shows(page, 1)
+    page.click(".st-key-to_end button")
+    page.locator(".st-key-status").get_by_text(ENDED).wait_for()
+    settled(page)
+    page.locator(ROOT).focus()
+    for key, place in (("Home", 1), ("ArrowDown", 2), ("ArrowDown", 3)):
+        page.keyboard.press(key)
+        shows(page, place)
+    page.locator(f"{ROOT} .tree g.n[data-node='2'] .hit").click()
+    holds(page, iteration="3", node="2")
+    settled(page)
+    return run_key(page)
+
+
+def shows_the_run(page, key: str) -> None:
+    """Wait until the run is there as it was left, and nothing is being decoded."""
+    shows(page, 3, 2)
+    page.locator(".st-key-status").get_by_text(ENDED).wait_for()
+    assert run_key(page) == key
+    assert page.locator(".st-key-messages [data-testid=stAlert]").count() == 0
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+@pytest.fixture
+def ended(open_page):
+    """A page with a run decoded to its end, and what names the run."""
+    page = open_page(ADDRESS)
+    return page, decoded(page)
+
+
+def test_back_forward_and_the_menu_return_to_the_run(ended):
+    page, key = ended
+    said = status(page)
+    menu(page, "Learn")
+    page.go_back()
+    shows_the_run(page, key)
+    page.go_forward()
+    expect(page).to_have_url(re.compile("/learn"))
+    settled(page)
+    menu(page, "Step through")
+    shows_the_run(page, key)
+    assert status(page) == said
+
+    # A later run has taken its place: Back goes to the one that the address names, and to where the buttons go on.
+    menu(page, "Learn")
+    menu(page, "Step through")
+    page.click(".st-key-start button")
+    shows(page, 1)
+    holds(page, iteration="1")
+    later = run_key(page)
+    assert later != key
+    page.go_back()
+    expect(page).to_have_url(re.compile("/learn"))
+    settled(page)
+    page.go_back()
+    shows_the_run(page, key)
+    page.go_forward()
+    settled(page)
+    page.go_forward()
+    shows(page, 1)
+    assert run_key(page) == later
+
+
+def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(ended):
+    page, key = ended
+    page.reload()
+    shows_the_run(page, key)
+    second = page.context.new_page()
+    second.goto(page.url)
+    shows_the_run(second, key)
+    second.close()
+    for label in ("Compare", "What if", "Verifiers", "Tune live", "Home"):  # reloaded there, it is still the open run
+        menu(page, label) if label != "Home" else page.goto(page.url.replace("tune_live", ""))
+        expect(page).to_have_url(re.compile("run="))
+        name = run_id(page)
+        page.reload()
+        settled(page)
+        assert run_id(page) == name
+    menu(page, "Step through")
+    shows_the_run(page, key)
