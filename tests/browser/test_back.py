@@ -112,8 +112,8 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
     second.goto(page.url)
     shows_the_run(second, key)
     second.close()
-    for label in ("Compare", "What if", "Verifiers", "Tune live", "Home"):  # reloaded there, it is still the open run
-        menu(page, label) if label != "Home" else page.goto(page.url.replace("tune_live", ""))
+    for label in ("Compare", "What if", "Verifiers", "Tune live"):  # reloaded there, it is still the open run
+        menu(page, label)
         expect(page).to_have_url(re.compile("run="))
         name = run_id(page)
         page.reload()
@@ -121,3 +121,48 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
         assert run_id(page) == name
     menu(page, "Step through")
     shows_the_run(page, key)
+
+
+def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so(ended, open_page):
+    page, key = ended
+    elsewhere = open_page("/step_through?" + page.url.partition("?")[2].replace(run_id(page), "A" * 22), fresh=True)
+    shows(elsewhere, 3, 2)
+    assert status(elsewhere) == status(page), "as many tokens"
+    assert run_key(elsewhere) != key
+    elsewhere.get_by_text("so it is decoded again").wait_for()
+    again = run_id(elsewhere)
+    assert again not in ("A" * 22, run_id(page)), "who wrote the link does not know the id of what it made"
+
+    # Entries of the history before it name the unknown run: they lead to the one that was decoded in its place.
+    menu(elsewhere, "Learn")
+    elsewhere.evaluate(f"history.replaceState(null, '', '/learn?run={'A' * 22}')")
+    menu(elsewhere, "Race")
+    elsewhere.go_back()
+    expect(elsewhere).to_have_url(re.compile(f"/learn.*run={re.escape(again)}"))
+
+
+def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path):
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    folder = tmp_path / "draftscope" / "runs"
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    with running_app(environment) as server:
+        page.goto(server + ADDRESS)
+        settled(page)
+        decoded(page)
+        said, drawn, left = status(page), page.locator(ROOT).inner_text(), page.url.removeprefix(server)
+    assert sorted(file.suffix for file in folder.iterdir()) == [".dscope", ".json"]
+    with running_app(environment) as server:
+        page.goto(server + left)
+        shows(page, 3, 2)
+        assert (status(page), page.locator(ROOT).inner_text()) == (said, drawn), "its measured times are in it"
+        assert page.locator(".st-key-messages [data-testid=stAlert]").count() == 0
+        holds(page, iteration="3", node="2", length="4")
+        assert page.url.removeprefix(server) == left
+        page.click(".st-key-file_open button")
+        page.locator(".st-key-keep_on_disk label").click()
+        settled(page)
+        expect(page.locator(".st-key-keep_on_disk input")).not_to_be_checked()
+        assert list(folder.iterdir()) == []
+    assert list(folder.iterdir()) == [], "nor does the end of the server write it"
+    context.close()

@@ -167,7 +167,6 @@ def file_menu(link: Link) -> None:
         with out:
             st.markdown("**Save this run**")
             _save_button(run)
-            _keep_switch(run)
             st.markdown("**Export**")
             if run is not None:
                 export_buttons(run)
@@ -182,6 +181,7 @@ def file_menu(link: Link) -> None:
                 "Compare with another saved run", type=[SUFFIX], key="compare_run", on_change=_compare,
                 help="Lists the differences: output, settings, trees, totals. The run on screen stays.",
             )  # fmt: skip
+            _keep_switch(run)
         told = "It opens this very run while this server has it; elsewhere the run is decoded again."
         st.markdown("**Link to this view**", help=f"Contains prompt, settings, run, iteration and node. {told}")
         if link.lacks:
@@ -259,10 +259,11 @@ def _keep_switch(run: Run | None) -> None:
         else:
             store().forget(run)
 
+    st.markdown("**Keep**")
     off = switched_off()
     st.session_state[KEEP] = run.on_disk and not off
     st.toggle(
-        "Keep it on this machine",
+        "Keep this run on this machine",
         key=KEEP,
         disabled=off,
         on_change=turned,

@@ -168,10 +168,10 @@ class RunStore:
             notes = replace(notes, prompt=prompt, settings=asked.method.settings())
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with whole_file(self._file(run.id, "json")) as stream:
-                stream.write(msgspec.json.encode(notes))
             with whole_file(self._file(run.id)) as stream:
                 save_run(_with_latest_logits(trace), _GivesWay(stream, give_way))
+            with whole_file(self._file(run.id, "json")) as stream:
+                stream.write(msgspec.json.encode(notes))
         except OSError as error:
             run.unkept = NOT_KEPT.format(error.strerror or error)
         except TraceFileError as error:
