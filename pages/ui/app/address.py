@@ -70,7 +70,7 @@ export default function ({ data }) {
   window.history.replaceState(window.history.state, "", window.location.pathname + search + window.location.hash);
 }
 """
-HIDDEN = "<style>.st-key-address_area { display: none; }</style>"
+HIDDEN = "<style>[data-testid=stLayoutWrapper]:has(> .st-key-address_area) { display: none; }</style>"
 _component = st.components.v2.component("draftscope_address", js=SCRIPT)
 
 
