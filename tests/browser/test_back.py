@@ -112,15 +112,34 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
     second.goto(page.url)
     shows_the_run(second, key)
     second.close()
-    for label in ("Compare", "What if", "Verifiers", "Tune live"):  # reloaded there, it is still the open run
+    # Reloaded on any page it is still the open run, at the same place.
+    shown = {"Compare": "", "What if": "Iteration 3 of the run", "Verifiers": "Linear chain, of the run", "Tune live": ""}
+    for label, words in shown.items():
         menu(page, label)
-        expect(page).to_have_url(re.compile("run="))
+        holds(page, iteration="3", node="2")
         name = run_id(page)
         page.reload()
+        page.get_by_text(re.compile(f"^{words or label}")).first.wait_for()
         settled(page)
         assert run_id(page) == name
     menu(page, "Step through")
     shows_the_run(page, key)
+
+
+def test_a_run_left_while_it_is_decoded_keeps_what_it_has(open_page):
+    page = open_page("/step_through?prompt=Encyclopedia+·+Grey+owl&max_new_tokens=1800")
+    page.click(".st-key-start button")
+    expect(page).to_have_url(re.compile("run="))
+    settled(page)
+    key = run_key(page)
+    page.click(".st-key-to_end button")
+    page.locator(".st-key-status").get_by_text(re.compile(r"[1-9]\d+ of at most 1800")).wait_for()
+    page.goto("about:blank")
+    page.go_back()
+    page.click(".st-key-cancel_step button")
+    page.locator(".st-key-status").get_by_text("tokens · unfinished").wait_for()
+    assert run_key(page) == key and 10 <= int(status(page).split()[0]) < 1800
+    expect(page.locator(".st-key-to_end button").first).to_be_enabled()
 
 
 def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so(ended, open_page):
