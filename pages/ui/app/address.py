@@ -54,8 +54,15 @@ from viz.scope.phases import FINAL_ID
 
 OBEYED, GOAL, SAID, AGAIN = "address_obeyed", "address_goal", "address_said", "address_again"
 PLACE = ("run", "iteration", "node")  # parameters that say what is on screen, on every page
-# The path is checked: a view drawn while the user leaves must not rewrite the next page's address.
+# The path is checked: a view drawn while the user leaves must not rewrite the next page's address. Streamlit adds what
+# widgets keep in the address by a second entry of the same page, on which Back would end: it takes the first's place.
 SCRIPT = """
+const push = window.history.pushState;
+window.history.pushState = function (state, title, address) {
+  const same = new URL(address, window.location).pathname === window.location.pathname;
+  (same ? window.history.replaceState : push).call(window.history, state, title, address);
+};
+
 export default function ({ data }) {
   if (!window.location.pathname.endsWith("/" + data.page)) return;
   let query = data.query;
