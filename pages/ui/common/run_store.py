@@ -230,12 +230,14 @@ def _with_latest_logits(trace: RunTrace) -> RunTrace:
 
 
 def _num_bytes(run: "Run") -> int:
-    """What a run takes in memory, about: records, raw logits and its KV slots."""
-    iterations = run.trace.iterations
-    caches = filter(None, (iterations[-1].kv_target, iterations[-1].kv_draft)) if iterations else ()
-    slots = sum((each.slots_before + each.slots_written) * each.bytes_per_slot for each in caches)
-    held = slots if run.session is not None else 0
-    return held + sum(each.logits_bytes + NODE_BYTES * len(each.nodes) for each in iterations)
+    """What a run and its forks take in memory, about: records, raw logits and KV slots."""
+    runs = [run, *(branch.run for branch in run.branches.values() if branch.run is not run)]
+    iterations = {id(each): each for one in runs for each in one.trace.iterations}.values()  # forks share the first
+    num_bytes = sum(each.logits_bytes + NODE_BYTES * len(each.nodes) for each in iterations)
+    for last in (one.trace.iterations[-1] for one in runs if one.session is not None and one.trace.iterations):
+        caches = filter(None, (last.kv_target, last.kv_draft))
+        num_bytes += sum((each.slots_before + each.slots_written) * each.bytes_per_slot for each in caches)
+    return num_bytes
 
 
 def switched_off() -> bool:

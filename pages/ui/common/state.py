@@ -41,6 +41,7 @@ class Run:
         key: identifies the run to the scope component. id: names it in addresses; whoever knows it may see the run.
         asked: the request it was decoded from, None where unknown.
         told: a sentence on its origin, empty where the page already says it.
+        branches: its forks and the run they come from, by their numbers on What if.
         on_disk: whether it may be kept once no session shows it. unkept: why it is not on the disk, empty if it is.
     """
 
@@ -51,6 +52,7 @@ class Run:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: "RunRequest | None" = None
     told: str = ""
+    branches: dict[int, Any] = field(default_factory=dict)
     on_disk: bool = True
     unkept: str = ""
 
