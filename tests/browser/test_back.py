@@ -164,6 +164,7 @@ def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     folder = tmp_path / "draftscope" / "runs"
     context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(60_000)
     page = context.new_page()
     with running_app(environment) as server:
         page.goto(server + ADDRESS)

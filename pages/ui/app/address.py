@@ -4,7 +4,7 @@
     go_there(asked, SLOT)                    # after the widgets: decodes to that place in the worker
     arrive(run, goal)                        # once the worker has it
     keep_address(link_here(asked))           # last call on the page
-    keep_open_run("What if")                 # on any other page, whose address only names the run and the place in it
+    keep_open_run("What if", entered)        # on any other page, whose address only names the run and the place in it
 
 An address is applied once, when the page is entered, by Back and Forward too; it never undoes what the user does
 afterwards. A run that it names is looked for among those of the server and its files; where it is unknown, the rest of
@@ -54,27 +54,32 @@ from viz.scope.phases import FINAL_ID
 
 OBEYED, GOAL, SAID, AGAIN = "address_obeyed", "address_goal", "address_said", "address_again"
 PLACE = ("run", "iteration", "node")  # parameters that say what is on screen, on every page
-# The path is checked: a view drawn while the user leaves must not rewrite the next page's address. Streamlit adds what
-# widgets keep in the address by a second entry of the same page, on which Back would end: it takes the first's place.
+# The path is checked: a view drawn while the user leaves must not rewrite the next page's address. What widgets keep in
+# the address Streamlit adds by a second entry of the same page, on which Back would end: it takes the first's place.
 SCRIPT = """
-const push = window.history.pushState;
-window.history.pushState = function (state, title, address) {
-  const same = new URL(address, window.location).pathname === window.location.pathname;
-  (same ? window.history.replaceState : push).call(window.history, state, title, address);
-};
-
-export default function ({ data }) {
-  if (!window.location.pathname.endsWith("/" + data.page)) return;
-  let query = data.query;
-  if (data.only.length) {
+let shown = null;
+const show = () => {
+  if (!shown || !window.location.pathname.endsWith("/" + shown.page)) return;
+  let query = shown.query;
+  if (shown.only.length) {
     const here = new URLSearchParams(window.location.search);
-    for (const name of data.only) here.delete(name);
+    for (const name of shown.only) here.delete(name);
     for (const [name, value] of new URLSearchParams(query)) here.append(name, value);
     query = here.toString();
   }
   const search = query ? "?" + query : "";
   if (window.location.search === search) return;
   window.history.replaceState(window.history.state, "", window.location.pathname + search + window.location.hash);
+};
+const push = window.history.pushState;
+window.history.pushState = function (state, title, address) {
+  const same = new URL(address, window.location).pathname === window.location.pathname;
+  (same ? window.history.replaceState : push).call(window.history, state, title, address);
+  if (same) show();
+};
+export default function ({ data }) {
+  shown = data;
+  show();
 }
 """
 HIDDEN = "<style>[data-testid=stLayoutWrapper]:has(> .st-key-address_area) { display: none; }</style>"
@@ -146,10 +151,9 @@ def arrive(run: Run, goal: Goal) -> None:
         _look_at(run, goal.view)
 
 
-def keep_open_run(title: str) -> None:
-    """Open the run that the address of a page names, and keep its name, and the place in it, in the address."""
-    if not st.session_state.get(OBEYED):
-        st.session_state[OBEYED] = True
+def keep_open_run(title: str, entered: bool) -> None:
+    """Keep the name of the open run, and the place in it, in the address of a page; once `entered`, open it first."""
+    if entered:
         name, asked = split_run(_parameters())
         run, lost = _named(name)
         view, _ = decode({name: asked[name] for name in PLACE if name in asked}, ())
@@ -237,7 +241,7 @@ def _write(query: str, parameters: Mapping[str, list[str]], page: str, only: tup
     st.html(HIDDEN)
     drawn = st.session_state["address_drawn"] = st.session_state.get("address_drawn", 0) + 1
     with st.container(key="address_area"):
-        # Drawn anew each time: a link to the page that is open has cleared its address.
+        # Drawn anew each time: the same query may have to be put into the address of the same page again.
         _component(key="address", data={"query": query, "page": page, "only": list(only), "drawn": drawn})
 
 

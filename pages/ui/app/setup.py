@@ -19,13 +19,14 @@ def setup(title: str) -> None:
     """Configure the page, draw the menu and the pair, whose button opens its dialog; call it before anything else."""
     word_uncaught_errors()
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
-    if st.session_state.get("page") != title or entered_by_history():
+    entered = st.session_state.get("page") != title or entered_by_history()
+    if entered:
         st.session_state["page"] = title
         st.session_state[OBEYED] = False  # an address is applied once, when its page is entered
     come_back()
     page_begins()
     if title != "Step through":
-        keep_open_run(title)
+        keep_open_run(title, entered)
     st.html(Path(__file__).with_suffix(".css"))
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):
