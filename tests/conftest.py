@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Trainings, experiments and calibrations of whoever runs the tests are none of theirs, nor does a machine that is busy
 # with tests tell how fast it is; processes that tests start look in the same places.
-for kind in ("TRAINING", "EXPERIMENTS"):
+for kind in ("TRAINING", "EXPERIMENTS", "RUNS"):
     os.environ.pop(f"DRAFTSCOPE_{kind}", None)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="draftscope-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)

@@ -5,6 +5,7 @@
     start_job(...), job_bar(...)          model work in the worker thread, with progress and cancel (common/worker.py)
     prompt_picker(...), method_picker(..) widgets whose values persist between pages (widgets/controls.py)
     current_run(), keep_run(...)          the run on screen (common/state.py)
+    known_run(id), store()                runs by the ids in addresses, in memory and on disk (common/run_store.py)
     restore(slot), keep_address(...)      the view to the address bar and back (app/address.py, app/links.py)
     download_button(...)                  a file that is there when the browser asks for it (common/downloads.py)
     chart(...), as_text(run)              charts and views, also as text and tables (common/charts.py, scope/run.py)

@@ -53,7 +53,7 @@ def test_a_link_restores_the_view_in_a_fresh_browser(open_page):
     fresh.get_by_role("link", name="Compare").first.click()
     expect(fresh).to_have_url(re.compile("/compare"), timeout=30_000)
     fresh.wait_for_selector(SETTLED)
-    assert "iteration" not in query(fresh)
+    assert "method" not in query(fresh)
     fresh.get_by_role("link", name="Step through").first.click()
     shows(fresh, 10)
 

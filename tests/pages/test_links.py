@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote_plus
 import pytest
 
 from decoding.methods.methods import METHODS
-from pages.ui.app.links import MAX_TEXT, View, decode, encode
+from pages.ui.app.links import MAX_TEXT, RunName, View, decode, encode, split_run, with_run
 from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import DEFAULT_PROMPT, SAMPLING, sample_prompts
@@ -60,6 +60,20 @@ def test_a_long_prompt_is_refused_both_ways():
     view, said = decode({"text": [text]}, ())
     assert view == View()
     assert "at most 2,000 encoded characters" in said
+
+
+@pytest.mark.parametrize("name", [RunName("aB3_-" + "x" * 17), RunName("x" * 22, 46)])
+def test_the_name_of_a_run_comes_back_beside_the_view(name):
+    view = View(method="linear", iteration=3)
+    found, rest = split_run(params(with_run(encode(view), name).query))
+    assert (found, decode(rest, ())) == (name, (view, ""))
+
+
+@pytest.mark.parametrize("names", [["1"], ["x" * 21], ["x" * 22 + ".0"], ["x" * 22] * 2, ["../" + "x" * 19], []])
+def test_what_names_no_run_is_ignored_like_any_unknown_parameter(names):
+    found, rest = split_run({"run": names, "iteration": ["3"]})
+    assert found is None
+    assert decode(rest, ()) == (View(iteration=3), "Some of the link was ignored: ‘run’ (not a known parameter).")
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\r", "\x7f", "\ud800"])
@@ -255,7 +269,9 @@ def test_the_link_says_what_is_on_screen():
     at.slider(key="method_dynatree_node_budget").set_value(17).run()
     link = at.code[0].value
     assert quote_plus("A prompt of my own & more") in link
-    view, said = decode(params(link.split("?", 1)[1]), ["home"])
+    name, rest = split_run(params(link.split("?", 1)[1]))
+    assert name == RunName(at.session_state["run"].id, 1)
+    view, said = decode(rest, ["home"])
     assert said == ""
     assert view == View(text="A prompt of my own & more", method="dynatree", max_new_tokens=20, iteration=1)
 
@@ -269,6 +285,34 @@ def test_a_run_from_a_file_has_no_link():
     at.run()
     assert len(at.code) == 0
     assert any("No link can hold this run" in element.value for element in at.caption)
+
+
+def test_the_address_of_a_run_from_a_file_finds_it_and_decodes_no_other_in_its_place():
+    from decoding.recorded import home_run
+    from pages.ui.common.state import Run, known_run, store
+
+    at = open_page(PAGE)
+    run = Run(home_run(), "opened")
+    store().put(run)
+    query = f"run={run.id}&method=Linear+chain&iteration=3&node=1"
+    at = opened(query)
+    assert at.session_state["run"] is known_run(run.id) is run
+    assert (at.session_state["iteration"], at.session_state["node"], warned(at)) == (2, 1, [])
+    at = opened(query.replace(run.id, "x" * 22))
+    assert warned(at) == ["The run of this link is not kept here, and this address cannot decode it again."]
+    assert at.session_state["run"].source == "recorded" and "job_step" not in at.session_state
+
+
+def test_a_run_with_a_prompt_too_long_for_a_link_is_found_by_its_name():
+    at = open_page(PAGE)
+    at.session_state["prompt"], at.session_state["prompt_text"] = "own text", "ä" * (MAX_TEXT // 6 + 1)
+    at.session_state["max_new_tokens"] = 4
+    at.button(key="start").click().run()
+    run = finish(at, "step").session_state["run"]
+    assert any("longer than a link can hold" in element.value for element in at.caption)
+    at.run()
+    assert at.session_state["worker_address"][2] == {"run": [run.id], "iteration": ["1"]}
+    assert opened(f"run={run.id}&iteration=1").session_state["run"] is run
 
 
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():

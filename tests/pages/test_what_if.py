@@ -13,6 +13,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import SamplingTrace, node_paths
 from pages.ui.common.models import manager
+from pages.ui.common.run_store import store
 from pages.ui.common.state import Run
 from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
 from pages.ui.what_if.change import child_tokens, missing_token, missing_words, starters
@@ -401,6 +402,23 @@ def test_another_run_begins_another_history(page):
     page.session_state["run"] = decoded(1)
     page.run()
     assert list(history_of(page).branches) == [0]
+
+
+def test_a_reloaded_page_has_the_run_of_its_address_with_its_branches(page):
+    press(page, "what_if_starter_0")
+    before = history_of(page)
+    for branch in before.branches.values():  # the run itself, and the branch once it was looked into
+        store().put(branch.run)
+        at = open_page(None)
+        at.switch_page(PAGE)
+        at.query_params["run"], at.query_params["iteration"] = branch.run.id, "2"
+        history = history_of(at.run())
+        assert history is not before and history.branches == before.branches and history.index == 1
+        assert (history.a, history.b) == (branch.number, 1 - branch.number)
+        assert at.session_state["worker_address"][2] == {"run": [branch.run.id], "iteration": ["2"]}
+    force(at, "reject", 1)
+    press(at, "what_if_fork")
+    assert list(history_of(at).branches) == [0, 1, 2] and list(before.branches) == [0, 1]
 
 
 def test_a_saved_run_with_rows_is_replayed_without_its_models():

@@ -1,23 +1,30 @@
 """The address bar follows the view, and an address restores it: see `links` for what it may hold.
 
-    restore(SLOT)                            # first call on a page: widgets, recorded run, the place to decode to
+    restore(SLOT)                            # first call on Step through: widgets, the run, or the place to decode to
     go_there(asked, SLOT)                    # after the widgets: decodes to that place in the worker
-    arrive(run, view)                        # once the worker has it
-    keep_address(link_here(asked))           # last call on a page
+    arrive(run, goal)                        # once the worker has it
+    keep_address(link_here(asked))           # last call on the page
+    keep_open_run("What if", entered)        # on any other page, whose address only names the run and the place in it
 
-An address is applied once, when the page is entered; it never undoes what the user does afterwards.
+An address is applied once, when the page is entered, by Back and Forward too; it never undoes what the user does
+afterwards. A run that it names is looked for among those of the server and its files; where it is unknown, the rest of
+the address decodes it again.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import streamlit as st
 
 import decoding
-from decoding.common.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH, TraceFileError
 from decoding.recorded import recorded_run, recorded_runs
 from decoding.trace.records import PairInfo
-from pages.ui.app.links import Link, View, decode, encode
-from pages.ui.common.errors import torch_there
+from pages.ui import PAGES
+from pages.ui.app.links import Link, RunName, View, decode, encode, split_run, with_run
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Run,
@@ -26,6 +33,7 @@ from pages.ui.common.state import (
     current_run,
     decode_asked,
     keep_run,
+    known_run,
     selected_iteration,
     selected_node,
 )
@@ -44,22 +52,51 @@ from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import plural
 from viz.scope.phases import FINAL_ID
 
-OBEYED, GOAL, SAID = "address_obeyed", "address_goal", "address_said"
-# The path is checked: a view drawn while the user leaves must not rewrite the next page's address.
+OBEYED, GOAL, SAID, AGAIN = "address_obeyed", "address_goal", "address_said", "address_again"
+PLACE = ("run", "iteration", "node")  # parameters that say what is on screen, on every page
+# The path is checked: a view drawn while the user leaves must not rewrite the next page's address. What widgets keep in
+# the address Streamlit adds by a second entry of the same page, on which Back would end: it takes the first's place.
 SCRIPT = """
-export default function ({ data }) {
-  if (!window.location.pathname.endsWith("/" + data.page)) return;
-  const search = data.query ? "?" + data.query : "";
+let shown = null;
+const show = () => {
+  if (!shown || !window.location.pathname.endsWith("/" + shown.page)) return;
+  let query = shown.query;
+  if (shown.only.length) {
+    const here = new URLSearchParams(window.location.search);
+    for (const name of shown.only) here.delete(name);
+    for (const [name, value] of new URLSearchParams(query)) here.append(name, value);
+    query = here.toString();
+  }
+  const search = query ? "?" + query : "";
   if (window.location.search === search) return;
   window.history.replaceState(window.history.state, "", window.location.pathname + search + window.location.hash);
+};
+const push = window.history.pushState;
+window.history.pushState = function (state, title, address) {
+  const same = new URL(address, window.location).pathname === window.location.pathname;
+  (same ? window.history.replaceState : push).call(window.history, state, title, address);
+  if (same) show();
+};
+export default function ({ data }) {
+  shown = data;
+  show();
 }
 """
-HIDDEN = "<style>.st-key-address_area { display: none; }</style>"
+HIDDEN = "<style>[data-testid=stLayoutWrapper]:has(> .st-key-address_area) { display: none; }</style>"
 _component = st.components.v2.component("draftscope_address", js=SCRIPT)
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What an address wants decoded: the view to end at, after how many iterations, and the run that it named."""
+
+    view: View
+    iterations: int
+    name: RunName | None = None
+
+
 def restore(slot: str) -> None:
-    """Apply the address the page was entered with: set the widgets, show a recorded run, note where to decode to.
+    """Apply the address the page was entered with: set the widgets, show the run, or note where to decode to.
 
     A page reloaded while the job of `slot` was working continues with that job.
     """
@@ -67,14 +104,23 @@ def restore(slot: str) -> None:
         return
     st.session_state[OBEYED] = True
     going = found_again(slot)
-    asked = {name: st.query_params.get_all(name) for name in st.query_params}
-    if not torch_there():  # there are no widgets to set: only a link to a recorded run can be followed
-        if asked and "recorded" not in asked:
+    name, asked = split_run(_parameters())
+    run, lost = _named(name)
+    if not torch_there():  # there are no widgets to set: only a link to a run that is there can be followed
+        if run is None and asked and "recorded" not in asked:
             st.session_state[SAID] = f"This link needs a run to be decoded. {NEEDS_TORCH}"
             return
         asked = {name: asked[name] for name in ("recorded", "iteration", "node") if name in asked}
     view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
+    if run is not None:
+        if run is not current_run():
+            _set_widgets(view)
+        _show(run, view)
+        return
+    if name is not None and not going:
+        st.session_state[SAID] = f"{lost} {said}".strip()
+        view = view if name.iterations else replace(view, iteration=None, node=None)
     if view == View():
         return
     _set_widgets(view)
@@ -82,24 +128,68 @@ def restore(slot: str) -> None:
         keep_run(Run(recorded_run(view.recorded), "recorded"))
         _look_at(current_run(), view)
     elif view.iteration is not None and not going:
-        st.session_state[GOAL] = view
+        had = name.iterations if name is not None else 0
+        st.session_state[GOAL] = Goal(view, max(view.iteration, had), name)
 
 
 def go_there(asked: RunRequest | None, slot: str) -> None:
     """Decode to the place that an address named, with the values of the widgets; does nothing without one."""
-    view = st.session_state.pop(GOAL, None)
-    if view is None or asked is None:  # contradicting settings are reported next to their widgets
+    goal = st.session_state.pop(GOAL, None)
+    if goal is None or asked is None:  # contradicting settings are reported next to their widgets
         return
-    title = f"To iteration {view.iteration} of the link"
-    start_job(slot, title, lambda job: (decode_asked(asked, view.iteration, job), view))
+    title = f"To iteration {goal.iterations} of the link"
+    start_job(slot, title, lambda job: (decode_asked(asked, goal.iterations, job), goal))
     st.rerun()
 
 
-def arrive(run: Run, view: View) -> None:
+def arrive(run: Run, goal: Goal) -> None:
     """Show the place that was decoded to; says so if the run does not have it."""
     if run.trace.iterations:
+        if goal.name is not None:  # other entries of the browser's history name the run that is gone
+            st.session_state.setdefault(AGAIN, {})[goal.name.id] = run.id
         keep_run(run)
-        _look_at(run, view)
+        _look_at(run, goal.view)
+
+
+def keep_open_run(title: str, entered: bool) -> None:
+    """Keep the name of the open run, and the place in it, in the address of a page; once `entered`, open it first."""
+    if entered:
+        name, asked = split_run(_parameters())
+        run, lost = _named(name)
+        view, _ = decode({name: asked[name] for name in PLACE if name in asked}, ())
+        if run is not None and (run is not current_run() or view.iteration is not None):
+            _show(run, view)
+        elif lost:
+            st.toast(escape_markdown(lost), icon=":material/link_off:", duration="long")
+    run, query = current_run(), ""
+    if run is not None and run.source != "recorded":
+        place = View(iteration=selected_iteration() + 1, node=selected_node())
+        query = with_run(encode(place), RunName(run.id)).query
+    others = {name: values for name, values in _parameters().items() if name not in PLACE}
+    _write(query, others | parse_qs(query), "" if title == "Home" else Path(PAGES[title]).stem, PLACE)
+
+
+def _parameters() -> dict[str, list[str]]:
+    return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def _named(name: RunName | None) -> tuple[Run | None, str]:
+    """The run that an address names, and else a sentence on what follows; nothing where it names none."""
+    if name is None:
+        return None, ""
+    again = name.iterations and f"decoded again from the link, {plural(name.iterations, 'iteration')}"
+    again = f"so it is {again}" if again else "and this address cannot decode it again"
+    try:
+        run = known_run(st.session_state.get(AGAIN, {}).get(name.id, name.id))
+    except TraceFileError as error:
+        return None, f"{str(error).rpartition(':')[0]}, {again}."  # without what one does with a file of one's own
+    return run, "" if run is not None else f"The run of this link is not kept here, {again}."
+
+
+def _show(run: Run, view: View) -> None:
+    """Put a run that an address names on screen, at its place."""
+    keep_run(run)
+    _look_at(run, view)
 
 
 def forget_message() -> None:
@@ -112,7 +202,10 @@ def link_here(asked: RunRequest | None) -> Link:
     run = current_run()
     place = {"iteration": selected_iteration() + 1, "node": selected_node()}
     if run.source == "decoded" and run.asked is not None:
-        return encode(View(**_asked_for(run.asked), **place, pair=_pair_word(run.trace.pair)))
+        link = encode(View(**_asked_for(run.asked), **place, pair=_pair_word(run.trace.pair)))
+        if link.query:
+            return with_run(link, RunName(run.id, len(run.trace.iterations) or None))
+        return with_run(Link(encode(View(**place)).query, link.lacks), RunName(run.id))
     picks = {} if asked is None else _asked_for(asked)
     # Settings changed and not yet decoded; what a link need not say is left out.
     if picks and picks["prompt"] == DEFAULT_PROMPT:
@@ -131,15 +224,25 @@ def link_here(asked: RunRequest | None) -> Link:
         else "because it comes from a file or was changed by hand"
     )
     lacks = f"No link can hold this run, {reason}: save it and share the file."
-    return Link(encode(View(**picks)).query, lacks)
+    if run.source == "recorded":
+        return Link(encode(View(**picks)).query, lacks)
+    link = encode(View(**picks, **place))
+    return with_run(Link(link.query or encode(View(**place)).query, lacks), RunName(run.id))
 
 
 def keep_address(link: Link) -> None:
     """Show a link in the address bar, without a new entry in the browser's history."""
-    address_is(parse_qs(link.query))
+    _write(link.query, parse_qs(link.query), "step_through")
+
+
+def _write(query: str, parameters: Mapping[str, list[str]], page: str, only: tuple[str, ...] = ()) -> None:
+    """Show parameters in the address bar, in place of all or only some of those there; `parameters` are then all."""
+    address_is(parameters)
     st.html(HIDDEN)
+    drawn = st.session_state["address_drawn"] = st.session_state.get("address_drawn", 0) + 1
     with st.container(key="address_area"):
-        _component(key="address", data={"query": link.query, "page": "step_through"})
+        # Drawn anew each time: the same query may have to be put into the address of the same page again.
+        _component(key="address", data={"query": query, "page": page, "only": list(only), "drawn": drawn})
 
 
 def take_over(asked: RunRequest) -> None:

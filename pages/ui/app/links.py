@@ -3,6 +3,7 @@
     link = encode(View(method="linear", settings={"length": 4}, iteration=7, node=3))
     link.query                                        # "method=Linear+chain&length=4&iteration=7&node=3"
     view, ignored = decode({"method": ["Linear chain"], "length": ["4"]}, recorded=())
+    with_run(link, RunName(run.id, 46)).query         # "run=...&method=..."; `split_run` takes it out again
 
 An address is untrusted input: a name must be in a table, a number is parsed by the type of its setting and must lie
 in its range, text is bounded and only ever becomes the content of a text field. What fails is left out, and one
@@ -20,6 +21,7 @@ from urllib.parse import quote_plus, urlencode
 import decoding
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
+from pages.ui.common.run_store import RUN_ID
 from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sample_prompts
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
@@ -29,6 +31,7 @@ MAX_ADDRESS = 8_000  # characters of all names and values together
 MAX_WORDS = 200
 MOST = 100_000  # iterations, node ids, new tokens: more than any run has
 TOLD = 4  # ignored parameters that the message names one by one
+NAMED_RUN = re.compile(rf"({RUN_ID.pattern})(?:\.([1-9][0-9]{{0,4}}))?")
 WHOLE = re.compile(r"-?[0-9]{1,10}")
 DECIMAL = re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,17})?(e-?[0-9]{1,2})?", re.IGNORECASE)
 PLAIN_WORDS = re.compile(r"[0-9A-Za-z .,:;+_/\-]*")
@@ -71,6 +74,29 @@ class Link:
 
     query: str
     lacks: str = ""
+
+
+@dataclass(frozen=True)
+class RunName:
+    """The run that an address names, and how many iterations it had; None where the address cannot decode it again."""
+
+    id: str
+    iterations: int | None = None
+
+
+def with_run(link: Link, name: RunName) -> Link:
+    """The same link, naming a run that the server may still have."""
+    known = name.id if name.iterations is None else f"{name.id}.{name.iterations}"
+    return Link("&".join(filter(None, (f"run={known}", link.query))), link.lacks)
+
+
+def split_run(params: Mapping[str, Sequence[str]]) -> tuple[RunName | None, dict[str, Sequence[str]]]:
+    """The run that an address names, and its other parameters; whatever is no such name is left with those."""
+    match = NAMED_RUN.fullmatch(params["run"][0]) if len(params.get("run", ())) == 1 else None
+    if match is None:
+        return None, dict(params)
+    rest = {name: values for name, values in params.items() if name != "run"}
+    return RunName(match[1], int(match[2]) if match[2] else None), rest
 
 
 def encode(view: View) -> Link:

@@ -16,7 +16,8 @@ from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.app.links import Link
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.state import Run, current_run, keep_run, selected_iteration, selected_node
+from pages.ui.common.run_store import DISK_BYTES, SWITCH, store, switched_off
+from pages.ui.common.state import ON_DISK, Run, current_run, keep_run, selected_iteration, selected_node
 from pages.ui.scope.run import film_state
 from viz.charts import run as charts
 from viz.formats import byte_size, plural
@@ -155,6 +156,7 @@ SUFFIX = "dscope"
 ERROR = "file_error"
 RIVAL, DIFF, DIFF_OF = "file_rival", "file_diff", "file_diff_of"
 WITH_ROWS = "save_with_rows"
+KEEP = "keep_on_disk"
 
 
 def file_menu(link: Link) -> None:
@@ -179,8 +181,9 @@ def file_menu(link: Link) -> None:
                 "Compare with another saved run", type=[SUFFIX], key="compare_run", on_change=_compare,
                 help="Lists the differences: output, settings, trees, totals. The run on screen stays.",
             )  # fmt: skip
-        told = "prompt, settings, iteration and node; a decoded run is decoded again when the link is opened."
-        st.markdown("**Link to this view**", help=f"Contains {told}")
+            _keep_switch(run)
+        told = "It opens this very run while this server has it; elsewhere the run is decoded again."
+        st.markdown("**Link to this view**", help=f"Contains prompt, settings, run, iteration and node. {told}")
         if link.lacks:
             st.caption(escape_markdown(link.lacks))
         else:
@@ -193,6 +196,8 @@ def file_messages() -> None:
     if error is not None:
         show_error(error)
     run = current_run()
+    if run is not None and run.unkept:
+        st.warning(escape_markdown(run.unkept), icon=":material/save:")
     if st.session_state.get(RIVAL) is None or run is None:
         return
     name, rival = st.session_state[RIVAL]
@@ -239,6 +244,34 @@ def _save_button(run: Run | None) -> None:
         disabled=run is None or not run.trace.iterations,
         help="One file with every iteration; opens without the models.",
         width="stretch",
+    )
+
+
+def _keep_switch(run: Run | None) -> None:
+    """Whether the run is there again after the server ends; off, its file is deleted."""
+    if run is None or run.source == "recorded":
+        return
+
+    def turned() -> None:
+        run.on_disk = st.session_state[ON_DISK] = st.session_state[KEEP]
+        if run.on_disk:
+            store().put(run)
+        else:
+            store().forget(run)
+
+    st.markdown("**Keep**")
+    off = switched_off()
+    st.session_state[KEEP] = run.on_disk and not off
+    st.toggle(
+        "Keep this run on this machine",
+        key=KEEP,
+        disabled=off,
+        on_change=turned,
+        help=f"{SWITCH}=off keeps every run out of the disk."
+        if off
+        else "Its file brings it back under its address after the server ends. Off: the file is deleted, and your next "
+        f"runs here are not written either. Together files take at most {byte_size(DISK_BYTES)}; those not opened for "
+        "longest are deleted first.",
     )
 
 

@@ -6,10 +6,11 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from pages.ui import LAB, PAGES, ROOT
+from pages.ui.app.address import OBEYED, keep_open_run
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_errors
 from pages.ui.common.models import describe_pair, manager
-from pages.ui.common.worker import come_back, worker_note
+from pages.ui.common.worker import come_back, entered_by_history, worker_note
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 
@@ -18,11 +19,14 @@ def setup(title: str) -> None:
     """Configure the page, draw the menu and the pair, whose button opens its dialog; call it before anything else."""
     word_uncaught_errors()
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
-    if st.session_state.get("page") != title:
+    entered = st.session_state.get("page") != title or entered_by_history()
+    if entered:
         st.session_state["page"] = title
-        st.session_state["address_obeyed"] = False  # an address is applied once, when its page is entered
+        st.session_state[OBEYED] = False  # an address is applied once, when its page is entered
     come_back()
     page_begins()
+    if title != "Step through":
+        keep_open_run(title, entered)
     st.html(Path(__file__).with_suffix(".css"))
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):

@@ -1,5 +1,6 @@
 """State of one browser session: the run on screen, the selected iteration and node, and a run set aside."""
 
+import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
-from decoding.common.errors import PromptError
+import decoding
+from decoding.common.errors import PromptError, SettingsError
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import loaded_pair
+from pages.ui.common.run_store import RunNotes, store
 from viz.formats import plural
 
 if TYPE_CHECKING:
@@ -35,17 +38,23 @@ class Run:
         trace: everything decoded so far.
         source: `decoded` in this session, `opened` from a file, `recorded` (shipped), or `forked` on What if.
         session: can decode further; None for runs that cannot.
-        key: identifies the run to the scope component.
+        key: identifies the run to the scope component. id: names it in addresses; whoever knows it may see the run.
         asked: the request it was decoded from, None where unknown.
         told: a sentence on its origin, empty where the page already says it.
+        branches: its forks and the run they come from, by their numbers on What if.
+        on_disk: whether it may be kept once no session shows it. unkept: why it is not on the disk, empty if it is.
     """
 
     trace: RunTrace
     source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
     session: "DecodeSession | None" = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: "RunRequest | None" = None
     told: str = ""
+    branches: dict[int, Any] = field(default_factory=dict)
+    on_disk: bool = True
+    unkept: str = ""
 
     @property
     def released(self) -> bool:
@@ -120,11 +129,14 @@ def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
     """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
     session, count = run.session, 0
     limit = session.limits.max_new_tokens
-    while not session.finished and (iterations is None or count < iterations) and job.go_on():
-        session.step()
-        run.trace = session.trace()
-        count += 1
-        job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
+    try:
+        while not session.finished and (iterations is None or count < iterations) and job.go_on():
+            session.step()
+            run.trace = session.trace()
+            count += 1
+            job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
+    finally:
+        store().changed(run)
     return count
 
 
@@ -133,11 +145,46 @@ def current_run() -> Run | None:
     return st.session_state.get("run")
 
 
+ON_DISK = "runs_on_disk"
+
+
 def keep_run(run: Run, iteration: int = 0) -> None:
-    """Put a run on screen in place of the current one."""
+    """Put a run on screen in place of the current one; one of the user's own is found by its id from now on."""
+    if run.source != "recorded":
+        if store().find(run.id) is None:
+            run.on_disk = st.session_state.get(ON_DISK, True)
+        st.session_state.setdefault(ON_DISK, run.on_disk)  # a reloaded page goes on as the one before
+        store().put(run)
     st.session_state["run"] = run
     st.session_state["iteration"] = iteration
     st.session_state["node"] = None
+
+
+def known_run(run_id: str) -> Run | None:
+    """The run of an id, in memory or else from its file; None where it is not known here.
+
+    Raises:
+        TraceFileError: its file is damaged.
+    """
+    run = store().find(run_id)
+    if run is None and (found := store().read(run_id)) is not None:
+        trace, notes = found
+        run = Run(trace, notes.source, id=run_id, asked=_asked_again(trace, notes), told=notes.told)
+        store().put(run, written=True)
+    return run
+
+
+def _asked_again(trace: RunTrace, notes: RunNotes) -> RunRequest | None:
+    """The request of a run as its file has it, None where this program cannot make it."""
+    if notes.prompt is None or trace.method not in decoding.METHODS or not torch_there():
+        return None
+    from decoding.replay.stored_state import sampling_of
+
+    try:
+        method = decoding.METHODS[trace.method].with_settings(**notes.settings)
+    except (SettingsError, TypeError):  # written by another version
+        return None
+    return RunRequest(PromptChoice(*notes.prompt), method, sampling_of(trace), trace.max_new_tokens)
 
 
 def selected_iteration() -> int:

@@ -36,6 +36,12 @@ def this_session() -> str:
     return "" if context is None else context.session_id
 
 
+def entered_by_history() -> bool:
+    """Whether the browser's Back or Forward brought the address under which the page is drawn."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
 def is_connected(session_id: str) -> bool:
     """Whether a browser shows the session; a tab that is closed or reloaded leaves its session without one."""
     return not session_id or not Runtime.exists() or Runtime.instance().is_active_session(session_id)
@@ -229,14 +235,14 @@ def worker_note(page_has_clock: bool) -> None:
     On a page with a timer that may rerun the whole page it is drawn only once.
     """
     busy = worker().busy()
-    if busy is None or busy.owner == this_session() or _own_jobs():
+    if busy is None or busy.owner in ("", this_session()) or _own_jobs():
         return
     st.fragment(_draw_note, run_every=None if page_has_clock else NOTE_S)()
 
 
 def _draw_note() -> None:
     busy = worker().busy()
-    if busy is not None and busy.owner != this_session():
+    if busy is not None and busy.owner not in ("", this_session()):
         others = f", {busy.others} more" if busy.others else ""
         words = escape_markdown(f"In use: {busy.title}, {elapsed(busy.seconds)}{others}")
         st.caption(

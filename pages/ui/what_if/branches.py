@@ -293,20 +293,34 @@ class History:
 
 
 def current_history() -> History:
-    """The history of the run on screen; another run starts a new one."""
+    """The history of the run on screen; another run starts a new one, with the branches that it has already."""
     run, history = current_run(), st.session_state.get(KEY)
-    mine = {} if history is None else {branch.run.key: branch.number for branch in history.branches.values()}
-    if run.key not in mine:
-        history = st.session_state[KEY] = History({0: Branch(0, run)}, index=selected_iteration(), screen=run.key)
-    elif history.screen != run.key:
+    numbers = {} if history is None else _numbers(history.branches)
+    if run.key not in numbers:
+        branches = run.branches or {0: Branch(0, run)}
+        numbers, last, used = _numbers(branches), max(branches), max(each.used for each in branches.values())
+        history = History(branches, b=last or None, index=selected_iteration(), count=last, uses=used)
+        st.session_state[KEY] = history
+    if history.screen != run.key:
         history.screen = run.key
-        history.show(mine[run.key], "A")
+        history.show(numbers[run.key], "A")
+    share(history)
     asked = st.session_state.pop(ASKED, None)
     if asked is not None:
         history.look_at(asked[0])
         history.nodes["A"] = asked[1]
     history.look_at(history.index)
     return history
+
+
+def _numbers(branches: dict[int, Branch]) -> dict[str, int]:
+    return {branch.run.key: branch.number for branch in branches.values()}
+
+
+def share(history: History) -> None:
+    """Hand the branches to the runs in them, so that whoever finds one of these by its address finds the others."""
+    for branch in history.branches.values():
+        branch.run.branches = history.branches
 
 
 def ask_what_if(index: int, node: int | None) -> None:
@@ -337,6 +351,7 @@ def start_fork(
         history.count += 1
         branch = Branch(history.count, Run(made.trace, "forked", made.session), parent.number, made)
         history.branches = {**history.branches, branch.number: branch}  # a page may be iterating over the old one
+        share(history)
         history.b, history.index = history.count, index
         history.nodes.pop("B", None)
         history.interventions, history.edited, history.deleted = (), None, None
