@@ -37,6 +37,7 @@ from pages.ui.widgets.controls import (
     length_control,
     method_picker,
     method_words,
+    other_default,
     picked_prompt_words,
     picked_sampling,
     prompt_picker,
@@ -44,6 +45,7 @@ from pages.ui.widgets.controls import (
     sampling_controls,
     sampling_words,
     seed,
+    seed_method,
 )
 
 SLOT = "step"
@@ -110,11 +112,13 @@ def to_decode() -> RunRequest | None:
         prompt = prompt_picker("prompt", bind=False)
         tokens = length_control()
     sampling = picked_sampling()
+    seed_method("method")
     words = method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
     with st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"), st.container(width=700):
         sampling = sampling_controls("sampling")
         method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
+    other_default("method")
     asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
@@ -176,8 +180,8 @@ def status_words(run: Run) -> str:
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":
         return "A branch from What if"
-    ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "unfinished")
-    return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
+    ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
+    return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
 
 
 @st.fragment

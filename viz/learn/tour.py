@@ -89,6 +89,8 @@ def _draft(iteration: IterationTrace) -> TourStep:
         f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, with path probability "
         f"{number(best.path_probability)}."
     )
+    if iteration.settings.get("branch_first_level"):
+        words += " The settings are ours, with which the app begins: the first level may branch."
     return _stop(iteration, "draft", "Draft", best.node_id, _last_phase(iteration, "draft"), words)
 
 
@@ -175,8 +177,9 @@ def _adapt(run: RunTrace) -> TourStep:
     history = iteration.history
     direction = "bolder" if history.decision == "bolder" else "more careful"
     changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
+    settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
-        f"Another run: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
+        f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
         f"depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. So drafting gets {direction}: "
         f"{', '.join(changes)}."
     )
