@@ -179,9 +179,9 @@ def _adapt(run: RunTrace) -> TourStep:
     changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
     settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
-        f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
-        f"depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. So drafting gets {direction}: "
-        f"{', '.join(changes)}."
+        f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of "
+        f"the tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
+        f"So drafting gets {direction}: {', '.join(changes)}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
 

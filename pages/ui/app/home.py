@@ -93,7 +93,8 @@ def draw_next() -> None:
     hardware = run.hardware
     st.caption(
         escape_markdown(
-            f"From a real recorded run: {run.label} ({OURS}, with which Step through begins), {run.pair.name} ({parameters(run.pair.target.parameters)} and "
+            f"From a real recorded run: {run.label} ({OURS}, with which Step through begins), "
+            f"{run.pair.name} ({parameters(run.pair.target.parameters)} and "
             f"{parameters(run.pair.draft.parameters)} parameters), {hardware.get('processor', '')}, "
             f"{hardware.get('threads', '?')} threads, torch {hardware.get('torch', '?')}, {run.created[:10]}."
         )

@@ -458,8 +458,8 @@ def other_default(key: str) -> None:
         return
     label, method = (PAPERS, decoding.METHODS[DEFAULT_METHOD]) if ours else (OURS.capitalize(), start_method())
     st.button(
-        label, key=f"{key}_other", type="tertiary", icon=":material/swap_horiz:", on_click=set_method,
-        args=(key, method), help=escape_markdown(explain_term(OURS)),
+        label, key=f"{key}_other", type="tertiary", on_click=set_method, args=(key, method),
+        help=escape_markdown(explain_term(OURS)),
     )  # fmt: skip
 
 
