@@ -67,7 +67,7 @@ def test_a_line_has_both_laws_the_verdict_and_the_reason():
     line = next(each for each in tree_outline(iteration) if each.node_id == node.node_id)
     distributions = f"draft {node.draft_probability:.2f} → target {node.target_probability:.2f}"
     assert line.words.startswith(f"Node {node.node_id} ‘")
-    assert f"{distributions}, rejected. The target prefers" in line.words
+    assert f"{distributions}, path probability {node.path_probability:.2f}, rejected. The target prefers" in line.words
 
 
 def test_a_summary_says_that_it_has_no_tree():

@@ -74,7 +74,8 @@ def _node_words(known: Known, node_id: int) -> str:
     distributions += (
         f" ({distribution_text(iteration)})" if known.sampled and node.target_probability is not None else ""
     )
-    return f"Node {node_id} {quote(node.text)}: {distributions}{drawn}, {verdict}. {why}"
+    path = f", path probability {number(node.path_probability)}"
+    return f"Node {node_id} {quote(node.text)}: {distributions}{path}{drawn}, {verdict}. {why}"
 
 
 def first_sentence(text: str) -> str:
