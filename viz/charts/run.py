@@ -140,7 +140,7 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
 
 
 def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
-    """Settings moved by history adaptation and the statistic that moves them, over the iterations."""
+    """What history adaptation saw and left after every iteration: the statistic, and the settings that it moves."""
     told = [i for i in run.iterations if i.history is not None]
     figure = go.Figure()
     if not told:
@@ -148,23 +148,30 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers = [i.index + 1 for i in told]
     first = told[0].history
+    statistic = escaped(first.statistic.replace("_", " "))
     figure.add_scatter(
         x=numbers, y=[i.history.mean for i in told],
-        name=f"{escaped(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
+        name=f"{statistic} (mean of window)", mode="lines+markers",
         line={"color": palette(dark).text, "width": 2}, marker_size=5,
+    )  # fmt: skip
+    figure.add_scatter(
+        x=numbers, y=[i.history.window[-1] if i.history.window else None for i in told], name=f"{statistic} (newest)",
+        mode="markers", marker={"symbol": "x-thin-open", "size": 6, "color": palette(dark).text},
     )  # fmt: skip
     figure.add_hrect(
         y0=first.target - first.dead_band, y1=first.target + first.dead_band, fillcolor=MARKS["accepted"].color,
         opacity=0.15, line_width=0, layer="below",
     )  # fmt: skip
     moving = [name for name, value in first.before.items() if isinstance(value, int | float)]
-    wide = [name for name in moving if any(float(i.history.before[name]) > 1 for i in told)]
+    wide = [name for name in moving if any(float(i.history.after[name]) > 1 for i in told)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(i.history.before[name]) for i in told], name=escaped(name),
+            x=numbers, y=[float(i.history.after[name]) for i in told], name=f"{escaped(name)} after it",
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
-            marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
+            # Large where it changed.
+            marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8],
+                    "size": [12 if i.history.after[name] != i.history.before[name] else 5 for i in told]},
         )  # fmt: skip
     if wide:
         title = {"title": {"text": escaped(", ".join(wide))}, "rangemode": "tozero"}

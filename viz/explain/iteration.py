@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from decoding.trace.records import (
     PHASES,
     RESIDUAL_TOKENS,
+    HistoryTrace,
     IterationTrace,
     NodeTrace,
     Reason,
@@ -328,6 +329,18 @@ def iteration_summary(iteration: IterationTrace) -> str:
         f"Iteration {iteration.index + 1}: {plural(iteration.drafted, 'node')} drafted, {iteration.verified} verified, "
         f"{len(iteration.accepted)} accepted, {final}; {plural(len(iteration.committed_ids), 'token')} committed: "
         f"{quote(tokens)}."
+    )
+
+
+def history_changes(history: HistoryTrace | None) -> str:
+    """What history adaptation changed after an iteration, `base_depth 5 → 6`; empty where it changed nothing."""
+    moved = (
+        {} if history is None else {name: (history.before.get(name), value) for name, value in history.after.items()}
+    )
+    return ", ".join(
+        f"{name} {before:g} → {after:g}"
+        for name, (before, after) in moved.items()
+        if isinstance(before, int | float) and isinstance(after, int | float) and before != after
     )
 
 

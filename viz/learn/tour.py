@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import phase_seconds, why_verdict
+from viz.explain.iteration import history_changes, phase_seconds, why_verdict
 from viz.formats import duration, number, plural
 from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
@@ -168,20 +168,16 @@ def _rollback(story: Story) -> TourStep:
 
 
 def _adapt(run: RunTrace) -> TourStep:
-    moved = [
-        (iteration, {name: value for name, value in history.after.items() if value != history.before[name]})
-        for iteration in run.iterations
-        if (history := iteration.history)
-    ]
-    iteration, changed = max(moved, key=lambda each: (len(each[1]), -each[0].index))
+    moved = [iteration for iteration in run.iterations if iteration.history]
+    iteration = max(moved, key=lambda each: (history_changes(each.history).count("→"), -each.index))
     history = iteration.history
     direction = "bolder" if history.decision == "bolder" else "more careful"
-    changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
+    changes = history_changes(history).replace("_", " ")
     settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
         f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of "
         f"the tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
-        f"So drafting gets {direction}: {', '.join(changes)}."
+        f"So drafting gets {direction}: {changes}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
 

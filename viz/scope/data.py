@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
+from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
@@ -170,13 +171,17 @@ def run_words(run: RunTrace) -> tuple[str, str]:
 
 
 def run_strip(run: RunTrace) -> dict:
-    """One column per iteration - accepted tokens, kind of the final token, in a loop - and the run's totals."""
+    """One column per iteration - accepted tokens, kind of the final token, in a loop, what history changed after it -
+    and the run's totals.
+    """
     count = len(run.iterations)
     tokens = sum(len(i.committed_ids) for i in run.iterations)
     passes = sum(i.target_passes for i in run.iterations)
     loops = sum(i.in_loop for i in run.iterations)
     return {
-        "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
+        "columns": [
+            [len(i.accepted), i.final_kind, int(i.in_loop), history_changes(i.history)] for i in run.iterations
+        ],
         "about": run_words(run),
         "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification pass",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import networkx as nx
 
 from decoding.trace.exports import csv_table
-from decoding.trace.records import IterationTrace, KVTrace
+from decoding.trace.records import HistoryTrace, IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import iteration_summary, verdict_words, why_final, why_verdict
+from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
@@ -104,7 +104,8 @@ def tables(iteration: IterationTrace) -> tuple[Table, ...]:
     """The linked panels of an iteration as tables."""
     drafts = () if iteration.kv_draft is None else (cache_table(iteration, "draft", iteration.kv_draft),)
     target = cache_table(iteration, "target", iteration.kv_target)
-    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration))
+    history = () if iteration.history is None else (history_table(iteration.index, iteration.history),)
+    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration), *history)
 
 
 def steps_table(iteration: IterationTrace) -> Table:
@@ -169,6 +170,15 @@ def phase_table(iteration: IterationTrace) -> Table:
     passes = plural(iteration.target_passes, "target pass", "target passes")
     note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."
     return Table("Time by phase", ("Phase", "Time", "Share"), tuple(rows), note)
+
+
+def history_table(index: int, history: HistoryTrace) -> Table:
+    """The window that history adaptation looked at after an iteration, and what it changed."""
+    first = index + 2 - len(history.window)
+    rows = tuple((str(place), number(value, 3)) for place, value in enumerate(history.window, start=first))
+    note = f"Mean {number(history.mean, 3)}, aim {history.target:g} ± {history.dead_band:g}: "
+    note += history_changes(history) or "nothing changed"
+    return Table("History adaptation", ("Iteration", history.statistic.replace("_", " ")), rows, f"{note}.")
 
 
 def table_csv(table: Table) -> str:
