@@ -22,6 +22,8 @@ IDEA: dict[str, str] = {
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
     "lossless": "The output has exactly the distribution of the target alone; only the speed changes.",
     "distribution": "The probability that a model gives each possible next token at one position.",
+    "byte": "A token such as <0xD9> is one byte of a character of several tokens. Where a path has them all, the "
+    "character stands at the last of them and ‥ at the others.",
     "token": "The unit of text that the models read and write: a word, part of a word, or a punctuation mark.",
 }
 

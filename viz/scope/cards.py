@@ -8,6 +8,7 @@ from viz.explain.expansion import Absences, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
+from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
 from viz.tokens import visible
@@ -69,6 +70,8 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
         facts.append(["target's next token", best])
+    if "<0x" in node.text:
+        facts.append(["byte", explain_term("byte")])
     facts.append(["expansion", why_not_expanded(iteration, node_id, known)])
     state = removed_state(known, node_id) if node.pruned else node.verdict
     return {
@@ -137,7 +140,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
 
     final = iteration.committed_ids[-1] if FINAL_ID in children else None
     if final is not None:
-        rows.setdefault(final, iteration.final_text or "")
+        rows[final] = iteration.final_text or ""
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
     shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token == final]
     here = absences.children_of(parent)

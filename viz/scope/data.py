@@ -23,7 +23,7 @@ from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_ord
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
 from viz.theme import MARKS, PHASE_COLORS
-from viz.tokens import quote, visible
+from viz.tokens import quote, read_along, readable, visible
 
 TEXT_WINDOW = 240
 PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
@@ -47,6 +47,7 @@ HEADS = {
 
 def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
     """What the linked scope shows of one iteration, without the run around it."""
+    iteration = readable(iteration)
     scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
     return {
         "index": iteration.index,
@@ -89,6 +90,7 @@ def compact_data(
 
     `marks` maps node ids to words such as `only in A`; marked nodes get a frame and a tag.
     """
+    iteration = readable(iteration)
     scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded)
     return {
         "mode": "compact",
@@ -152,8 +154,9 @@ def run_text(run: RunTrace, first: int, last: int) -> dict:
     prompt = list(run.prompt_texts) if len(spans) == committed else []
     kept = prompt[-TEXT_WINDOW:]
     before = len(run.prompt_texts) - len(kept) + committed - len(spans)
-    rows = [[visible(text), "prompt", None, None, text.endswith("\n")] for text in kept]
-    rows += [[s.shown, s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
+    shown = map(visible, read_along([*kept, *(span.text for span in spans)]))
+    rows = [[next(shown), "prompt", None, None, text.endswith("\n")] for text in kept]
+    rows += [[next(shown), s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
     return {"before": before, "spans": rows}
 
 

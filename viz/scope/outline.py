@@ -20,7 +20,7 @@ from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
-from viz.tokens import quote, visible
+from viz.tokens import quote, readable, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -48,6 +48,7 @@ def tree_outline(iteration: IterationTrace) -> tuple[OutlineLine, ...]:
     """One line per node, children below their parent in draft order, the final token where the path ended."""
     if not iteration.nodes:
         return ()
+    iteration = readable(iteration)
     known, lines = Known(iteration), []
     tree = nx.DiGraph([(node.parent_id, node.node_id) for node in iteration.nodes[1:]])
     tree.add_node(0)
@@ -102,6 +103,7 @@ def outline_html(lines: Sequence[OutlineLine]) -> str:
 
 def tables(iteration: IterationTrace) -> tuple[Table, ...]:
     """The linked panels of an iteration as tables."""
+    iteration = readable(iteration)
     drafts = () if iteration.kv_draft is None else (cache_table(iteration, "draft", iteration.kv_draft),)
     target = cache_table(iteration, "target", iteration.kv_target)
     history = () if iteration.history is None else (history_table(iteration.index, iteration.history),)

@@ -8,6 +8,7 @@ import { link } from "./scope.js";
 
 const STRIP_COLUMNS = 160;
 const TEXT_TOKENS = 240;
+const PIECE = "‥";
 const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
 const KV_NUMBERED = 20; // with more slots than this the squares are small and have no number
 const KV_SMALL = 48; // with more than this they are smaller still
@@ -151,6 +152,7 @@ function drawText(view) {
   text.tokens = view.data.text.spans.map(([shown, provenance, node, iteration, breaks]) => {
     const [span, end] = tokenElements(shown, breaks);
     span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
+    if (shown === PIECE) span.title += ": part of the next character";
     if (iteration !== null) span.dataset.iteration = iteration;
     text.body.append(span, end);
     return { span, end, node, iteration: iteration ?? -1, provenance, shown };

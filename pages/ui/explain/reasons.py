@@ -30,7 +30,7 @@ from viz.explain.known import Known, distribution_text, distribution_title, is_s
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
-from viz.tokens import quote, visible
+from viz.tokens import quote, readable, visible
 
 if TYPE_CHECKING:
     from decoding.analysis.smallest_change import SettingChange, SmallestChanges
@@ -216,7 +216,7 @@ def draw_reasons(run: Run) -> None:
     if subject is None:
         st.caption("The text ended here, so this iteration has no final token: select a node above.")
         return
-    iteration = run.trace.iterations[subject.index]
+    iteration = readable(run.trace.iterations[subject.index])
     left, right = st.columns([1.15, 1], gap="large")
     with left:
         # Everything known about a token; its text comes from a model and is escaped.
