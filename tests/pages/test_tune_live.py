@@ -188,6 +188,20 @@ def test_a_whole_generation_leaves_its_point(page):
     assert "Same text as that of the prefix." in bench_of(page).whole_words
 
 
+def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
+    assert "never depends" in told(page)
+    page.slider(key="sampling_temperature").set_value(1.0).run()
+    settle(page)
+    assert "never depends" not in told(page) and "are sampled" in told(page)
+    slider(page, "prune_probability").set_value(0.0).run()
+    settle(page)
+    assert "never depends" not in told(page) and "are sampled" in told(page)
+    page.number_input(key="tune_tokens").set_value(8).run()
+    page.button(key="tune_whole_run").click().run()
+    finish(page, "tune_whole")
+    assert "Same text" not in bench_of(page).whole_words and "sampled" in bench_of(page).whole_words
+
+
 def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):
     page.number_input(key="tune_tokens").set_value(4096).run()
     page.button(key="tune_whole_run").click().run()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from decoding.methods.method import Method
 
 PREFIX_CHARACTERS = 64
-GREEDY = "Greedy output never depends on these settings."
+SAMPLED = "The tokens are sampled, so that they may change with these settings, but not their distribution"
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
@@ -151,12 +151,17 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
 
     Below it is `why`, the sentence on a clicked node, or else a comparison of the trees.
     """
+    greedy = now.sampling is None or now.sampling.temperature == 0
     if not why and pinned is now:
-        why = "Pinned and current settings are the same: move a slider to redraft the right tree. " + GREEDY
+        why = "Pinned and current settings are the same: move a slider to redraft the right tree. "
+        why += "Greedy output never depends on these settings." if greedy else f"{SAMPLED}."
     elif not why:
         diff = compare_trees(pinned, now)
         work = "Same text, different work: greedy output never depends on these settings."
-        why = f"{_nodes(diff)} {work if diff.same_text else 'The texts differ: Compare shows by what margin.'}"
+        other = "The texts differ: Compare shows by what margin."
+        if not greedy:
+            work, other = (f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text", "Other text"))
+        why = f"{_nodes(diff)} {work if diff.same_text else other}"
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]

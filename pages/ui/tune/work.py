@@ -63,7 +63,7 @@ def label_of(method: "Method") -> str:
     return f"{method.label} · {changed_words(method) or unchanged}"
 
 
-def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
+def whole_words(method: "Method", metrics, loops: int, parted: int | None, greedy: bool) -> str:
     """The last whole generation as text."""
     parts = [
         f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
@@ -73,7 +73,9 @@ def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> st
     ]
     if loops:
         parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
-    if parted is None:
+    if not greedy:
+        parts.append("Its tokens were sampled, so that they cannot be compared with the prefix's one by one.")
+    elif parted is None:
         parts.append("Same text as that of the prefix.")
     else:
         parts.append(f"Its text diverges from that of the prefix at token {parted + 1}: Compare shows by what margin.")
@@ -280,9 +282,9 @@ class Bench:
         )
         speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
         self.whole_points.append(Tried(label_of(method), speed, share, WHOLE, details))
-        same_law = self.sampling is None or self.sampling.greedy
-        difference = first_difference(run.output_ids, text.output_ids) if same_law else None
-        self.whole_words = whole_words(method, metrics, loops, difference)
+        greedy = self.sampling is None or self.sampling.greedy
+        difference = first_difference(run.output_ids, text.output_ids)
+        self.whole_words = whole_words(method, metrics, loops, difference, greedy)
 
     def tail(self) -> str:
         """The end of the prefix as text."""
