@@ -33,6 +33,7 @@ from pages.ui.explain.reasons import draw_reasons
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets.controls import (
+    SAMPLING,
     error_key,
     length_control,
     method_picker,
@@ -47,6 +48,9 @@ from pages.ui.widgets.controls import (
     seed,
     seed_method,
 )
+from viz.formats import listed
+from viz.scope.data import run_words
+from viz.tokens import whole
 
 SLOT = "step"
 PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
@@ -83,6 +87,8 @@ def main() -> None:
         if st.session_state.get(SAID):
             st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
+        if changed := "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked):
+            st.caption(f":material/pending: {escape_markdown(changed)}")
         if current_run().told:
             st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
@@ -182,6 +188,29 @@ def status_words(run: Run) -> str:
         return "A branch from What if"
     ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "unfinished")
     return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens · {ends}"
+
+
+def not_yet_run(run: Run, asked: RunRequest) -> str:
+    """What is on screen, and which choices above are not those it was decoded with; empty where all are."""
+    trace, prompt, shown = run.trace, asked.prompt, run.asked
+    if shown is not None:
+        same = {
+            "prompt": (shown.prompt.text, shown.prompt.chat) == (prompt.text, prompt.chat),
+            "method or settings": shown.method == asked.method,
+            "sampling": shown.sampling == asked.sampling,
+            "length": shown.max_new_tokens == asked.max_new_tokens,
+        }
+    else:
+        text = whole("".join(trace.prompt_texts))
+        same = {
+            "prompt": prompt.text in text if prompt.chat else text.endswith(prompt.text) and prompt.text != "",
+            "method or settings": (trace.method, trace.settings) == (asked.method.name, asked.method.settings()),
+            "sampling": all(getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in SAMPLING),
+        }
+    changed = [name for name, kept in same.items() if not kept]
+    if not changed:
+        return ""
+    return f"{run_words(trace)[1]}. Not run yet: the {listed(changed)} chosen above. Press Start."
 
 
 @st.fragment

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.methods.methods import METHODS, PRESETS, START
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.archive import load_run
+from pages.ui.common.state import Run
 from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts, set_method
 from tests.pages.apptest import finish, open_page, sentences
 from viz.learn.tour import STORY
@@ -262,3 +263,25 @@ def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away()
     assert at.toggle(key="method_dynatree_branch_first_level").value
     at.slider(key="method_dynatree_node_budget").set_value(17).run()
     assert "method_other" not in [button.key for button in at.button], "settings of the user's own are kept"
+
+
+def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
+    def marked(at) -> list[str]:
+        return [caption.value for caption in at.caption if ":material/pending:" in caption.value]
+
+    at = open_page(PAGE)
+    assert marked(at) == [], "the recorded run on screen is the one that the widgets ask for"
+    at.slider(key="method_dynatree_node_budget").set_value(17).run()
+    assert "method or settings" in marked(at)[0] and home_run().label in marked(at)[0]
+    press(at, "start")
+    assert marked(at) == []
+    for change, word in ((lambda: at.slider(key="sampling_temperature").set_value(0.5), "sampling"),
+                         (lambda: at.text_area(key="prompt_text").set_value(PROMPT), "prompt"),
+                         (lambda: at.number_input(key="max_new_tokens").set_value(5), "length")):  # fmt: skip
+        change().run()
+        assert word in marked(at)[0]
+    at.session_state["run"] = Run(recorded_run(STORY), "recorded")
+    at.run()
+    assert "prompt" in marked(at)[0] and "Frog" not in marked(at)[0], "named by what is on screen"
+    at = press(at, "start")
+    assert marked(at) == []

@@ -171,7 +171,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             # Large where it changed.
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8],
-                    "size": [12 if i.history.after[name] != i.history.before[name] else 5 for i in told]},
+                    "size": [9 if i.history.after[name] != i.history.before[name] else 5 for i in told]},
         )  # fmt: skip
     if wide:
         title = {"title": {"text": escaped(", ".join(wide))}, "rangemode": "tozero"}
