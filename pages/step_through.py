@@ -48,6 +48,7 @@ from pages.ui.widgets.controls import (
     seed,
     seed_method,
 )
+from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
 from viz.formats import listed
 from viz.scope.data import run_words
 from viz.tokens import whole
@@ -92,6 +93,8 @@ def main() -> None:
         if current_run().told:
             st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
+        if not is_busy(SLOT) and (said := slow_words(current_run().trace.iterations, own_costs(current_run()))):
+            draw_warning(said, SLOT, str(current_run().trace.settings.get("draft_head", "")))
     run = current_run()
     if not run.trace.iterations:
         st.info("Nothing has been decoded yet: press Start.", icon=":material/play_arrow:")

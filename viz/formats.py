@@ -54,7 +54,9 @@ def apart(first: float, second: float) -> tuple[str, str]:
 def compared(first: float | None, second: float | None) -> tuple[str, str]:
     """Two probabilities in a sentence about which is larger, with more decimals where they would read the same."""
     said = number(first), number(second)
-    return apart(first, second) if said[0] == said[1] and None not in (first, second) and first != second else said
+    if first is None or second is None or first == second or said[0] != said[1]:
+        return said
+    return apart(first, second)
 
 
 def limit_and_drawn(limit: float, drawn: float | None) -> tuple[str, str]:

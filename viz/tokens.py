@@ -54,7 +54,8 @@ def readable(iteration: IterationTrace) -> IterationTrace:
     """An iteration in whose texts a character of several tokens stands where its path has them all."""
     if not any("<0x" in node.text for node in iteration.nodes):
         return iteration
-    texts, begun = [], []
+    texts: list[str] = []
+    begun: list[str] = []
     for node in iteration.nodes:
         read, left = _read(begun[node.parent_id] if node.node_id else "", node.text)
         texts.append(read)

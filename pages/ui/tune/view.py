@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -12,9 +12,11 @@ import streamlit as st
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
-from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, label_of
+from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial, label_of
+from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
@@ -74,9 +76,19 @@ def draw_told(bench: Bench) -> None:
         st.html(told_html(what_changed(pinned, now)))
         draw_waiting(MEASURE_SLOT)
         return
+    for said in disturbance_words(bench.shown):
+        draw_warning(said, "tune")
     medians = [median(seconds) for seconds in times]
     told = told_html(what_changed(pinned, now, *medians), len(times[0]))
     st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
+
+
+def disturbance_words(shown: tuple[Trial, Trial]) -> list[str]:
+    """The warning where other work disturbed the repeats: their quartiles lie apart, or their passes took too long."""
+    timed = [quantiles(trial.seconds, n=4, method="inclusive") for trial in shown if len(trial.seconds) > 1]
+    spread = max((high / low for low, _, high in timed if low > 0), default=1.0)
+    slow = slow_words([each for trial in dict.fromkeys(shown) for each in trial.repeats], manager().costs)
+    return [said] if (said := slow or busy_words(spread)) else []
 
 
 def _why(bench: Bench) -> str:

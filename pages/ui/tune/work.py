@@ -32,12 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Trial:
-    """The result of one setting on the prefix. `seconds`: measured repeats, empty until measured."""
+    """The result of one setting on the prefix. `repeats`: measured, without their trees; empty until measured."""
 
     number: int
     method: "Method"
     iteration: IterationTrace
-    seconds: tuple[float, ...] = ()
+    repeats: tuple[IterationTrace, ...] = ()
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Measured times of the repeats."""
+        return tuple(each.times.total_s for each in self.repeats)
 
 
 def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
@@ -240,15 +245,15 @@ class Bench:
         """
         if any(self.trials.get(trial.method) is not trial for trial in pair):
             return  # the prefix has changed meanwhile
-        seconds: dict[int, list[float]] = {trial.number: [] for trial in pair}
+        made: dict[int, list[IterationTrace]] = {trial.number: [] for trial in pair}
         started = perf_counter()
         for repeat in range(REPEATS):
             if repeat >= FEWEST_REPEATS and perf_counter() - started > REPEAT_LIMIT_S:
                 break
             for trial in dict.fromkeys(pair):
-                seconds[trial.number].append(self._fork(trial.method, "none").step().times.total_s)
+                made[trial.number].append(self._fork(trial.method, "none").step())
         for trial in pair:
-            trial.seconds = tuple(seconds[trial.number])
+            trial.repeats = tuple(made[trial.number])
             iteration, typical_s = trial.iteration, median(trial.seconds)
             tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
             details = (
