@@ -30,6 +30,7 @@ from pages.ui.common.state import (
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
+from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets.controls import (
@@ -79,17 +80,19 @@ def main() -> None:
         asked = to_decode()
         more_buttons()
         what_if_button()
+        changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
-                st.caption(escape_markdown(status_words(current_run())))
+                st.caption(escape_markdown(status_words(current_run(), changed if current_tour() else "")))
         link = link_here(asked)
         file_menu(link)
     with st.container(key="messages"):  # always present, or the scope below would remount
         if st.session_state.get(SAID):
             st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
-        if changed := "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked):
-            st.caption(f":material/pending: {escape_markdown(changed)}")
+        if changed and current_tour() is None:  # the tour needs the room and says what it shows
+            on_screen = f"{run_words(current_run().trace)[1]}. {changed} Press Start."
+            st.caption(f":material/pending: {escape_markdown(on_screen)}")
         if current_run().told:
             st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
@@ -178,11 +181,13 @@ def what_if_button() -> None:
         st.switch_page("pages/what_if.py", query_params={})
 
 
-def status_words(run: Run) -> str:
-    """What is wrong with the settings, or what is on screen, in one line."""
+def status_words(run: Run, changed: str = "") -> str:
+    """What is wrong with the settings, or what is on screen, in one line; `changed`: what is not run yet."""
     contradiction = st.session_state.get(error_key("method"))
     if contradiction is not None:
         return str(contradiction)
+    if changed:
+        return changed
     if run.source == "recorded":
         return f"A recorded run. {'Press Start to decode with the settings above.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
@@ -194,7 +199,7 @@ def status_words(run: Run) -> str:
 
 
 def not_yet_run(run: Run, asked: RunRequest) -> str:
-    """What is on screen, and which choices above are not those it was decoded with; empty where all are."""
+    """Which choices above are not those that a run was decoded with; empty where all are."""
     trace, prompt, shown = run.trace, asked.prompt, run.asked
     if shown is not None:
         same = {
@@ -211,9 +216,7 @@ def not_yet_run(run: Run, asked: RunRequest) -> str:
             "sampling": all(getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in SAMPLING),
         }
     changed = [name for name, kept in same.items() if not kept]
-    if not changed:
-        return ""
-    return f"{run_words(trace)[1]}. Not run yet: the {listed(changed)} chosen above. Press Start."
+    return f"Not run yet: the {listed(changed)} chosen above." if changed else ""
 
 
 @st.fragment

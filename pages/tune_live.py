@@ -20,7 +20,7 @@ from pages.ui.tune.controls import (
     tree_methods,
     try_elsewhere,
 )
-from pages.ui.tune.view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.view import STYLE, draw_chart, draw_disturbance, draw_told, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
 from pages.ui.widgets.controls import CONFIGURATION, picked_sampling, preset_picker, reset_button
 
@@ -85,6 +85,8 @@ def workplace() -> None:
         draw_chart(bench)
     with whole.container(key="tune_whole"):
         draw_whole(bench, method)
+    with whole:
+        draw_disturbance(bench)
 
 
 def draw_settings(place, bench, source) -> None:

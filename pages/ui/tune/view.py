@@ -76,11 +76,16 @@ def draw_told(bench: Bench) -> None:
         st.html(told_html(what_changed(pinned, now)))
         draw_waiting(MEASURE_SLOT)
         return
-    for said in disturbance_words(bench.shown):
-        draw_warning(said, "tune")
     medians = [median(seconds) for seconds in times]
     told = told_html(what_changed(pinned, now, *medians), len(times[0]))
     st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
+
+
+def draw_disturbance(bench: Bench) -> None:
+    """The warning where other work disturbed the times on screen, once they are measured."""
+    if bench.shown is not None and tuple(trial.number for trial in bench.shown) in bench.measured:
+        for said in disturbance_words(bench.shown):
+            draw_warning(said, "tune")
 
 
 def disturbance_words(shown: tuple[Trial, Trial]) -> list[str]:
