@@ -1,5 +1,8 @@
 """Race: two to four methods replay their recorded times side by side, slowed down enough to watch."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
@@ -10,9 +13,13 @@ from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, plan_control
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
+from viz.formats import listed
 from viz.race.data import race_data
 
-SLOT = "race"
+if TYPE_CHECKING:
+    from decoding.compare.comparison import Contestant
+
+SLOT, ASKED = "race", "race_asked"
 
 
 def main() -> None:
@@ -52,7 +59,7 @@ def main() -> None:
     with methods:
         contestant_bar(RACE)
     with messages:
-        begin(plan, start)
+        begin(plan, start, race)
         job_error(SLOT)
         if trouble is not None:
             show_error(trouble)
@@ -60,13 +67,25 @@ def main() -> None:
             st.warning(escape_markdown(sentence), icon=":material/info:")
 
 
-def begin(plan: ComparisonPlan, start: bool) -> None:
-    """Say what prevents a race; record one when requested."""
+def asked_for(plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> tuple:
+    """What decides which race is recorded."""
+    from decoding.compare.contestants import format_contestant
+
+    return plan.prompt, plan.max_new_tokens, plan.sampling, tuple(map(format_contestant, contestants))
+
+
+def begin(plan: ComparisonPlan, start: bool, race: Race | None) -> None:
+    """Say what prevents a race, and what is not recorded yet; record one when requested."""
     try:
         contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
         show_error(error)
         return
+    asked = None if race is None else (race.key, asked_for(plan, contestants))
+    if race is not None and not is_busy(SLOT) and asked != st.session_state.get(ASKED):
+        lanes = listed([lane.label for lane in race.lanes])
+        told = f"On screen: {lanes}, {race.title}. The choices above are not recorded yet: press Record a race."
+        st.caption(f":material/pending: {escape_markdown(told)}")
     if start:
         start_job(SLOT, "Recording", lambda job: run_comparison(job, plan, contestants), 0.0, ("race",))
         st.rerun()
@@ -85,6 +104,7 @@ def take_race() -> DraftscopeError | None:
     except DraftscopeError as error:
         return error
     st.session_state["race"] = made
+    st.session_state[ASKED] = made.key, asked_for(outcome.plan, outcome.comparison.contestants)
     return None
 
 

@@ -30,13 +30,16 @@ from pages.ui.common.state import (
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
+from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets.controls import (
+    SAMPLING,
     error_key,
     length_control,
     method_picker,
     method_words,
+    other_default,
     picked_prompt_words,
     picked_sampling,
     prompt_picker,
@@ -44,7 +47,12 @@ from pages.ui.widgets.controls import (
     sampling_controls,
     sampling_words,
     seed,
+    seed_method,
 )
+from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
+from viz.formats import listed
+from viz.scope.data import run_words
+from viz.tokens import whole
 
 SLOT = "step"
 PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
@@ -72,18 +80,24 @@ def main() -> None:
         asked = to_decode()
         more_buttons()
         what_if_button()
+        changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
-                st.caption(escape_markdown(status_words(current_run())))
+                st.caption(escape_markdown(status_words(current_run(), changed if current_tour() else "")))
         link = link_here(asked)
         file_menu(link)
     with st.container(key="messages"):  # always present, or the scope below would remount
         if st.session_state.get(SAID):
             st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
+        if changed and current_tour() is None:  # the tour needs the room and says what it shows
+            on_screen = f"{run_words(current_run().trace)[1]}. {changed} Press Start."
+            st.caption(f":material/pending: {escape_markdown(on_screen)}")
         if current_run().told:
             st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
+        if not is_busy(SLOT) and (said := slow_words(current_run().trace.iterations, own_costs(current_run()))):
+            draw_warning(said, SLOT, str(current_run().trace.settings.get("draft_head", "")))
     run = current_run()
     if not run.trace.iterations:
         st.info("Nothing has been decoded yet: press Start.", icon=":material/play_arrow:")
@@ -110,11 +124,13 @@ def to_decode() -> RunRequest | None:
         prompt = prompt_picker("prompt", bind=False)
         tokens = length_control()
     sampling = picked_sampling()
+    seed_method("method")
     words = method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
     with st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"), st.container(width=700):
         sampling = sampling_controls("sampling")
         method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
+    other_default("method")
     asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
@@ -165,11 +181,13 @@ def what_if_button() -> None:
         st.switch_page("pages/what_if.py", query_params={})
 
 
-def status_words(run: Run) -> str:
-    """What is wrong with the settings, or what is on screen, in one line."""
+def status_words(run: Run, changed: str = "") -> str:
+    """What is wrong with the settings, or what is on screen, in one line; `changed`: what is not run yet."""
     contradiction = st.session_state.get(error_key("method"))
     if contradiction is not None:
         return str(contradiction)
+    if changed:
+        return changed
     if run.source == "recorded":
         return f"A recorded run. {'Press Start to decode with the settings above.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
@@ -177,7 +195,28 @@ def status_words(run: Run) -> str:
     if run.source == "forked":
         return "A branch from What if"
     ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "unfinished")
-    return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
+    return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens · {ends}"
+
+
+def not_yet_run(run: Run, asked: RunRequest) -> str:
+    """Which choices above are not those that a run was decoded with; empty where all are."""
+    trace, prompt, shown = run.trace, asked.prompt, run.asked
+    if shown is not None:
+        same = {
+            "prompt": (shown.prompt.text, shown.prompt.chat) == (prompt.text, prompt.chat),
+            "method or settings": shown.method == asked.method,
+            "sampling": shown.sampling == asked.sampling,
+            "length": shown.max_new_tokens == asked.max_new_tokens,
+        }
+    else:
+        text = whole("".join(trace.prompt_texts))
+        same = {
+            "prompt": prompt.text in text if prompt.chat else text.endswith(prompt.text) and prompt.text != "",
+            "method or settings": (trace.method, trace.settings) == (asked.method.name, asked.method.settings()),
+            "sampling": all(getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in SAMPLING),
+        }
+    changed = [name for name, kept in same.items() if not kept]
+    return f"Not run yet: the {listed(changed)} chosen above." if changed else ""
 
 
 @st.fragment

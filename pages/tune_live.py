@@ -20,9 +20,9 @@ from pages.ui.tune.controls import (
     tree_methods,
     try_elsewhere,
 )
-from pages.ui.tune.view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.view import STYLE, draw_chart, draw_disturbance, draw_told, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
-from pages.ui.widgets.controls import picked_sampling, preset_picker, reset_button
+from pages.ui.widgets.controls import CONFIGURATION, picked_sampling, preset_picker, reset_button
 
 
 def main() -> None:
@@ -43,8 +43,7 @@ def workplace() -> None:
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         source = prefix_popover()
         method_select()
-        words = "Configuration from a paper"
-        preset_picker(KEY, tree_methods(), placeholder=words, label_visibility="collapsed", width=300)
+        preset_picker(KEY, tree_methods(), placeholder=CONFIGURATION, label_visibility="collapsed", width=300)
         method = contradiction = None
         try:
             method = chosen_method()
@@ -86,6 +85,8 @@ def workplace() -> None:
         draw_chart(bench)
     with whole.container(key="tune_whole"):
         draw_whole(bench, method)
+    with whole:
+        draw_disturbance(bench)
 
 
 def draw_settings(place, bench, source) -> None:

@@ -51,6 +51,14 @@ def apart(first: float, second: float) -> tuple[str, str]:
     return f"{first:g}", f"{second:g}"
 
 
+def compared(first: float | None, second: float | None) -> tuple[str, str]:
+    """Two probabilities in a sentence about which is larger, with more decimals where they would read the same."""
+    said = number(first), number(second)
+    if first is None or second is None or first == second or said[0] != said[1]:
+        return said
+    return apart(first, second)
+
+
 def limit_and_drawn(limit: float, drawn: float | None) -> tuple[str, str]:
     """The limit that a test's draw has to be below, and the draw."""
     return (chance(limit), "none") if drawn is None else apart(limit, drawn)

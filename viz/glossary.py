@@ -22,6 +22,8 @@ IDEA: dict[str, str] = {
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
     "lossless": "The output has exactly the distribution of the target alone; only the speed changes.",
     "distribution": "The probability that a model gives each possible next token at one position.",
+    "byte": "A token such as <0xD9> is one byte of a character of several tokens. Where a path has them all, the "
+    "character stands at the last of them and ‥ at the others.",
     "token": "The unit of text that the models read and write: a word, part of a word, or a punctuation mark.",
 }
 
@@ -40,6 +42,8 @@ TREE: dict[str, str] = {
     "target probability": "The probability the target gives a token after its parent, at temperature 1 unless stated.",
     "draft confidence": "The draft's highest probability for the next token after a node: how sure it is.",
     "branching": "How many children a node gets; DynaTree gives fewer where the draft is sure.",
+    "our settings": "The app begins with Draftscope's own settings: DynaTree as in its paper, but its first level may "
+    "branch. In the paper's default it is one token; if that is pruned, nothing is verified.",
     "multiplicity": "How often the same node was drawn, in trees whose paths are drawn independently.",
     "expansion": "Whether a node was expanded and, if not, which rule stopped it.",
     "early stop": "A node is not expanded because its path probability is below the stop probability.",

@@ -15,6 +15,7 @@ then (`stored_state.as_made`); with another one it gives None.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from decoding.trace.records import IterationTrace, RunTrace
 
 # An expectation of these is the sum over the nodes of a part: what a node is accepted with does not depend on others.
 ADDITIVE = ("greedy", "nss")
+# A run is much slower than its costs say where its passes take so many times as long; told from so many passes.
+SLOW, FEWEST_PASSES = 2.0, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,19 @@ class RunBudgets:
         """The one budget for all iterations with most tokens per second."""
         most = max(budgets.nodes for budgets in self.each)
         return max(range(most + 1), key=self.capped_rate)
+
+
+def slowdown(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
+    """How many times as long as the costs say the target passes of iterations took, the median; None of too few.
+
+    The first one is left out: it warms the machine up.
+    """
+    ratios = [
+        (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(max(len(each.flatten_order), 1)))
+        for each in iterations[1:]
+        if each.timed
+    ]
+    return median(ratios) if len(ratios) >= FEWEST_PASSES else None
 
 
 def needs_logits(run: RunTrace) -> bool:

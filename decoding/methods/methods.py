@@ -187,3 +187,7 @@ _PRESETS: dict[str, Method] = {
 }
 
 PRESETS: dict[str, Method] = {name: replace(method, label=name) for name, method in _PRESETS.items()}
+
+# What the app begins with. In the paper's default the first level is one token: where the draft is unsure of it, it is
+# pruned and nothing is left to verify.
+START = PRESETS["DynaTree, first level may branch"]

@@ -31,7 +31,7 @@ from decoding.common.prompts import Prompt, load_prompts
 from decoding.compare.comparison import compare, score
 from decoding.compare.contestants import parse_contestant
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import METHODS, PRESETS, START
 from decoding.models.pair import Pair, embedded_pair
 from decoding.recorded import (
     CHAIN,
@@ -72,15 +72,14 @@ def named(label: str, method: Method) -> Method:
 
 
 CHAINS = tuple(named(f"Linear chain K={k}", METHODS["linear"].with_settings(length=k)) for k in (3, 5, 8))
-BRANCHING = PRESETS["DynaTree, first level may branch"]
-TREES = (BRANCHING, METHODS["dynatree"], PRESETS["SALF th 0.6"])
+TREES = (START, METHODS["dynatree"], PRESETS["SALF th 0.6"])
 ONE_BY_ONE = METHODS["specexec"].with_settings(node_budget=24, batch=1)
 # By name of the recording: the tree, and the reason why it shall have lost.
 LOSING: dict[str, tuple[Method, str]] = {
     "tree_loses": (METHODS["dynatree"], TOKENS),
     "lost_draft": (named("SpecExec optimal N=24 B=1", ONE_BY_ONE), DRAFT),
     "lost_verify": (named("EAGLE-2 beam N=60 k=10", METHODS["eagle2"]), VERIFY),
-    "lost_rebuild": (named("DynaTree, rollback + rebuild", BRANCHING.with_settings(cache_policy="rebuild")), REBUILD),
+    "lost_rebuild": (named("DynaTree, rollback + rebuild", START.with_settings(cache_policy="rebuild")), REBUILD),
 }
 SAMPLED = (
     named("DySpec greedy, 16 nodes", METHODS["dyspec"].with_settings(node_budget=16)),
@@ -149,7 +148,7 @@ def _with_rivals(tried: list[dict[str, Timed]], margin: Callable[[dict[str, Time
 def find_home(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     """The run that Home shows."""
     text = _text(prompts, PROMPT)
-    return {"": least_disturbed(decode(pair, BRANCHING, text, HOME_TOKENS) for _ in range(HOME_TRIES))}
+    return {"": least_disturbed(decode(pair, START, text, HOME_TOKENS) for _ in range(HOME_TRIES))}
 
 
 def find_race(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
@@ -212,7 +211,7 @@ def best_of(calls: Iterable[Callable[[], RunTrace]], score: Callable[[RunTrace],
 def find_rescue(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     """The run whose best readable rescue has most accepted below it, on another prompt than that of Home."""
     others = [prompt for prompt in prompts if f"{prompt.kind}/{prompt.name}" != PROMPT]
-    return best_of([partial(decode, pair, BRANCHING, prompt.text) for prompt in others], _rescue_score)
+    return best_of([partial(decode, pair, START, prompt.text) for prompt in others], _rescue_score)
 
 
 def find_history(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:

@@ -46,6 +46,7 @@ Value = Literal["none", "path", "chance"]
 
 FORMAT_VERSION = 3
 TOP_TOKENS = 20
+RESIDUAL_TOKENS = 8
 
 Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]

@@ -19,7 +19,7 @@ from decoding.sampling.sampling import (
     checked_distribution,
     exact_dtype,
 )
-from decoding.trace.records import FinalKind, VerificationStep
+from decoding.trace.records import RESIDUAL_TOKENS, FinalKind, VerificationStep
 from decoding.tree.draft import Draft
 
 
@@ -121,7 +121,6 @@ SAMPLING_TEXT: dict[DraftSampling, str] = {
     "iid": "trees of independent draws",
     "without_replacement": "trees drawn without replacement",
 }
-RESIDUAL_TOKENS = 8
 
 
 STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))

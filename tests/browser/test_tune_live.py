@@ -66,10 +66,10 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     before, pinned = points(page), scene(page, PINNED)
     press(page, "prune_probability", "ArrowLeft", 3)
     assert scene(page, PINNED) == pinned
-    assert "Now · DynaTree · τ 0.02" in page.locator(NOW).inner_text()
+    assert "Now · DynaTree · τ 0.02, first level may branch on" in page.locator(NOW).inner_text()
     words = told(page)
     assert "Same text, different work" in words
-    assert "6 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"
+    assert "7 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"
     assert points(page) == before + 3
     assert page.locator("[data-testid=stException]").count() == 0
 
@@ -77,6 +77,9 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
 @pytest.mark.slow  # test_what_if.py sees frames, tests/pages/test_tune_live.py the comparison
 def test_nodes_of_one_tree_only_are_framed(tune):
     page = tune
+    for key in ("tune_reset", "tune_pin"):  # the paper's default is pinned
+        page.click(f".st-key-{key} button")
+        settle(page)
     page.locator(".st-key-tune_dynatree_branch_first_level label").first.click()
     page.locator(f"{NOW} .diff").first.wait_for(state="attached", timeout=WAIT_MS)
     settle(page)

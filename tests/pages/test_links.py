@@ -273,7 +273,8 @@ def test_the_link_says_what_is_on_screen():
     assert name == RunName(at.session_state["run"].id, 1)
     view, said = decode(rest, ["home"])
     assert said == ""
-    assert view == View(text="A prompt of my own & more", method="dynatree", max_new_tokens=20, iteration=1)
+    begun = {"method": "dynatree", "settings": {"branch_first_level": True}}
+    assert view == View(text="A prompt of my own & more", **begun, max_new_tokens=20, iteration=1)
 
 
 def test_a_run_from_a_file_has_no_link():

@@ -55,6 +55,19 @@ def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
     assert "Measured on this machine" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
 
 
+def test_choices_that_are_not_the_race_on_screen_are_marked():
+    def marked(at: AppTest) -> list[str]:
+        return [caption.value for caption in at.caption if ":material/pending:" in caption.value]
+
+    (said,) = marked(open_race())
+    assert "Lost mitten" in said, "the race that comes with the program, not the prompt chosen"
+    at = press_start(open_race("autoregressive", "linear"), "race")
+    assert marked(at) == []
+    at.session_state["race_slots"] = at.session_state["race_slots"][::-1]
+    (said,) = marked(at.run())
+    assert at.session_state["race"].title in said
+
+
 def test_it_is_still_there_after_another_page(recorded: AppTest):
     before = recorded.session_state["race"]
     recorded.switch_page("pages/compare.py").run()

@@ -1,13 +1,18 @@
 """Step through: decode, go back and forth, save and open; what goes wrong is one sentence and the run stays."""
 
 import io
+from collections import Counter
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from decoding.methods.methods import METHODS, PRESETS, START
+from decoding.recorded import home_run, recorded_run
 from decoding.trace.archive import load_run
+from pages.ui.common.state import Run
 from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts, set_method
 from tests.pages.apptest import finish, open_page, sentences
+from viz.learn.tour import STORY
 
 PAGE = "pages/step_through.py"
 PROMPT = "Once upon a time there was a little girl who"
@@ -227,7 +232,6 @@ def test_released_models_are_told(page):
 
 
 def test_set_method_covers_every_setting():
-    from decoding.methods.methods import PRESETS
     from pages.ui.widgets import controls
 
     session: dict = {}
@@ -242,3 +246,42 @@ def test_set_method_covers_every_setting():
             assert all(session[f"m_{method.name}_{name}"] == value for name, value in expected.items())
     finally:
         controls.st.session_state = original
+
+
+def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away():
+    at = press(open_page(PAGE), "start")
+    run = run_of(at)
+    verdicts = [node.verdict for node in run.trace.iterations[0].nodes]
+    assert verdicts.count("accepted") and verdicts.count("rejected")
+    assert max(Counter(node.parent_id for node in run.trace.iterations[0].nodes).values()) > 1, "it branches"
+    assert run.trace.settings == START.settings() and run.trace.label == START.label
+    assert run.trace.settings == home_run().settings == recorded_run(STORY).settings, "Home and the tour say the same"
+    at.button(key="method_other").click().run()
+    assert not at.toggle(key="method_dynatree_branch_first_level").value
+    assert run_of(press(at, "start")).trace.settings == METHODS["dynatree"].settings()
+    at.button(key="method_other").click().run()
+    assert at.toggle(key="method_dynatree_branch_first_level").value
+    at.slider(key="method_dynatree_node_budget").set_value(17).run()
+    assert "method_other" not in [button.key for button in at.button], "settings of the user's own are kept"
+
+
+def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
+    def marked(at) -> list[str]:
+        return [caption.value for caption in at.caption if ":material/pending:" in caption.value]
+
+    at = open_page(PAGE)
+    assert marked(at) == [], "the recorded run on screen is the one that the widgets ask for"
+    at.slider(key="method_dynatree_node_budget").set_value(17).run()
+    assert "method or settings" in marked(at)[0] and home_run().label in marked(at)[0]
+    press(at, "start")
+    assert marked(at) == []
+    for change, word in ((lambda: at.slider(key="sampling_temperature").set_value(0.5), "sampling"),
+                         (lambda: at.text_area(key="prompt_text").set_value(PROMPT), "prompt"),
+                         (lambda: at.number_input(key="max_new_tokens").set_value(5), "length")):  # fmt: skip
+        change().run()
+        assert word in marked(at)[0]
+    at.session_state["run"] = Run(recorded_run(STORY), "recorded")
+    at.run()
+    assert "prompt" in marked(at)[0] and "Frog" not in marked(at)[0], "named by what is on screen"
+    at = press(at, "start")
+    assert marked(at) == []

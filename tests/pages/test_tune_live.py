@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import METHODS, PRESETS, START
 from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
@@ -49,7 +49,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
     assert sentences(page) == []
     pinned, now = bench_of(page).shown
     assert pinned is now
-    assert pinned.method == METHODS["dynatree"]
+    assert pinned.method.settings() == START.settings()
     assert len(pinned.seconds) >= 3
     assert page.button(key="tune_pin").disabled
     assert "median of" in told(page)
@@ -59,7 +59,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
         if name == "verifier":
             continue
         button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
-        assert button.disabled
+        assert button.disabled == (name != "branch_first_level"), "what the app begins with differs in nothing else"
         source, _, shown = button.label.partition(": ")
         assert source == METHODS["dynatree"].infos[name].source
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -74,7 +74,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     settle(page)
     pinned, now = bench_of(page).shown
     assert now.method.drafter.prune_probability == 0.0
-    assert pinned.method == METHODS["dynatree"]
+    assert pinned.method.settings() == START.settings()
     assert pinned.iteration.prefix_length == now.iteration.prefix_length == len(base)
     assert bench_of(page).base.tokens == base
     assert now.iteration.verified > pinned.iteration.verified
@@ -84,8 +84,8 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert compare_trees(pinned.iteration, now.iteration).same_text
     assert "Same text, different work" in told(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
-        "DynaTree · the paper’s defaults",
-        "DynaTree · τ 0",
+        "DynaTree · first level may branch on",
+        "DynaTree · τ 0, first level may branch on",
     }
 
 
@@ -98,7 +98,7 @@ def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     bench = bench_of(page)
     prefix = [*bench.text.prompt_ids, *bench.text.output_ids[:position]]
     assert bench.base.tokens == prefix
-    fresh = DecodeSession(bench.base.pair, METHODS["dynatree"], prefix, limits=Limits(64)).step()
+    fresh = DecodeSession(bench.base.pair, START, prefix, limits=Limits(64)).step()
     here = bench.shown[1].iteration
     assert [(node.parent_id, node.token_id) for node in here.nodes] == [
         (node.parent_id, node.token_id) for node in fresh.nodes
@@ -116,7 +116,7 @@ def test_the_default_comes_back_by_its_button(page):
     page.button(key=f"back_{setting_key('tune', 'dynatree', 'base_depth')}").click().run()
     settle(page)
     assert slider(page, "base_depth").value == 5
-    assert bench_of(page).shown[1].method == METHODS["dynatree"]
+    assert bench_of(page).shown[1].method.settings() == START.settings()
 
 
 def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
@@ -186,6 +186,20 @@ def test_a_whole_generation_leaves_its_point(page):
     assert point.throughput > 0
     assert point.group == "whole generation"
     assert "Same text as that of the prefix." in bench_of(page).whole_words
+
+
+def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
+    assert "never depends" in told(page)
+    page.slider(key="sampling_temperature").set_value(1.0).run()
+    settle(page)
+    assert "never depends" not in told(page) and "are sampled" in told(page)
+    slider(page, "prune_probability").set_value(0.0).run()
+    settle(page)
+    assert "never depends" not in told(page) and "are sampled" in told(page)
+    page.number_input(key="tune_tokens").set_value(8).run()
+    page.button(key="tune_whole_run").click().run()
+    finish(page, "tune_whole")
+    assert "Same text" not in bench_of(page).whole_words and "sampled" in bench_of(page).whole_words
 
 
 def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):

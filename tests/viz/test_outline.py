@@ -14,6 +14,8 @@ from tests.helpers import traces
 from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import run_luck_figure
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.explain.iteration import history_changes
+from viz.scope.data import run_strip
 from viz.scope.outline import (
     Table,
     cache_table,
@@ -29,6 +31,7 @@ from viz.scope.outline import (
     tree_outline,
 )
 from viz.scope.phases import FINAL_ID
+from viz.scope.scene import build_scene
 
 EVERY = (
     traces.dynatree_recovered,
@@ -67,7 +70,7 @@ def test_a_line_has_both_laws_the_verdict_and_the_reason():
     line = next(each for each in tree_outline(iteration) if each.node_id == node.node_id)
     distributions = f"draft {node.draft_probability:.2f} → target {node.target_probability:.2f}"
     assert line.words.startswith(f"Node {node.node_id} ‘")
-    assert f"{distributions}, rejected. The target prefers" in line.words
+    assert f"{distributions}, path probability {node.path_probability:.2f}, rejected. The target prefers" in line.words
 
 
 def test_a_summary_says_that_it_has_no_tree():
@@ -207,3 +210,22 @@ def test_lying_bars_are_read_along_their_axis_and_markup_is_taken_out():
 def test_a_chart_without_data_says_what_it_says_itself():
     assert "no history adaptation" in chart_sentence(adaptation_figure(traces.run_autoregressive()))
     assert chart_sentence(go.Figure()) == "An empty chart."
+
+
+def test_history_says_the_same_iteration_in_the_chart_the_strip_the_phase_and_the_table():
+    run = traces.run_of([traces.fallback(0), traces.bonus(1), traces.bonus(2), replace(traces.bonus(3), history=None)])
+    still = replace(run.iterations[2].history, after=run.iterations[2].history.before)
+    run = replace(run, iterations=(*run.iterations[:2], replace(run.iterations[2], history=still), run.iterations[3]))
+    changed, history = run.iterations[1], run.iterations[1].history
+    words = history_changes(history)
+    assert [column[3] for column in run_strip(run)["columns"]] == ["", words, "", ""]
+    table = chart_table(adaptation_figure(run))
+    column = next(place for place, head in enumerate(table.heads) if head.startswith("confidence_high"))
+    assert {row[0]: row[column] for row in table.rows} == {"2": "0.75", "3": "0.8"}, "what each iteration left"
+    phase = next(each for each in build_scene(changed, scene_id="s").phases if each.key == "history")
+    assert words in phase.caption
+    told = next(each for each in tables(changed) if each.title == "History adaptation")
+    assert words in told.note
+    assert [row[1] for row in told.rows] == [f"{value:.3f}" for value in history.window]
+    assert told.rows[-1][0] == str(changed.index + 1)
+    assert all(f"{value:.2f}" in phase.caption for value in history.window)

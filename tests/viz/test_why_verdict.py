@@ -1,12 +1,18 @@
 """Verdicts under every kind of verifier: the sentence follows from the recorded tests, and is true."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from decoding.trace.records import VerificationStep
 from tests.helpers import traces
 from viz.explain.iteration import residuals, why_verdict
+from viz.scope.cards import cards, distributions
+from viz.scope.phases import FINAL_ID
+from viz.scope.scene import build_scene
+from viz.tokens import visible
 
 
 def sampled(steps, verdicts, accepted=(), untested=None):
@@ -147,6 +153,65 @@ def test_residuals_follow_the_rejections_of_a_place():
         }
     ]
     assert residuals(TREE, 0) == []
+
+
+def rejections(count: int, gone_at: int):
+    """A node's siblings rejected one after the other; the rejection `gone_at` leaves nothing of the last one."""
+    specs = tuple(traces.Spec(0, f" t{place}", 0.09, 0.05, "rejected") for place in range(count))
+    trace = traces.iteration_of(specs, final=(0, " z", 0.4), final_kind="fallback", index=0, steps=())
+    last, other = trace.nodes[count].token_id, trace.committed_ids[-1]
+    steps = [
+        VerificationStep(
+            0, node.node_id, node.token_id, 0.3, 0.9, False,
+            residual_ids=(other, last)[: 1 + (place < gone_at)], residual_probs=(0.7, 0.2)[: 1 + (place < gone_at)],
+        )
+        for place, node in enumerate(trace.nodes[1:])
+    ]  # fmt: skip
+    return replace(trace, steps=tuple(steps)), last
+
+
+def test_every_rejection_is_listed_with_what_it_left_of_the_token():
+    trace, last = rejections(10, gone_at=4)
+    told = residuals(trace, 0, 3, token=last)
+    assert len(told) == 10 and len({each["after"] for each in told}) == 10
+    assert [each["own"] for each in told] == ["0.2000"] * 4 + ["0"] * 6
+    # A rejection that changed nothing repeats what was left before it.
+    same = replace(trace.steps[6], residual_ids=(), residual_probs=())
+    told = residuals(replace(trace, steps=(*trace.steps[:6], same, *trace.steps[7:])), 0, 3, token=last)
+    assert len(told) == 10 and told[6]["rows"] == told[5]["rows"]
+
+
+def test_a_card_shows_the_rejection_that_left_nothing_and_counts_those_it_leaves_out():
+    trace, _ = rejections(10, gone_at=4)
+    card = cards(trace, build_scene(trace, scene_id="s"))["10"]
+    told = residuals(trace, 0, 3)
+    assert [each["after"] for each in card["residuals"][:3]] == [told[place]["after"] for place in (0, 4, 9)]
+    assert card["residuals"][1]["rows"][-1] == [visible(trace.nodes[10].text), 0.0]
+    assert "7 more" in card["residuals"][3]["after"]
+
+
+def test_a_drawn_token_outside_the_top_tokens_is_in_its_own_chart():
+    specs = tuple(traces.Spec(0, f" t{place}", 0.09, 0.05, "rejected") for place in range(10))
+    trace = traces.iteration_of(specs, final=(0, " rare", 0.0001), final_kind="fallback", index=0, steps=())
+    drawn = trace.committed_ids[-1]
+    trace = replace(trace, target_top_ids=np.where(trace.target_top_ids == drawn, -1, trace.target_top_ids))
+    scene = build_scene(trace, scene_id="s")
+    card = cards(trace, scene)[str(FINAL_ID)]
+    rows = {row["token_id"]: row for row in distributions(trace, scene)[str(card["probs"])]["rows"]}
+    assert len(rows) > 10 and rows[card["token_id"]]["node"] == FINAL_ID
+    assert rows[card["token_id"]]["text"] == "·rare" and rows[card["token_id"]]["target"] is None
+
+
+@pytest.mark.parametrize("target", [0.3121, 0.30])
+def test_two_probabilities_that_read_the_same_get_more_digits(target):
+    trace = traces.dynatree_recovered()
+    rejected = next(node.node_id for node in trace.nodes if node.verdict == "rejected")
+    node = replace(trace.nodes[rejected], target_probability=target - 0.0004)
+    parent = replace(trace.nodes[node.parent_id], target_argmax_probability=target)
+    nodes = {node.node_id: node, parent.node_id: parent}
+    trace = replace(trace, nodes=tuple(nodes.get(each.node_id, each) for each in trace.nodes))
+    best, given = re.findall(r"0\.\d+", why_verdict(trace, rejected))[:2]
+    assert float(best) > float(given)
 
 
 @pytest.mark.parametrize("make", [traces.dynatree_recovered, traces.sampled_recovered, traces.bonus, traces.fallback])

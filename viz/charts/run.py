@@ -140,30 +140,38 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
 
 
 def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
-    """Settings moved by history adaptation and the statistic that moves them, over the iterations."""
-    told = [(i.index + 1, i.history) for i in run.iterations if i.history is not None]
+    """What history adaptation saw and left after every iteration: the statistic, and the settings that it moves."""
+    adapted = [(i.index + 1, i.history) for i in run.iterations if i.history is not None]
     figure = go.Figure()
-    if not told:
+    if not adapted:
         say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
-    numbers, first = [place for place, _ in told], told[0][1]
+    numbers, first = [place for place, _ in adapted], adapted[0][1]
+    statistic = escaped(first.statistic.replace("_", " "))
     figure.add_scatter(
-        x=numbers, y=[history.mean for _, history in told],
-        name=f"{escaped(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
+        x=numbers, y=[history.mean for _, history in adapted],
+        name=f"{statistic} (mean of window)", mode="lines+markers",
         line={"color": palette(dark).text, "width": 2}, marker_size=5,
+    )  # fmt: skip
+    figure.add_scatter(
+        x=numbers, y=[history.window[-1] if history.window else None for _, history in adapted],
+        name=f"{statistic} (newest)",
+        mode="markers", marker={"symbol": "x-thin-open", "size": 6, "color": palette(dark).text},
     )  # fmt: skip
     figure.add_hrect(
         y0=first.target - first.dead_band, y1=first.target + first.dead_band, fillcolor=MARKS["accepted"].color,
         opacity=0.15, line_width=0, layer="below",
     )  # fmt: skip
     moving = [name for name, value in first.before.items() if isinstance(value, int | float)]
-    wide = [name for name in moving if any(float(history.before[name]) > 1 for _, history in told)]
+    wide = [name for name in moving if any(float(history.after[name]) > 1 for _, history in adapted)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(history.before[name]) for _, history in told], name=escaped(name),
+            x=numbers, y=[float(history.after[name]) for _, history in adapted], name=f"{escaped(name)} after it",
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
-            marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
+            # Large where it changed.
+            marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8],
+                    "size": [9 if history.after[name] != history.before[name] else 5 for _, history in adapted]},
         )  # fmt: skip
     if wide:
         title = {"title": {"text": escaped(", ".join(wide))}, "rangemode": "tozero"}

@@ -1,8 +1,18 @@
 """Why an iteration went as it did: verdicts from the tests, the final token, what limited a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from decoding.trace.records import PHASES, IterationTrace, NodeTrace, Reason, RunTrace, VerificationStep
+from decoding.trace.records import (
+    PHASES,
+    RESIDUAL_TOKENS,
+    HistoryTrace,
+    IterationTrace,
+    NodeTrace,
+    Reason,
+    RunTrace,
+    VerificationStep,
+)
 from viz.explain.expansion import why_pruned
 from viz.explain.known import (
     Known,
@@ -14,9 +24,10 @@ from viz.explain.known import (
     limit_words,
     preferred,
     target_shown,
+    target_top,
     would_have,
 )
-from viz.formats import chance, duration, limit_and_drawn, listed, number, ordinal, plural
+from viz.formats import chance, compared, duration, limit_and_drawn, listed, number, ordinal, plural
 from viz.theme import MARKS, PHASE_WORDS
 from viz.tokens import quote
 
@@ -87,10 +98,9 @@ def _without_draws(known: Known, node: NodeTrace) -> str:
     if parent.target_argmax == node.token_id:
         return f"It is the target's most likely token too, at {number(parent.target_argmax_probability)}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
-    return (
-        f"The target prefers {favourite} at {number(parent.target_argmax_probability)}; this token has "
-        f"{number(node.target_probability)}. Greedy decoding accepts only the most likely token."
-    )
+    best, given = compared(parent.target_argmax_probability, node.target_probability)
+    said = f"The target prefers {favourite} at {best}; this token has {given}."
+    return f"{said} Greedy decoding accepts only the most likely token."
 
 
 def _told_by_draws(known: Known, node: NodeTrace) -> str:
@@ -197,7 +207,7 @@ def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
     parent = iteration.nodes[node.parent_id]
     if node.verdict == "not_reached" or parent.target_argmax is None or node.target_probability is None:
         return ""
-    best, given = number(preferred(iteration, parent.node_id)), number(target_shown(node))
+    best, given = compared(preferred(iteration, parent.node_id), target_shown(node))
     # The test used another distribution, which an older record does not have.
     where = "" if iteration.tested_top_probs is not None else " at temperature 1"
     if parent.target_argmax == node.token_id:
@@ -232,22 +242,43 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
     return _by_code(node)
 
 
-def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None) -> list[dict]:
-    """The recorded residuals of the target's distribution at a node, one per rejection there."""
-    told, count = [], 0
-    for step in (known or Known(iteration)).decisions.get(place, ()):
-        if step.kind != "test" or step.accepted:
+def residuals(
+    iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None, token: int | None = None
+) -> list[dict]:
+    """The residuals of the target's distribution at a node, one per rejection there; empty where none is recorded.
+
+    With a `token`, `own` is what each leaves of it. A rejection that changed nothing repeats what was left before it.
+    """
+    steps = [s for s in (known or Known(iteration)).decisions.get(place, ()) if s.kind == "test"]
+    if not any(step.residual_ids for step in steps):
+        return []
+    left = {i: p for i, _, p in target_top(iteration, place)}
+    found: list[dict[str, Any]] = []
+    whole = False
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if step.accepted:
             continue
-        count += 1
         if step.residual_ids:
-            pairs = list(zip(step.residual_ids, step.residual_probs, strict=True))[:most]
-            text = quote(iteration.nodes[step.child].text)
-            told.append({
-                "after": f"residual of the target's distribution after {text} was rejected"
-                + (f" ({ordinal(count)} rejection)" if count > 1 else ""),
-                "rows": [[iteration.texts.get(i, f"<{i}>"), p] for i, p in pairs if p > 0],
-            })  # fmt: skip
-    return told
+            left = dict(zip(step.residual_ids, step.residual_probs, strict=True))
+            whole = len(left) < RESIDUAL_TOKENS
+        text = quote(iteration.nodes[step.child].text)
+        after = f"residual of the target's distribution after {text} was rejected"
+        after += f" ({ordinal(len(found) + 1)} rejection)" if found else ""
+        rows = [[iteration.texts.get(i, f"<{i}>"), p] for i, p in list(left.items())[:most] if p > 0]
+        found.append({"after": after, "rows": rows})
+        if token is not None:
+            gone = following and following.token_id == token and following.acceptance_probability == 0
+            found[-1]["own"] = _left_of(left, token, whole or bool(gone))
+    return found
+
+
+def _left_of(left: Mapping[int, float], token: int, whole: bool) -> str:
+    """What a residual leaves of a token; `whole` where a token that is not recorded has 0."""
+    if left.get(token):
+        return number(left[token], 4)
+    if whole or token in left:
+        return "0"
+    return f"below {number(min(left.values()), 4)}" if left else "–"
 
 
 FREE = "the same target pass already computed what comes next, so this token is free."
@@ -300,6 +331,18 @@ def iteration_summary(iteration: IterationTrace) -> str:
         f"Iteration {iteration.index + 1}: {plural(iteration.drafted, 'node')} drafted, {iteration.verified} verified, "
         f"{len(iteration.accepted)} accepted, {final}; {plural(len(iteration.committed_ids), 'token')} committed: "
         f"{quote(tokens)}."
+    )
+
+
+def history_changes(history: HistoryTrace | None) -> str:
+    """What history adaptation changed after an iteration, `base_depth 5 → 6`; empty where it changed nothing."""
+    moved = (
+        {} if history is None else {name: (history.before.get(name), value) for name, value in history.after.items()}
+    )
+    return ", ".join(
+        f"{name} {before:g} → {after:g}"
+        for name, (before, after) in moved.items()
+        if isinstance(before, int | float) and isinstance(after, int | float) and before != after
     )
 
 

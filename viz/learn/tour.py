@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import phase_seconds, why_verdict
+from viz.explain.iteration import history_changes, phase_seconds, why_verdict
 from viz.formats import duration, number, plural
 from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
@@ -91,6 +91,8 @@ def _draft(iteration: IterationTrace) -> TourStep:
         f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, with path probability "
         f"{number(best.path_probability)}."
     )
+    if iteration.settings.get("branch_first_level"):
+        words += " The settings are ours, with which the app begins: the first level may branch."
     return _stop(iteration, "draft", "Draft", best.node_id, _last_phase(iteration, "draft"), words)
 
 
@@ -168,18 +170,15 @@ def _rollback(story: Story) -> TourStep:
 
 
 def _adapt(run: RunTrace) -> TourStep:
-    moved = [
-        (iteration, history, {name: value for name, value in history.after.items() if value != history.before[name]})
-        for iteration in run.iterations
-        if (history := iteration.history)
-    ]
-    iteration, history, changed = max(moved, key=lambda each: (len(each[2]), -each[0].index))
+    moved = [(iteration, iteration.history) for iteration in run.iterations if iteration.history]
+    iteration, history = max(moved, key=lambda each: (history_changes(each[1]).count("→"), -each[0].index))
     direction = "bolder" if history.decision == "bolder" else "more careful"
-    changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
+    changes = history_changes(history).replace("_", " ")
+    settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
-        f"Another run: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
-        f"depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. So drafting gets {direction}: "
-        f"{', '.join(changes)}."
+        f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of "
+        f"the tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
+        f"So drafting gets {direction}: {changes}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
 

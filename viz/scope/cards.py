@@ -1,13 +1,14 @@
 """The card of a node: its verdict and why, both distributions at its position, and the tests there."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 from decoding.trace.records import IterationTrace
 from viz.explain.expansion import Absences, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
+from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
 from viz.tokens import visible
@@ -20,7 +21,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
     """The card of each drawn node, by id."""
     known = known or Known(iteration)
     told: dict[str, dict] = {}
-    left = cache(partial(_residuals, known))
+    left = partial(_residuals, known)
     for drawn in scene.nodes:
         if drawn.folded:
             told[str(drawn.node_id)] = {
@@ -34,7 +35,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
     return told
 
 
-def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]]) -> dict:
+def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[dict]]) -> dict:
     iteration = known.iteration
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
     _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
@@ -52,11 +53,11 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]])
         "probs": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
-        "residuals": left(parent_id),
+        "residuals": left(parent_id, iteration.committed_ids[-1]),
     }
 
 
-def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) -> dict:
+def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]]) -> dict:
     iteration, node = known.iteration, known.iteration.nodes[node_id]
     facts = []
     if node_id:
@@ -69,6 +70,8 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
         facts.append(["target's next token", best])
+    if "<0x" in node.text:
+        facts.append(["byte", explain_term("byte")])
     facts.append(["expansion", why_not_expanded(iteration, node_id, known)])
     state = removed_state(known, node_id) if node.pruned else node.verdict
     return {
@@ -80,18 +83,26 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
         "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
-        "residuals": left(node.parent_id) if node_id else [],
+        "residuals": left(node.parent_id, node.token_id) if node_id else [],
     }
 
 
-def _residuals(known: Known, place: int) -> list[dict]:
-    """Residuals of the target's distribution at a position, the first ones and the last."""
-    told = residuals(known.iteration, place, MOST_TOKENS, known)
-    told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
-    return [
-        {"after": each["after"], "rows": [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]}
-        for each in told
-    ]
+def _residuals(known: Known, place: int, token: int) -> list[dict]:
+    """Residuals of the target's distribution at a position: the first, that which left nothing of a token, the last."""
+    told = residuals(known.iteration, place, MOST_TOKENS, known, token)
+    gone = next((number_of for number_of, each in enumerate(told) if each["own"] == "0"), 0)
+    shown, made = sorted({0, gone, len(told) - 1}) if len(told) > MOST_RESIDUALS else range(len(told)), []
+    for number_of in shown:
+        each = told[number_of]
+        rows = [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]
+        if each["own"] == "0":
+            rows.append([visible(known.iteration.texts.get(token, f"<{token}>"), 16), 0.0])
+        made.append({"after": each["after"], "rows": rows})
+    if len(made) < len(told):
+        made.append(
+            {"after": f"{len(told) - len(made)} more rejections here: Why, below, lists all {len(told)}", "rows": []}
+        )
+    return made
 
 
 def distributions(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
@@ -127,10 +138,12 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         own = drafted.get(token, (None, None))
         return [side[token][1] if token in side else mine for side, mine in zip((draft, target), own, strict=True)]
 
-    order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
-    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted]
-    here = absences.children_of(parent)
     final = iteration.committed_ids[-1] if FINAL_ID in children else None
+    if final is not None:
+        rows[final] = iteration.final_text or ""
+    order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
+    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token == final]
+    here = absences.children_of(parent)
 
     def row(token: int) -> dict:
         of_draft, of_target = (None if p is None or p != p else round(p, 5) for p in pair(token))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
+from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
@@ -22,7 +23,7 @@ from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_ord
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
 from viz.theme import MARKS, PHASE_COLORS
-from viz.tokens import quote, visible
+from viz.tokens import quote, read_along, readable, visible
 
 TEXT_WINDOW = 240
 PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
@@ -46,6 +47,7 @@ HEADS = {
 
 def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
     """What the linked scope shows of one iteration, without the run around it."""
+    iteration = readable(iteration)
     scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
     return {
         "index": iteration.index,
@@ -88,6 +90,7 @@ def compact_data(
 
     `marks` maps node ids to words such as `only in A`; marked nodes get a frame and a tag.
     """
+    iteration = readable(iteration)
     scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded)
     return {
         "mode": "compact",
@@ -151,8 +154,9 @@ def run_text(run: RunTrace, first: int, last: int) -> dict:
     prompt = list(run.prompt_texts) if len(spans) == committed else []
     kept = prompt[-TEXT_WINDOW:]
     before = len(run.prompt_texts) - len(kept) + committed - len(spans)
-    rows = [[visible(text), "prompt", None, None, text.endswith("\n")] for text in kept]
-    rows += [[s.shown, s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
+    shown = map(visible, read_along([*kept, *(span.text for span in spans)]))
+    rows = [[next(shown), "prompt", None, None, text.endswith("\n")] for text in kept]
+    rows += [[next(shown), s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
     return {"before": before, "spans": rows}
 
 
@@ -170,13 +174,17 @@ def run_words(run: RunTrace) -> tuple[str, str]:
 
 
 def run_strip(run: RunTrace) -> dict:
-    """One column per iteration - accepted tokens, kind of the final token, in a loop - and the run's totals."""
+    """One column per iteration - accepted tokens, kind of the final token, in a loop, what history changed after it -
+    and the run's totals.
+    """
     count = len(run.iterations)
     tokens = sum(len(i.committed_ids) for i in run.iterations)
     passes = sum(i.target_passes for i in run.iterations)
     loops = sum(i.in_loop for i in run.iterations)
     return {
-        "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
+        "columns": [
+            [len(i.accepted), i.final_kind, int(i.in_loop), history_changes(i.history)] for i in run.iterations
+        ],
         "about": run_words(run),
         "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification pass",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import networkx as nx
 
 from decoding.trace.exports import csv_table
-from decoding.trace.records import IterationTrace, KVTrace
+from decoding.trace.records import HistoryTrace, IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import iteration_summary, verdict_words, why_final, why_verdict
+from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
-from viz.tokens import quote, visible
+from viz.tokens import quote, readable, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -48,6 +48,7 @@ def tree_outline(iteration: IterationTrace) -> tuple[OutlineLine, ...]:
     """One line per node, children below their parent in draft order, the final token where the path ended."""
     if not iteration.nodes:
         return ()
+    iteration = readable(iteration)
     known, lines = Known(iteration), []
     tree = nx.DiGraph([(node.parent_id, node.node_id) for node in iteration.nodes[1:]])
     tree.add_node(0)
@@ -74,7 +75,8 @@ def _node_words(known: Known, node_id: int) -> str:
     distributions += (
         f" ({distribution_text(iteration)})" if known.sampled and node.target_probability is not None else ""
     )
-    return f"Node {node_id} {quote(node.text)}: {distributions}{drawn}, {verdict}. {why}"
+    path = f", path probability {number(node.path_probability)}"
+    return f"Node {node_id} {quote(node.text)}: {distributions}{path}{drawn}, {verdict}. {why}"
 
 
 def first_sentence(text: str) -> str:
@@ -101,9 +103,11 @@ def outline_html(lines: Sequence[OutlineLine]) -> str:
 
 def tables(iteration: IterationTrace) -> tuple[Table, ...]:
     """The linked panels of an iteration as tables."""
+    iteration = readable(iteration)
     drafts = () if iteration.kv_draft is None else (cache_table(iteration, "draft", iteration.kv_draft),)
     target = cache_table(iteration, "target", iteration.kv_target)
-    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration))
+    history = () if iteration.history is None else (history_table(iteration.index, iteration.history),)
+    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration), *history)
 
 
 def steps_table(iteration: IterationTrace) -> Table:
@@ -168,6 +172,15 @@ def phase_table(iteration: IterationTrace) -> Table:
     passes = plural(iteration.target_passes, "target pass", "target passes")
     note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."
     return Table("Time by phase", ("Phase", "Time", "Share"), tuple(rows), note)
+
+
+def history_table(index: int, history: HistoryTrace) -> Table:
+    """The window that history adaptation looked at after an iteration, and what it changed."""
+    first = index + 2 - len(history.window)
+    rows = tuple((str(place), number(value, 3)) for place, value in enumerate(history.window, start=first))
+    note = f"Mean {number(history.mean, 3)}, aim {history.target:g} ± {history.dead_band:g}: "
+    note += history_changes(history) or "nothing changed"
+    return Table("History adaptation", ("Iteration", history.statistic.replace("_", " ")), rows, f"{note}.")
 
 
 def table_csv(table: Table) -> str:

@@ -8,6 +8,7 @@ import { link } from "./scope.js";
 
 const STRIP_COLUMNS = 160;
 const TEXT_TOKENS = 240;
+const PIECE = "‥";
 const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
 const KV_NUMBERED = 20; // with more slots than this the squares are small and have no number
 const KV_SMALL = 48; // with more than this they are smaller still
@@ -82,13 +83,15 @@ function drawColumns(view, columns) {
   const tallest = Math.max(2, ...columns.map((column) => column[0] + 1));
   const block = clamp(Math.floor(44 / tallest) - 1, 1, 8);
   strip.columns.classList.toggle("narrow", columns.length * 9 > strip.room.now().width);
-  columns.forEach(([accepted, kind, inLoop], place) => {
+  columns.forEach(([accepted, kind, inLoop, changed], place) => {
     const index = strip.from + place;
     const final = kind === "none" ? "no final token" : kind;
-    const words = `Iteration ${index + 1}: ${accepted} accepted, ${final}${inLoop ? ", inside a loop" : ""}`;
+    const moved = changed && `; history adaptation after it: ${changed}`;
+    const words = `Iteration ${index + 1}: ${accepted} accepted, ${final}${inLoop ? ", inside a loop" : ""}${moved}`;
     const column = button("column", strip.columns, "", words, () => goTo(view, index));
     column.tabIndex = -1;
     if (inLoop) column.classList.add("loop");
+    if (changed) html("i", "moved", column, "▾");
     if (kind !== "none") html("i", "block s-" + kind, column).style.height = block + "px";
     for (let i = 0; i < accepted; i++) html("i", "block s-accepted", column).style.height = block + "px";
   });
@@ -149,6 +152,7 @@ function drawText(view) {
   text.tokens = view.data.text.spans.map(([shown, provenance, node, iteration, breaks]) => {
     const [span, end] = tokenElements(shown, breaks);
     span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
+    if (shown === PIECE) span.title += ": part of the next character";
     if (iteration !== null) span.dataset.iteration = iteration;
     text.body.append(span, end);
     return { span, end, node, iteration: iteration ?? -1, provenance, shown };

@@ -4,7 +4,7 @@ import base64
 import html
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from decoding.trace.tree_mask import (
 from viz.explain.known import is_cut
 from viz.formats import plural
 from viz.theme import GREY, MARKS, style, with_alpha
-from viz.tokens import escaped, visible
+from viz.tokens import escaped, read_along, visible
 
 PROVENANCE_WORDS = {
     "prompt": "prompt",
@@ -62,18 +62,20 @@ class Span:
 
 def text_spans(run: RunTrace, current: int) -> tuple[Span, ...]:
     """Spans of prompt and output."""
-    prompt = [Span(text, visible(text), "prompt", None, None, False) for text in run.prompt_texts]
-    return (*prompt, *(span for each in run.iterations for span in iteration_spans(each, each.index == current)))
+    prompt = [Span(text, text, "prompt", None, None, False) for text in run.prompt_texts]
+    spans = (*prompt, *(span for each in run.iterations for span in iteration_spans(each, each.index == current)))
+    shown = read_along([span.text for span in spans])
+    return tuple(replace(span, shown=visible(text)) for span, text in zip(spans, shown, strict=True))
 
 
 def iteration_spans(iteration: IterationTrace, current: bool = False) -> list[Span]:
     """Spans of the tokens that one iteration committed."""
-    spans = []
-    for place, text in enumerate(iteration.committed_texts):
+    spans, texts = [], iteration.committed_texts
+    for place, (text, shown) in enumerate(zip(texts, read_along(texts), strict=True)):
         drafted = place < len(iteration.accepted)
         node = (iteration.accepted[place] if drafted else -2) if current else None
         provenance = "drafted" if drafted else iteration.final_kind
-        spans.append(Span(text, visible(text), provenance, iteration.index, node, current))
+        spans.append(Span(text, visible(shown), provenance, iteration.index, node, current))
     return spans
 
 

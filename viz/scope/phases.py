@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace
-from viz.explain.iteration import why_final
+from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
@@ -58,6 +58,7 @@ def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
 
 
 MAX_DRAFT_PHASES = 8
+WINDOW_TOLD = 10
 FINAL_ID = -2
 
 # What is shown next to a node's text in a phase: draft probability, row of the pass, draft -> target.
@@ -262,11 +263,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:
-    changes = [
-        f"{name} {history.before.get(name):g} → {value:g}"
-        for name, value in history.after.items()
-        if isinstance(value, int | float) and value != history.before.get(name)
-    ]
+    changes = history_changes(history)
     told = {
         "too_few": "too few iterations to judge",
         "hold": "inside the band, so settings stay",
@@ -277,6 +274,7 @@ def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str
     caption = (
         f"{history.statistic.replace('_', ' ').capitalize()} averages {number(history.mean)} over "
         f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
-        f"{told}{': ' + ', '.join(changes) if changes else ''}."
+        f"{told}{': ' + changes if changes else ''}. Window, newest last: "
+        f"{'… ' if len(history.window) > WINDOW_TOLD else ''}{' '.join(map(number, history.window[-WINDOW_TOLD:]))}."
     )
     return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

@@ -39,7 +39,6 @@ from pages.ui.common.state import (
 )
 from pages.ui.common.worker import address_is, found_again, start_job
 from pages.ui.widgets.controls import (
-    DEFAULT_METHOD,
     DEFAULT_NEW_TOKENS,
     DEFAULT_PROMPT,
     OWN_TEXT,
@@ -47,6 +46,7 @@ from pages.ui.widgets.controls import (
     sample_prompts,
     set_method,
     setting_key,
+    start_method,
 )
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import plural
@@ -212,8 +212,8 @@ def link_here(asked: RunRequest | None) -> Link:
         picks["prompt"] = None
     if picks and picks["text"] is not None and not picks["text"].strip():
         picks["text"] = None
-    if picks and picks["method"] == DEFAULT_METHOD and not picks["settings"]:
-        picks["method"] = None
+    if asked is not None and asked.method is start_method():
+        picks |= {"method": None, "settings": {}}
     if run.source == "recorded":
         name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)
         if name is not None:

@@ -11,6 +11,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import lone_tree
+from pages.ui.widgets.controls import OURS
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
 from viz.scope.panels import iteration_spans
@@ -92,7 +93,8 @@ def draw_next() -> None:
     hardware = run.hardware
     st.caption(
         escape_markdown(
-            f"From a real recorded run: {run.label}, {run.pair.name} ({parameters(run.pair.target.parameters)} and "
+            f"From a real recorded run: {run.label} ({OURS}, with which Step through begins), "
+            f"{run.pair.name} ({parameters(run.pair.target.parameters)} and "
             f"{parameters(run.pair.draft.parameters)} parameters), {hardware.get('processor', '')}, "
             f"{hardware.get('threads', '?')} threads, torch {hardware.get('torch', '?')}, {run.created[:10]}."
         )

@@ -94,7 +94,7 @@ class ModelManager:
         A second or two: call it in the worker.
 
         Args:
-            head: of a draft head that replaces the draft model; measured where that is not known.
+            head: of a draft head that replaces the draft model; measured again where it is known already.
 
         Raises:
             DraftscopeError: there is no such head, or it does not fit.
@@ -106,7 +106,8 @@ class ModelManager:
             from decoding.heads.head import with_draft
 
             with self._lock, in_one_piece():
-                self.head_costs[head] = cost_model(with_draft(self.pair(), head), unrecorded)
+                again = head in self.head_costs
+                self.head_costs[head] = cost_model(with_draft(self.pair(), head), unrecorded, again=again)
                 return self.head_costs[head]
         with self._lock, in_one_piece():
             if self._pair is None:

@@ -14,6 +14,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
+from pages.ui.widgets.costs import busy_words
 from viz.charts.methods import (
     Acceptance,
     Bar,
@@ -34,7 +35,6 @@ from viz.theme import PHASE_WORDS
 
 Cell = tuple[str, float | None]  # text of a table cell, and the number that decides the best
 NOTHING: Cell = ("–", None)
-UNREST = 1.5
 EVEN = 0.005  # a speed-up this close to 1 is none
 THINNEST = 0.015
 MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
@@ -125,12 +125,7 @@ def unrest_words(measured: list[Score]) -> list[str]:
     """A warning where repeats of the same call differ so much that the machine is too busy to measure."""
     spreads = [entry.spread_of("throughput") for entry in measured]
     widest = max((found.high / found.low for found in spreads), default=1.0)
-    if widest < UNREST:
-        return []
-    return [
-        f"Repeats of the same call differ by up to {widest:.1f}×: this machine is busy. Stop other work or use more "
-        "repeats before trusting small differences."
-    ]
+    return [said] if (said := busy_words(widest)) else []
 
 
 def slower_words(entry: Score, plain: Score) -> list[str]:

@@ -4,18 +4,19 @@ import html
 
 import streamlit as st
 
-from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
+from decoding.analysis.budgets import SLOW, Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
 from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
 from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, run_luck
 from decoding.common.cost_model import CostModel
-from decoding.common.errors import NEEDS_TORCH, DraftscopeError
+from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, show_error, torch_there
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import trace_at
+from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
 from viz.charts.hindsight import (
     BudgetLine,
     RankBar,
@@ -266,7 +267,8 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     which = "the nodes sampled first" if needs_logits(trace) else "the nodes of highest path probability"
     tokens = "exact expectation over the verifier's draws" if exact else "what would have been committed (replayed)"
     seconds = "one target pass over the subtree and the draft levels it needs"
-    st.caption(escape_markdown(f"Subtrees: {which}. Tokens: {tokens}. Seconds: {seconds}."))
+    seconds += f", modelled from {measured_on(costs)}"
+    st.caption(escape_markdown(f"Subtrees: {which}. Tokens: {tokens}. Seconds: {seconds} ({costs.machine})."))
 
 
 def usable_costs(run: Run) -> CostModel | None:
@@ -288,13 +290,7 @@ def usable_costs(run: Run) -> CostModel | None:
         st.caption(escape_markdown(f"The best budget depends on the time of passes on this machine. {NEEDS_TORCH}"))
         return None
     st.caption("The best budget depends on the time of passes on this machine, which is not measured yet.")
-    if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):
-        try:
-            run_now("Measuring passes", lambda job: models.measure_costs(head))
-        except DraftscopeError as error:
-            show_error(error)
-            return None
-        st.rerun(scope="app")
+    measure_button("Measure now", "why_measure", head)
     return None
 
 
@@ -340,18 +336,43 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
             "were decoded with another method before a fork."
         )
         return
-    st.markdown(run_words(whole))
+    st.markdown(run_words(whole, costs))
+    draw_measured(run, whole, costs)
     lost = [each.lost for each in whole.each]
     figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
     chart(figure, "why_lost", LOST_HEIGHT)
 
 
-def run_words(whole: RunBudgets) -> str:
+def draw_measured(run: Run, whole: RunBudgets, costs: CostModel) -> None:
+    """What the run really took beside what is modelled; where it was much slower, why, and how to measure again."""
+    counted = [run.trace.iterations[place] for place in whole.places]
+    if not all(each.timed for each in counted):
+        st.caption("The run itself was not measured: an iteration was replayed from recorded logits.")
+        return
+    rate = sum(len(each.committed_ids) for each in counted) / sum(each.times.total_s for each in counted)
+    here = own_costs(run) is not None
+    where = "when it was decoded here" if here else "where it was recorded, which may be another machine"
+    said = f"Measured over the same iterations: {rate:.1f} tokens/s, {where}."
+    if whole.rate < SLOW * rate:
+        st.caption(said)
+        return
+    said += f" That is {whole.rate / rate:.1f} times slower than modelled"
+    if not here:
+        st.caption(f"{said}.")
+        return
+    draw_warning(
+        f"{said}: other work disturbed the run, or this machine has changed.",
+        "why",
+        str(run.trace.settings.get("draft_head", "")),
+    )
+
+
+def run_words(whole: RunBudgets, costs: CostModel) -> str:
     """The run under other budgets."""
     cap = whole.best_cap
     at_most = f"at most {plural(cap, 'node')} in every iteration" if cap else "no drafting at all"
     said = (
         f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
-        f"with {at_most} {whole.capped_rate(cap):.0f}. *Modelled, for the same text.*"
+        f"with {at_most} {whole.capped_rate(cap):.0f}. *Modelled for the same text, from {measured_on(costs)}.*"
     )
     return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

@@ -30,7 +30,7 @@ from viz.explain.known import Known, distribution_text, distribution_title, is_s
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
-from viz.tokens import quote, visible
+from viz.tokens import quote, readable, visible
 
 if TYPE_CHECKING:
     from decoding.analysis.smallest_change import SettingChange, SmallestChanges
@@ -216,7 +216,7 @@ def draw_reasons(run: Run) -> None:
     if subject is None:
         st.caption("The text ended here, so this iteration has no final token: select a node above.")
         return
-    iteration = run.trace.iterations[subject.index]
+    iteration = readable(run.trace.iterations[subject.index])
     left, right = st.columns([1.15, 1], gap="large")
     with left:
         # Everything known about a token; its text comes from a model and is escaped.
@@ -226,17 +226,26 @@ def draw_reasons(run: Run) -> None:
     with right:
         draw_change(run, iteration, subject)
         absent_tokens(run, iteration, subject)
-        told = residuals(iteration, max(subject.parent, 0), 6)
-        if not told:
-            return
-        said = f'<h5 title="{html.escape(explain_term("residual"))}">Residual of the target after rejections</h5>'
-        for each in told if len(told) <= 3 else [*told[:2], told[-1]]:
-            tokens = ", ".join(
-                f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"]
-            )
-            after = each["after"].removeprefix("residual of the target's distribution ")
-            said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
-        st.html(f'<div class="why">{said}</div>')
+        if left_of := residuals_html(iteration, subject):
+            st.html(left_of)
+
+
+def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
+    """What every rejection at the token's place left of it, and the likeliest tokens left; empty without any."""
+    told = residuals(iteration, max(subject.parent, 0), 3, token=subject.token_id)
+    if not told:
+        return ""
+    body = ""
+    for each in told:
+        tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
+        after = each["after"].removeprefix("residual of the target's distribution ")
+        body += f'<tr><td>{html.escape(after)}</td><td class="number">{each["own"]}</td><td>{tokens}</td></tr>'
+    own = html.escape(visible(subject.text, 16))
+    return (
+        f'<div class="why"><h5 title="{html.escape(explain_term("residual"))}">Residual of the target after each '
+        f'rejection</h5><div class="all"><table><tr><th></th><th class="number"><code>{own}</code></th>'
+        f"<th>likeliest left</th></tr>{body}</table></div></div>"
+    )
 
 
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:

@@ -10,6 +10,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run, kept, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
+from viz.tokens import readable
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
@@ -39,7 +40,7 @@ class Subject:
 def subject_of(run: Run) -> Subject | None:
     """The selection of the scope, or the token clicked there; None without a recorded tree."""
     index = selected_iteration()
-    iteration = run.trace.iterations[index]
+    iteration = readable(run.trace.iterations[index])
     if not iteration.nodes:
         return None
     asked = st.session_state.get("absent")

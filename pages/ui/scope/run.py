@@ -12,7 +12,7 @@ from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.scope.component import scope
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
-from viz.explain.iteration import iteration_summary
+from viz.explain.iteration import history_changes, iteration_summary
 from viz.formats import duration, part_of
 from viz.scope.data import Frame, film_data, make_frame, near_edge, window_around
 from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
@@ -217,12 +217,15 @@ def run_table(run: RunTrace) -> Table:
 
 def iterations_table(run: RunTrace) -> Table:
     """One table row per iteration of a run."""
+    adapts = any(each.history for each in run.iterations)
     rows = [
         (
             str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,
             str(len(each.committed_ids)), duration(each.times.total_s) if each.timed else "–",
+            *((history_changes(each.history) or "–",) if adapts else ()),
         )
         for each in run.iterations
     ]  # fmt: skip
     heads = ("Iteration", "Drafted", "Verified", "Accepted", "Final token", "Committed", "Time")
+    heads += ("History changed after it",) if adapts else ()
     return Table("Iterations", heads, tuple(rows))

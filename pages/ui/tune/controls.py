@@ -12,7 +12,6 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import current_run, selected_iteration
 from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
 from pages.ui.widgets.controls import (
-    DEFAULT_METHOD,
     DEFAULT_PROMPT,
     is_idle,
     method_as_verified,
@@ -22,11 +21,13 @@ from pages.ui.widgets.controls import (
     prompt_words,
     sampling_controls,
     seed,
+    seed_method,
     set_method,
     setting_key,
     setting_widget,
     setting_words,
     shown_settings,
+    start_method,
     verifier_buttons,
 )
 
@@ -58,18 +59,20 @@ def chosen_method() -> "Method":
 
 
 def pinned_method(sampling: "Sampling") -> "Method":
-    """The method of the pinned tree on the left; the paper's defaults until another is pinned.
+    """The method of the pinned tree on the left; what the app begins with until another is pinned.
 
     A verifier that does not fit the current sampling is replaced by NSS: the tree stays the same.
     """
     from decoding.methods.method import fitted
 
-    return fitted(st.session_state.setdefault("tune_pinned", decoding.METHODS[DEFAULT_METHOD]), sampling)
+    start = start_method()
+    begun = decoding.METHODS[start.name].with_settings(**start.settings())  # named as `chosen_method` names it
+    return fitted(st.session_state.setdefault("tune_pinned", begun), sampling)
 
 
 def method_select() -> None:
     """The method to tune."""
-    seed(KEY, DEFAULT_METHOD, [(name, decoding.METHODS[name].label) for name in tree_methods()])
+    seed_method(KEY, tree_methods())
     st.selectbox(
         "Method",
         tree_methods(),

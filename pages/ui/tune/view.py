@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -12,9 +12,11 @@ import streamlit as st
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
-from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, label_of
+from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial, label_of
+from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from decoding.methods.method import Method
 
 PREFIX_CHARACTERS = 64
-GREEDY = "Greedy output never depends on these settings."
+SAMPLED = "The tokens are sampled, so that they may change with these settings, but not their distribution"
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
@@ -77,6 +79,21 @@ def draw_told(bench: Bench) -> None:
     medians = [median(seconds) for seconds in times]
     told = told_html(what_changed(pinned, now, *medians), len(times[0]))
     st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
+
+
+def draw_disturbance(bench: Bench) -> None:
+    """The warning where other work disturbed the times on screen, once they are measured."""
+    if bench.shown is not None and tuple(trial.number for trial in bench.shown) in bench.measured:
+        for said in disturbance_words(bench.shown):
+            draw_warning(said, "tune")
+
+
+def disturbance_words(shown: tuple[Trial, Trial]) -> list[str]:
+    """The warning where other work disturbed the repeats: their quartiles lie apart, or their passes took too long."""
+    timed = [quantiles(trial.seconds, n=4, method="inclusive") for trial in shown if len(trial.seconds) > 1]
+    spread = max((high / low for low, _, high in timed if low > 0), default=1.0)
+    slow = slow_words([each for trial in dict.fromkeys(shown) for each in trial.repeats], manager().costs)
+    return [said] if (said := slow or busy_words(spread)) else []
 
 
 def _why(bench: Bench) -> str:
@@ -151,12 +168,17 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
 
     Below it is `why`, the sentence on a clicked node, or else a comparison of the trees.
     """
+    greedy = now.sampling is None or now.sampling.temperature == 0
     if not why and pinned is now:
-        why = "Pinned and current settings are the same: move a slider to redraft the right tree. " + GREEDY
+        why = "Pinned and current settings are the same: move a slider to redraft the right tree. "
+        why += "Greedy output never depends on these settings." if greedy else f"{SAMPLED}."
     elif not why:
         diff = compare_trees(pinned, now)
         work = "Same text, different work: greedy output never depends on these settings."
-        why = f"{_nodes(diff)} {work if diff.same_text else 'The texts differ: Compare shows by what margin.'}"
+        other = "The texts differ: Compare shows by what margin."
+        if not greedy:
+            work, other = (f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text", "Other text"))
+        why = f"{_nodes(diff)} {work if diff.same_text else other}"
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]

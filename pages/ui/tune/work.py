@@ -32,12 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Trial:
-    """The result of one setting on the prefix. `seconds`: measured repeats, empty until measured."""
+    """The result of one setting on the prefix. `repeats`: measured, without their trees; empty until measured."""
 
     number: int
     method: "Method"
     iteration: IterationTrace
-    seconds: tuple[float, ...] = ()
+    repeats: tuple[IterationTrace, ...] = ()
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Measured times of the repeats."""
+        return tuple(each.times.total_s for each in self.repeats)
 
 
 def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
@@ -63,7 +68,7 @@ def label_of(method: "Method") -> str:
     return f"{method.label} · {changed_words(method) or unchanged}"
 
 
-def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
+def whole_words(method: "Method", metrics, loops: int, parted: int | None, greedy: bool) -> str:
     """The last whole generation as text."""
     parts = [
         f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
@@ -73,7 +78,9 @@ def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> st
     ]
     if loops:
         parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
-    if parted is None:
+    if not greedy:
+        parts.append("Its tokens were sampled, so that they cannot be compared with the prefix's one by one.")
+    elif parted is None:
         parts.append("Same text as that of the prefix.")
     else:
         parts.append(f"Its text diverges from that of the prefix at token {parted + 1}: Compare shows by what margin.")
@@ -238,15 +245,15 @@ class Bench:
         """
         if any(self.trials.get(trial.method) is not trial for trial in pair):
             return  # the prefix has changed meanwhile
-        seconds: dict[int, list[float]] = {trial.number: [] for trial in pair}
+        made: dict[int, list[IterationTrace]] = {trial.number: [] for trial in pair}
         started = perf_counter()
         for repeat in range(REPEATS):
             if repeat >= FEWEST_REPEATS and perf_counter() - started > REPEAT_LIMIT_S:
                 break
             for trial in dict.fromkeys(pair):
-                seconds[trial.number].append(self._fork(trial.method, "none").step().times.total_s)
+                made[trial.number].append(self._fork(trial.method, "none").step())
         for trial in pair:
-            trial.seconds = tuple(seconds[trial.number])
+            trial.repeats = tuple(made[trial.number])
             iteration, typical_s = trial.iteration, median(trial.seconds)
             tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
             details = (
@@ -280,9 +287,9 @@ class Bench:
         )
         speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
         self.whole_points.append(Tried(label_of(method), speed, share, WHOLE, details))
-        same_law = self.sampling is None or self.sampling.greedy
-        difference = first_difference(run.output_ids, text.output_ids) if same_law else None
-        self.whole_words = whole_words(method, metrics, loops, difference)
+        greedy = self.sampling is None or self.sampling.greedy
+        difference = first_difference(run.output_ids, text.output_ids)
+        self.whole_words = whole_words(method, metrics, loops, difference, greedy)
 
     def tail(self) -> str:
         """The end of the prefix as text."""

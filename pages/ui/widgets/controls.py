@@ -16,6 +16,7 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
 from pages.ui.widgets.trained import TRAINED, presets, trained_choices
+from viz.glossary import explain_term
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -293,7 +294,9 @@ def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
 
 OWN_TEXT = "own text"
 DEFAULT_PROMPT = HOME_PROMPT
-DEFAULT_METHOD = "dynatree"
+DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
+CONFIGURATION = "Ready-made configuration"
+OURS, PAPERS = "our settings", "Paper's default"
 
 
 @lru_cache(maxsize=1)
@@ -360,7 +363,7 @@ def method_picker(
 
     With a sampling given, a verifier that would bias the output under it is a contradiction, too.
     """
-    seed(key, DEFAULT_METHOD, {name: decoding.METHODS[name].label for name in decoding.METHODS})
+    seed_method(key)
     place, beside = st.columns(2)
     name = place.selectbox(
         "Method",
@@ -374,7 +377,8 @@ def method_picker(
     with beside:
         preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
-    st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
+    ours = f" {explain_term(OURS)}" if is_start(key) else ""
+    st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}{ours}"))
     place = st.empty()  # above the widgets: a contradiction must be visible without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None
@@ -382,7 +386,8 @@ def method_picker(
         chosen = method.with_settings(**values)
         if sampling is not None:
             chosen.check(sampling)
-        return chosen
+        # Under the name by which Home, the tour and the recorded runs know these settings.
+        return start_method() if chosen.settings() == start_method().settings() else chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
         show_error(error, place)
@@ -395,7 +400,7 @@ def error_key(key: str) -> str:
 
 
 def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: Any) -> None:
-    """Pick a configuration from a paper: it sets the method and all of its settings under `key`.
+    """Pick a ready-made configuration: it sets the method and all of its settings under `key`.
 
     If `methods` are given, only their configurations are offered; `looks` are as for `st.selectbox`.
     """
@@ -408,8 +413,54 @@ def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: A
             set_method(key, known[chosen])
             st.session_state[widget] = None
 
+    def words(name: str) -> str:
+        return f"{name} ({OURS})" if name == start_method().label else name
+
     looks = {"placeholder": "Choose one"} | looks
-    st.selectbox("Configuration from a paper", list(known), index=None, key=widget, on_change=take_preset, **looks)
+    st.selectbox(CONFIGURATION, list(known), index=None, key=widget, format_func=words, on_change=take_preset, **looks)
+
+
+def start_method() -> "Method":
+    """What the app begins with."""
+    from decoding.methods.methods import START
+
+    return START
+
+
+def seed_method(key: str, names: Collection[str] = ()) -> None:
+    """Begin with Draftscope's own settings under `key`, unless a method is chosen or the address names another."""
+    if key in st.session_state:
+        return
+    labels = {decoding.METHODS[name].label: name for name in names or decoding.METHODS}
+    asked = labels.get(st.query_params.get(key, ""), DEFAULT_METHOD)
+    set_method(key, start_method() if asked == DEFAULT_METHOD else decoding.METHODS[asked])
+
+
+def changed_settings(key: str) -> dict[str, Setting]:
+    """The settings under `key` that differ from the defaults of its method."""
+    defaults = decoding.METHODS[st.session_state[key]].settings()
+    picked = {name: st.session_state.get(setting_key(key, st.session_state[key], name)) for name in defaults}
+    return {name: value for name, value in picked.items() if value not in (None, defaults[name])}
+
+
+def is_start(key: str) -> bool:
+    """Whether the widgets of `key` have the settings that the app begins with."""
+    start = start_method()
+    defaults = decoding.METHODS[start.name].settings()
+    ours = {name: value for name, value in start.settings().items() if value != defaults[name]}
+    return st.session_state[key] == start.name and changed_settings(key) == ours
+
+
+def other_default(key: str) -> None:
+    """One click between Draftscope's settings and the paper's; nothing where the widgets of `key` have neither."""
+    ours = is_start(key)
+    if not ours and (st.session_state[key] != start_method().name or changed_settings(key)):
+        return
+    label, method = (PAPERS, decoding.METHODS[DEFAULT_METHOD]) if ours else (OURS.capitalize(), start_method())
+    st.button(
+        label, key=f"{key}_other", type="tertiary", on_click=set_method, args=(key, method),
+        help=escape_markdown(explain_term(OURS)),
+    )  # fmt: skip
 
 
 def reset_button(key: str, label: str = "Reset to the paper's defaults", told: str | None = None) -> None:
@@ -434,16 +485,9 @@ def picked_prompt_words() -> str:
 
 def method_words(key: str = "method") -> str:
     """The choice under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
-    method = decoding.METHODS[
-        picked(key, DEFAULT_METHOD, {name: method.label for name, method in decoding.METHODS.items()})
-    ]
-    defaults = method.settings()
-    changed = sum(
-        st.session_state.get(setting_key(key, method.name, name)) not in (None, value)
-        for name, value in defaults.items()
-    )
+    method, changed = decoding.METHODS[st.session_state[key]], len(changed_settings(key))
     label = method.with_settings(draft_head=picked_settings(method, key).get("draft_head", "")).label
-    return f"{label} · {changed} changed" if changed else label
+    return f"{label} · {OURS if is_start(key) else f'{changed} changed'}" if changed else label
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:

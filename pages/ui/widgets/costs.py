@@ -1,0 +1,75 @@
+"""Whose costs a modelled figure uses, when they were measured, whether other work disturbs them; measuring them again.
+
+measured_on(costs)                              # "passes measured on this machine on 2026-11-25 at 02:40 UTC"
+if said := slow_words(run.trace.iterations, costs):
+    draw_warning(said, "step")                  # with a button that measures again
+"""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from decoding.analysis.budgets import SLOW, slowdown
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import DraftscopeError
+from decoding.trace.records import IterationTrace
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run
+from pages.ui.common.worker import is_busy, run_now
+
+UNREST = 1.5  # repeats of the same work whose quartiles are further apart are disturbed
+
+
+def measured_on(costs: CostModel) -> str:
+    """Which times a modelled figure was computed from."""
+    return f"passes measured on this machine on {costs.measured[:10]} at {costs.measured[11:16]} UTC"
+
+
+def own_costs(run: Run) -> CostModel | None:
+    """The measured costs of the pair that decoded a run here, None where it was decoded elsewhere or is gone."""
+    models = manager()
+    if run.source != "decoded" or run.session is None or run.released or models.info is None:
+        return None
+    head = str(run.trace.settings.get("draft_head", ""))
+    return models.head_costs.get(head) if head else models.costs
+
+
+def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) -> str:
+    """A warning where target passes took much longer than measured; empty where they did not, or too few are known."""
+    ratio = None if costs is None else slowdown(iterations, costs)
+    if ratio is None or ratio < SLOW:
+        return ""
+    return (
+        f"Target passes took {ratio:.1f} times as long as {measured_on(costs)}: other work disturbs this machine, or "
+        "it has changed since. Times and speeds are those of the disturbed machine."
+    )
+
+
+def busy_words(spread: float) -> str:
+    """A warning where repeats of the same call differ so much that the machine is too busy to measure, else empty."""
+    if spread < UNREST:
+        return ""
+    return (
+        f"Repeats of the same call differ by up to {spread:.1f}×: this machine is busy. Stop other work or use more "
+        "repeats before trusting small differences."
+    )
+
+
+def draw_warning(words: str, key: str, head: str = "") -> None:
+    """A warning about disturbed times with a button that measures the passes again."""
+    with st.container(key=f"{key}_disturbed", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f":material/warning: {escape_markdown(words)}", width="content")
+        measure_button("Measure again", f"{key}_measure_again", head)
+
+
+def measure_button(label: str, key: str, head: str = "") -> None:
+    """A button that measures the passes of the pair in memory, or loads the pair, and draws the page again."""
+    told = f"{'Measures the passes of the pair' if manager().loaded else 'Loads the pair'}; takes a few seconds"
+    if st.button(label, key=key, icon=":material/timer:", help=told, disabled=is_busy(key)):
+        try:
+            run_now("Measuring passes", lambda job: manager().measure_costs(head))
+        except DraftscopeError as error:
+            show_error(error)
+            return
+        st.rerun(scope="app")

@@ -1,0 +1,115 @@
+"""Modelled figures say whose costs they use; runs that took much longer, and repeats that differ, warn and offer to
+measure again."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.analysis.budgets import SLOW, slowdown
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.recorded import home_run
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run
+from pages.ui.tune.view import disturbance_words
+from pages.ui.tune.work import Trial
+from pages.ui.widgets.costs import busy_words, own_costs, slow_words
+from tests.pages.apptest import finish, open_page, sentences
+
+STEP, TUNE = "pages/step_through.py", "pages/tune_live.py"
+
+
+def costs(seconds: float) -> CostModel:
+    """A machine on which every pass takes so long."""
+    curve = CostCurve((CostPoint(1, seconds, seconds, seconds),))
+    return CostModel(curve, curve, seconds / 10, seconds / 10, 40, 256, "2026-01-02T03:04:05Z", "A machine, 2 threads")
+
+
+# As of another day: what was computed from a measurement is kept by its time.
+FAST, SLOWER = (
+    costs(1e-6),
+    replace(costs(100.0), measured="2026-01-03T03:04:05Z"),
+)  # a pass takes longer than the one and less than the other on any machine
+
+
+def timed(seconds: float, count: int = 5):
+    """Iterations whose target pass took so long."""
+    whole = home_run().iterations[0]
+    times = replace(whole.times, mask_s=0.0, verify_s=seconds, total_s=2 * seconds)
+    return [replace(whole, times=times) for _ in range(count)]
+
+
+def texts(at) -> str:
+    return "\n".join(element.value for element in (*at.markdown, *at.caption)).replace("\\", "")
+
+
+def test_a_slowdown_is_told_from_enough_passes_without_the_first():
+    usual = costs(0.01)
+    assert slowdown(timed(0.05), usual) == pytest.approx(5.0)
+    assert slowdown([*timed(9.0, 1), *timed(0.01)], usual) == pytest.approx(1.0), "the first one warms up"
+    assert slowdown(timed(0.05, 3), usual) is None
+    replayed = replace(timed(0.05)[0], times=replace(timed(0.05)[0].times, total_s=0.0))
+    assert slowdown([replayed] * 9, usual) is None
+    assert slow_words(timed(0.01 * SLOW / 1.1), usual) == "" == slow_words(timed(0.05), None)
+    said = slow_words(timed(0.05), usual)
+    assert "5.0 times" in said and "2026-01-02 at 03:04 UTC" in said
+
+
+def test_repeats_that_differ_say_that_the_machine_is_busy(monkeypatch):
+    monkeypatch.setattr(manager(), "costs", None)
+    assert busy_words(1.4) == "" and "3.0×" in busy_words(3.0)
+    quiet, busy = (Trial(number, None, None, tuple(made)) for number, made in enumerate((
+        timed(0.01), [*timed(0.01, 2), *timed(0.05, 3)],
+    )))  # fmt: skip
+    assert disturbance_words((quiet, quiet)) == []
+    assert "5.0×" in disturbance_words((quiet, busy))[0]
+    monkeypatch.setattr(manager(), "costs", FAST)
+    (said,) = disturbance_words((quiet, quiet))
+    assert "2026-01-02" in said
+
+
+def test_a_run_of_another_machine_is_not_judged_by_the_costs_of_this_one(monkeypatch):
+    monkeypatch.setattr(manager(), "costs", FAST)
+    assert own_costs(Run(home_run(), "recorded")) is None
+    assert own_costs(Run(home_run(), "opened")) is None
+
+
+def test_step_through_warns_and_measures_again(monkeypatch):
+    at = open_page(STEP)
+    at.session_state["prompt_text"] = "Once upon a time there was a little girl who"
+    at.session_state["max_new_tokens"] = 16
+    at.button(key="start").click().run()
+    finish(at, "step")
+    at.button(key="to_end").click().run()
+    finish(at, "step")
+    monkeypatch.setattr(manager(), "costs", FAST)
+    monkeypatch.setattr(manager(), "measure_costs", lambda head="": monkeypatch.setattr(manager(), "costs", SLOWER))
+    at.session_state["why_shown"] = "What was possible"
+    at.run()
+    assert sentences(at) == []
+    said = texts(at)
+    assert "times as long as passes measured on this machine on 2026-01-02" in said
+    assert "Modelled for the same text, from passes measured on this machine on 2026-01-02" in said
+    assert "A machine, 2 threads" in said
+    assert "Measured over the same iterations" in said and "slower than modelled" in said
+    assert {"step_measure_again", "why_measure_again"} <= {button.key for button in at.button}
+    at.button(key="step_measure_again").click().run()
+    assert not any(button.key in ("step_measure_again", "why_measure_again") for button in at.button)
+    assert "Measured over the same iterations" in texts(at) and "slower than modelled" not in texts(at)
+
+
+def test_tune_warns_and_measures_again(monkeypatch):
+    def settled():
+        for slot in ("tune_draft", "tune_measure"):
+            if f"job_{slot}" in at.session_state:
+                finish(at, slot)
+
+    at = open_page(TUNE)
+    settled()
+    monkeypatch.setattr(manager(), "costs", FAST)
+    monkeypatch.setattr(manager(), "measure_costs", lambda head="": monkeypatch.setattr(manager(), "costs", SLOWER))
+    at.run()
+    at.slider(key="tune_dynatree_prune_probability").set_value(0.0).run()
+    settled()
+    assert sentences(at) == [] and "2026-01-02" in texts(at)
+    at.button(key="tune_measure_again").click().run()
+    assert "2026-01-02" not in texts(at)
