@@ -175,6 +175,12 @@ def test_every_rejection_is_listed_with_what_it_left_of_the_token():
     told = residuals(trace, 0, 3, token=last)
     assert len(told) == 10 and len({each["after"] for each in told}) == 10
     assert [each["own"] for each in told] == ["0.2000"] * 4 + ["0"] * 6
+    # What is gone stays gone, though a longer record would no longer say so.
+    many = replace(trace.steps[9], residual_ids=tuple(range(5000, 5008)), residual_probs=(0.1,) * 8)
+    told = residuals(replace(trace, steps=(*trace.steps[:9], many)), 0, 3, token=last)
+    assert [each["own"] for each in told][8:] == ["0", "0"]
+    told = residuals(replace(trace, steps=(many, *trace.steps[1:])), 0, 3, token=last)
+    assert told[0]["own"] == "<0.1000"
     # A rejection that changed nothing repeats what was left before it.
     same = replace(trace.steps[6], residual_ids=(), residual_probs=())
     told = residuals(replace(trace, steps=(*trace.steps[:6], same, *trace.steps[7:])), 0, 3, token=last)

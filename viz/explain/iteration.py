@@ -254,7 +254,7 @@ def residuals(
         return []
     left = {i: p for i, _, p in target_top(iteration, place)}
     found: list[dict[str, Any]] = []
-    whole = False
+    whole = gone = False
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if step.accepted:
             continue
@@ -267,8 +267,10 @@ def residuals(
         rows = [[iteration.texts.get(i, f"<{i}>"), p] for i, p in list(left.items())[:most] if p > 0]
         found.append({"after": after, "rows": rows})
         if token is not None:
-            gone = following and following.token_id == token and following.acceptance_probability == 0
-            found[-1]["own"] = _left_of(left, token, whole or bool(gone))
+            # What a rejection took whole no later one gives back.
+            gone = gone or bool(following and following.token_id == token and following.acceptance_probability == 0)
+            found[-1]["own"] = _left_of(left, token, whole or gone)
+            gone = gone or found[-1]["own"] == "0"
     return found
 
 
@@ -278,7 +280,7 @@ def _left_of(left: Mapping[int, float], token: int, whole: bool) -> str:
         return number(left[token], 4)
     if whole or token in left:
         return "0"
-    return f"below {number(min(left.values()), 4)}" if left else "–"
+    return f"<{number(min(left.values()), 4).removeprefix('<')}" if left else "–"
 
 
 FREE = "the same target pass already computed what comes next, so this token is free."
