@@ -12,12 +12,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
@@ -28,9 +28,6 @@ from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import RunTrace, Setting
 from pages.ui.common.worker import ModelTask, worker
 
-if TYPE_CHECKING:
-    from pages.ui.common.state import Run
-
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 MOST_HELD, HELD_BYTES = 8, 2**28  # runs that nobody may be looking at, and what they may take in memory
 NODE_BYTES = 1000  # of a node's record in memory, about
@@ -40,6 +37,20 @@ QUIET_S = 1.0
 ABANDONED_S = 3600.0
 SWITCH, OFF = "DRAFTSCOPE_RUNS", "off"
 NOT_KEPT = "This run could not be kept on the disk ({}): it is here until the server ends, so save it with File."
+
+
+class KeptRun(Protocol):
+    """What the store knows of a run: see `state.Run`."""
+
+    id: str
+    trace: RunTrace
+    source: Any
+    told: str
+    asked: Any
+    session: Any
+    branches: Mapping[int, Any]
+    on_disk: bool
+    unkept: str
 
 
 @dataclass(frozen=True)
@@ -69,13 +80,13 @@ class RunStore:
     def __init__(self, folder: Path | None, hand_over: Callable[[Callable[[Callable[[], Any]], None]], Any]) -> None:
         self.folder, self._hand_over = folder, hand_over
         self._lock = threading.Lock()
-        self._live: WeakValueDictionary[str, Run] = WeakValueDictionary()
-        self._held: dict[str, Run] = {}  # the one used last comes last
-        self._due: dict[str, Run] = {}
-        self._written: WeakKeyDictionary[Run, RunTrace] = WeakKeyDictionary()
+        self._live: WeakValueDictionary[str, KeptRun] = WeakValueDictionary()
+        self._held: dict[str, KeptRun] = {}  # the one used last comes last
+        self._due: dict[str, KeptRun] = {}
+        self._written: WeakKeyDictionary[KeptRun, RunTrace] = WeakKeyDictionary()
         self._timer: threading.Timer | None = None
 
-    def put(self, run: "Run", written: bool = False) -> None:
+    def put(self, run: KeptRun, written: bool = False) -> None:
         """Hold a run, which has just been put on screen; `written`: it has been read from its file."""
         with self._lock:
             self._live[run.id] = run
@@ -84,7 +95,7 @@ class RunStore:
             self._use(run)
         self.changed(run)
 
-    def find(self, run_id: str) -> "Run | None":
+    def find(self, run_id: str) -> KeptRun | None:
         """The run itself, None where no session shows it and it is no longer held."""
         with self._lock:
             run = self._live.get(run_id)
@@ -92,7 +103,7 @@ class RunStore:
                 self._use(run)
             return run
 
-    def changed(self, run: "Run") -> None:
+    def changed(self, run: KeptRun) -> None:
         """Write a run that is held once nothing has changed for `QUIET_S`."""
         with self._lock:
             if not self._unwritten(run):
@@ -119,7 +130,7 @@ class RunStore:
             if self._unwritten(run):
                 self._write(run, lambda: None)
 
-    def forget(self, run: "Run") -> None:
+    def forget(self, run: KeptRun) -> None:
         """Delete the file of a run that is no longer to be kept; it goes with the last session that shows it."""
         run.on_disk, run.unkept = False, ""
         with self._lock:
@@ -143,7 +154,7 @@ class RunStore:
             os.utime(self._file(run_id))
         return trace, notes
 
-    def _use(self, run: "Run") -> None:
+    def _use(self, run: KeptRun) -> None:
         """Hold a run longest of all, within the bounds."""
         if not run.on_disk:
             return
@@ -154,12 +165,12 @@ class RunStore:
             oldest = next(iter(sizes))
             del sizes[oldest], self._held[oldest]
 
-    def _unwritten(self, run: "Run") -> bool:
+    def _unwritten(self, run: KeptRun) -> bool:
         wanted = self.folder is not None and run.on_disk and run.trace.iterations
         known = self._live.get(run.id) is run
         return bool(wanted and known and self._written.get(run) is not run.trace)
 
-    def _write(self, run: "Run", give_way: Callable[[], Any]) -> None:
+    def _write(self, run: KeptRun, give_way: Callable[[], Any]) -> None:
         """Write a run's file; where the disk refuses, the run says so and nothing else changes."""
         trace, asked = run.trace, run.asked
         notes = RunNotes(run.source, run.told)
@@ -229,7 +240,7 @@ def _with_latest_logits(trace: RunTrace) -> RunTrace:
     return replace(trace, iterations=tuple(reversed(iterations)))
 
 
-def _num_bytes(run: "Run") -> int:
+def _num_bytes(run: KeptRun) -> int:
     """What a run and its forks take in memory, about: records, raw logits and KV slots."""
     runs = [run, *(branch.run for branch in run.branches.values() if branch.run is not run)]
     iterations = {id(each): each for one in runs for each in one.trace.iterations}.values()  # forks share the first
