@@ -14,10 +14,19 @@ from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.identity import OutputDifference
-from decoding.trace.metrics import Spread
+from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.results import doubt_words, findings, slower_words, table_html, times_words, unrest_words
+from pages.ui.compare.results import (
+    decided,
+    findings,
+    same_words,
+    slower_words,
+    table_html,
+    times_words,
+    two_medians_words,
+    unrest_words,
+)
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
 from tests.pages.apptest import open_field, press_start, sentences
 
@@ -116,7 +125,7 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
     scores = score(outcome.comparison)
     table = table_html(scores, outcome)
     assert "Same output as Autoregressive" in table and table.count("✓ identical") == 3
-    assert any("is fastest" in sentence for sentence in findings(scores))
+    assert decided([scores]).winner is None and "<b>" not in speed_row(table), "one repeat has no winner"
 
 
 def test_a_cancelled_run_keeps_what_was_measured():
@@ -247,6 +256,8 @@ def test_a_first_difference_is_marked_and_explained(done: AppTest):
 
 def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     plain, _, fixed, _ = score(done.session_state["comparison"].comparison)
+    once = replace(fixed, over_autoregressive=Spread(0.5, 0.5, 0.5, 1))
+    assert "1 repeat" in slower_words(once, plain)[0]
     slow = replace(fixed, over_autoregressive=Spread(0.5, 0.4, 0.6, 3))
     (said,) = slower_words(slow, plain)
     assert "Fixed tree is not faster (0.50× Autoregressive)" in said and "% of each iteration" in said
@@ -259,6 +270,23 @@ def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     assert times_words(even) == "about even (0.998×)" and times_words(Spread(0.99, 0.9, 1.1, 3)) == "0.99×"
 
 
+def test_sampled_outputs_are_not_compared_token_for_token_but_by_their_tokens_per_pass():
+    at = press_start(open_compare("autoregressive", "linear", sampling_temperature=1.0), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    plain, chain = score(outcome.comparison)
+    assert same_words(plain, outcome.comparison) == "reference" != same_words(chain, outcome.comparison)
+    luck = outcome.expected[1]
+    assert list(outcome.expected) == [1] and 0 not in outcome.expected
+    realised = [len(each.committed_ids) for each in outcome.comparison.of(1)[0].run.iterations]
+    assert luck.tokens[: len(realised) - 1] == tuple(realised[:-1]), "the same seed draws the same tokens"
+    table = table_html((plain, chain), outcome)
+    assert f"{luck.mean / len(luck.tokens):.2f}" in speed_row(table, "Expected tokens per iteration")
+    at.session_state["compare_view"] = "Outputs"
+    said = [caption.value for caption in at.run().caption if "token for token" in caption.value]
+    assert len(said) == 1 and f"{luck.happened / len(luck.tokens):.2f}" in said[0]
+
+
 def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
     done.number_input(key="compare_repeats").set_value(2).run()
@@ -268,22 +296,53 @@ def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
 
 
-def test_an_order_that_the_repeats_do_not_settle_is_called_uncertain(done: AppTest):
-    first, second = score(done.session_state["comparison"].comparison)[2:]
+def speed_row(table: str, title: str = "Tokens/s") -> str:
+    """A row of the table as it is written."""
+    return next(row for row in table.split("<tr>") if f">{title}</th>" in row)
 
-    def measured(entry, *speeds: float):
-        calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
-        return replace(entry, calls=calls)
 
-    best = measured(first, 90.0, 100.0, 110.0)
-    assert doubt_words(best, [best, measured(second, 70.0, 80.0, 89.0)]) == ""
-    overlapping = measured(second, 70.0, 80.0, 90.0)
-    assert f"overlap with those of {second.contestant.label}, so their order is uncertain" in doubt_words(
-        best, [best, overlapping]
+def measured(entry, *speeds: float, against: tuple[float, ...] = (50.0, 50.0, 50.0)):
+    """A score with these tokens per second in its repeats, and plain decoding's beside them."""
+    calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
+    ratios = [mine / base for mine, base in zip(speeds, against, strict=False)]
+    return replace(entry, calls=calls, over_autoregressive=spread(ratios))
+
+
+def test_a_winner_is_named_and_bold_only_where_three_repeats_stand_apart(done: AppTest):
+    outcome = done.session_state["comparison"]
+    plain, _, first, second = score(outcome.comparison)
+    plain = measured(plain, 50.0, 50.0, 50.0)
+    best, label = measured(first, 98.0, 100.0, 102.0), first.contestant.label
+
+    def shown(*entries):
+        line = decided([entries])
+        return line, speed_row(table_html(entries, outcome, line))
+
+    line, row = shown(plain, best, measured(second, 80.0, 81.0, 82.0))
+    assert line.winner.label == label and row.count("<b>") == 1 and "<b>100.0" in row
+    for rival in (measured(second, 97.0, 99.0, 101.0), measured(second, 80.0)):
+        line, row = shown(plain, best, rival)
+        assert line.winner is None and second.contestant.label in {each.label for each in line.rivals}
+        assert "<b>" not in row
+    line, row = shown(plain, measured(first, 20.0, 20.5, 21.0), measured(second, 30.0, 30.5, 31.0))
+    assert line.verdict == "plain" and line.winner is None and "<b>50.0" in row
+
+
+def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):
+    """The machine is twice as fast in the last two repeats: medians of tokens/s compare different ones."""
+    outcome, drift = done.session_state["comparison"], (50.0, 100.0, 104.0)
+    plain, _, first, second = score(outcome.comparison)
+    entries = (
+        measured(plain, *drift),
+        measured(first, 100.0, 200.0, 209.0, against=drift),
+        measured(second, 61.0, 240.0, 128.0, against=drift),
     )
-    assert "their order is uncertain" in " ".join(findings((best, overlapping)))
-    once = measured(first, 100.0)
-    assert doubt_words(once, [once, measured(second, 100.0)]) == "", "one call has no spread to judge by"
+    line = decided([entries])
+    assert line.best.label == first.contestant.label and line.best.figure.value == entries[1].over_autoregressive.median
+    assert line.best.figure.value == pytest.approx(2.0)
+    (said,) = two_medians_words(list(entries), entries[0])
+    assert said in findings(entries) and second.contestant.label in said and "1.23" in said and "1.28" in said
+    assert two_medians_words(list(entries[:2]), entries[0]) == []
 
 
 def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):

@@ -18,7 +18,7 @@ from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.worker import ModelTask, run_now
 from pages.ui.compare.plan import ComparisonResult
-from pages.ui.compare.results import same_words
+from pages.ui.compare.results import same_words, sampled_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.formats import duration, plural
@@ -41,7 +41,8 @@ def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     }
     lines = {name: underline(name) for name in about}
     items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
-    items.append("<span>bold and framed: first difference from the reference</span>")
+    if outcome.comparison.sampling.greedy:
+        items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
     st.html(f'<div style="{style}">{"".join(items)}</div>')
     columns = 2 if len(scores) in (2, 4) else 3
@@ -52,10 +53,12 @@ def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
 
 
 def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
-    reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry))}")
+    comparison = outcome.comparison
+    reference = comparison.contestants[comparison.reference].label
+    st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry, comparison))}")
     position = entry.difference.position if entry.difference else None
-    results = outcome.comparison.of(outcome.comparison.contestants.index(entry.contestant))
+    number = comparison.contestants.index(entry.contestant)
+    results = comparison.of(number)
     run = next((result.run for result in results if result.run), None)
     drafts = run is not None and any(iteration.drafted for iteration in run.iterations)
     with st.container(height=OUTPUT_HEIGHT, border=False):
@@ -64,12 +67,12 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
             return
         if drafts:
             spans = [span for iteration in run.iterations for span in iteration_spans(iteration)]
-            spans = [replace(span, current=number == position) for number, span in enumerate(spans)]
+            spans = [replace(span, current=place == position) for place, span in enumerate(spans)]
             st.html(text_html(spans))
         else:
             pieces = []
-            for number, text in enumerate(outcome.texts[token] for token in entry.output_ids):
-                weight = ' style="font-weight:700;outline:1px solid"' if number == position else ""
+            for place, text in enumerate(outcome.texts[token] for token in entry.output_ids):
+                weight = ' style="font-weight:700;outline:1px solid"' if place == position else ""
                 line = "<br>" if text.endswith("\n") else ""
                 pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>{line}")
             style = "font-family:monospace;line-height:1.9;overflow-wrap:anywhere"
@@ -83,6 +86,8 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
         )
     if entry.difference:
         st.caption(escape_markdown(f"Compared with {reference}: {entry.difference.explanation}"))
+    if not comparison.sampling.greedy and number != comparison.reference:
+        st.caption(escape_markdown(sampled_words(outcome, number)))
 
 
 def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:

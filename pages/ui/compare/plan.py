@@ -27,7 +27,9 @@ from pages.ui.widgets.controls import (
 from viz.formats import plural
 
 if TYPE_CHECKING:
+    from decoding.analysis.luck import RunLuck
     from decoding.compare.comparison import Comparison, Contestant
+    from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
@@ -56,6 +58,7 @@ class ComparisonResult:
         pauses: how often work of other sessions interrupted it between iterations, not counted in times.
         settings, generation: the pair it ran with, and which load of a pair that was.
         trees: iterations on one prefix by length of the prefix, computed when viewed.
+        expected: how lucky a sampled output was, by contestant: what it committed and the mean over all draws.
     """
 
     comparison: "Comparison"
@@ -70,6 +73,7 @@ class ComparisonResult:
     hardware: dict[str, str]
     pauses: int = 0
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
+    expected: "dict[int, RunLuck]" = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
@@ -94,6 +98,8 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         pair, contestants, [(prompt_words(plan.prompt.name), ids)], plan.max_new_tokens, plan.repeats, plan.warmup,
         plan.sampling, progress=progress, cancelled=lambda: job.cancelled,
     )  # fmt: skip
+    whole = not (plan.sampling.greedy or job.cancelled)
+    expected = expected_tokens(job, pair, contestants, ids, plan) if whole else {}
     text = pair.vocabulary.text
     used = {token for result in comparison.results for token in result.output_ids}
     return ComparisonResult(
@@ -108,7 +114,31 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         settings=models.settings,
         generation=models.generation,
         hardware=dict(describe_hardware(pair.target.device)),
+        expected=expected,
     )
+
+
+def expected_tokens(
+    job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
+) -> "dict[int, RunLuck]":
+    """What a sampled output of each method could have committed: its call once more, not timed, with its trees."""
+    from decoding.analysis.luck import run_luck
+    from decoding.session.session import DecodeSession, Limits, prepared
+
+    found = {}
+    for number, each in enumerate(contestants):
+        if each.method is None or not each.method.drafter.drafts:
+            continue
+        job.report(number, len(contestants), f"{each.label}: expected tokens")
+        engine = pair.with_engine(each.engine) if each.engine else pair
+        method = prepared(each.method, engine, plan.sampling)
+        session = DecodeSession(engine, method, ids, plan.sampling, Limits(plan.max_new_tokens))
+        while not session.finished and job.go_on():
+            session.step()
+        luck = run_luck(session.trace().iterations)
+        if luck.tokens and session.finished:
+            found[number] = luck
+    return found
 
 
 def pause_words(outcome: ComparisonResult) -> str:
