@@ -24,7 +24,7 @@ def main() -> None:
     methods, messages = st.container(key="race_methods"), st.container(key="messages")
     # The race is drawn first: the method picker loads torch, which takes seconds on the first visit.
     if race is not None:
-        race_component(race_data(race.lanes, race.key, race.explained, hold=is_busy(SLOT)))
+        race_component(race_data(race.lanes, race.key, race.explained, race.where, hold=is_busy(SLOT)))
         st.caption(escape_markdown(race.about))
     elif not is_busy(SLOT):
         st.info(

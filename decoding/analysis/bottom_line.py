@@ -41,6 +41,10 @@ class Interval:
         """Whether there is enough for an interval."""
         return self.count >= FEWEST
 
+    def apart(self, other: "Interval") -> bool:
+        """Whether both have an interval, and these do not overlap."""
+        return self.decides and other.decides and (self.low > other.high or other.low > self.high)
+
     def half(self, count: int) -> float:
         """Half the width that the interval would have with another count, at the same spread."""
         now = (self.high - self.low) / 2
@@ -140,11 +144,10 @@ def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None
 
 def _slower(option: Option, best: Option) -> bool:
     """Whether an option is surely slower than another one."""
-    if not (option.figure.decides and best.figure.decides):
-        return False
     if option.figure.per == "prompt" and option.speeds and best.speeds:
-        return paired(option.speeds, best.speeds).high < 1
-    return option.figure.high < best.figure.low
+        ratio = paired(option.speeds, best.speeds)
+        return ratio.decides and ratio.high < 1
+    return option.figure.apart(best.figure) and option.figure.value < best.figure.value
 
 
 def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str) -> int | None:

@@ -1,9 +1,11 @@
-"""Result of a race in sentences: which method was first, whether the texts are equal, what made the difference."""
+"""Result of a race in sentences: what to decode with, whether the texts are equal, what made the difference."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import mul
 
+from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
+from viz.explain.bottom_line import bottom_line_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
@@ -21,25 +23,31 @@ def reference_lane(lanes: Sequence[Lane]) -> int:
     return next((number for number in plain if lanes[number].has_phases), plain[0] if plain else 0)
 
 
-def headline(lanes: Sequence[Lane]) -> str:
-    """The first method, its time, and its speed relative to plain decoding and to the next one."""
-    first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
+def decided(lanes: Sequence[Lane]) -> BottomLine | None:
+    """What the repeats of the lanes allow to say; the replayed calls alone where those of some are not known."""
     plain = lanes[reference_lane(lanes)]
-    said = f"{first.label} is first: {plural(first.count, 'token')} in {duration(first.end_s)}"
-    for other in (plain, second) if plain.plain and plain not in (first, second) else (second,):
-        said += f", {first.throughput / other.throughput:.2f}× the speed of {other.label} ({duration(other.end_s)})"
-    return f"{said}."
+    repeats = [lane.speeds for lane in lanes]
+    if not all(repeats) or len({len(each) for each in repeats}) > 1:  # ratios are taken within a repeat
+        repeats = [(lane.throughput,) for lane in lanes]
+    speeds = [{(0, at): speed for at, speed in enumerate(each)} for each in repeats]
+    base = speeds[reference_lane(lanes)] if plain.plain else None
+    options = [
+        Option(lane.label, paired(mine, base), speculates=not lane.plain)
+        for lane, mine in zip(lanes, speeds, strict=True)
+    ]
+    return bottom_line(options, plain.label if plain.plain else "")
+
+
+def _fastest(line: BottomLine | None) -> str:
+    """Name of the one lane that is faster than all others, empty where none is."""
+    if line is None or line.verdict == "plain":
+        return line.plain if line is not None else ""
+    return line.winner.label if line.winner is not None else ""
 
 
 def doubt_words(lanes: Sequence[Lane]) -> str:
-    """Caveats on the order: texts of different lengths, overlapping repeats of the first two; else empty."""
-    first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
-    said = []
-    if len({lane.count for lane in lanes}) > 1:
-        said.append("The texts differ in length: the order is by tokens per second.")
-    if first.speeds and second.speeds and min(first.speeds) <= max(second.speeds):
-        said.append("Repeats of the first two overlap in speed: their order is uncertain.")
-    return " ".join(said)
+    """What the order rests on where texts differ in length; else empty."""
+    return "The texts differ in length: speeds are compared per token." if len({x.count for x in lanes}) > 1 else ""
 
 
 def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple[bool | None, str]:
@@ -169,12 +177,19 @@ WORDS: dict[str, str] = {
 GLOSSARY = ("bonus", "recovered", "fallback", "prefill")
 
 
-def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | None = None, hold: bool = False) -> dict:
+def race_data(
+    lanes: Sequence[Lane],
+    key: str,
+    explained: Mapping[int, str] | None = None,
+    where: str = "for this text on this machine",
+    hold: bool = False,
+) -> dict:
     """What the component draws.
 
     Args:
         key: a new key restarts the replay.
         explained: by lane, why its greedy text diverges from the reference, where that was measured.
+        where: which text and which machine the figures hold for.
         hold: pause, because something is being measured on this machine.
 
     Raises:
@@ -186,6 +201,7 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
     lengths = sorted(step.end_s - step.start_s for step in steps)
     phases = [name for name in PHASE_WORDS if name in {name for step in steps for name, _ in step.phases}]
     same, identity = identity_words(lanes, explained or {})
+    line = decided(lanes)
     return {
         "key": key,
         "hold": hold,
@@ -202,9 +218,9 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         | {name: explain_term(name) for name in GLOSSARY}
         | {name: explain_term(PHASE_WORDS[name]) for name in phases},
         "phases": [[name, PHASE_WORDS[name], PHASE_COLORS[name]] for name in phases],
-        "lanes": [_lane_data(lane, lanes) for lane in lanes],
+        "lanes": [_lane_data(lane, lanes) | {"fastest": lane.label == _fastest(line)} for lane in lanes],
         "finish": {
-            "headline": headline(lanes),
+            "headline": bottom_line_words(line, where),
             "doubt": doubt_words(lanes),
             "same": same,
             "identity": identity,
@@ -218,8 +234,6 @@ def _lane_data(lane: Lane, lanes: Sequence[Lane]) -> dict:
         "label": lane.label,
         "note": lane.note,
         "settings": lane.settings,
-        # By tokens per second, 1 for the fastest: the order of the finish where lengths are equal.
-        "place": 1 + sum(other.throughput > lane.throughput for other in lanes),
         "end_s": lane.end_s,
         "count": lane.count,
         "facts": lane_facts(lane, lanes),

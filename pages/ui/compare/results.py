@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, Option, bottom_line, paired
+from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option, bottom_line, paired
 from decoding.analysis.slowdown import Slowdown, slowdown
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.compare.contestants import unnamed_changes
@@ -36,8 +36,8 @@ from viz.formats import byte_size, duration, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
-# Text of a table cell, the number that decides the best, and its repeats where it was measured in each
-Cell = tuple[str, float | None, Spread | None]
+# Text of a table cell, the number that decides the best, and its interval where each repeat measured it
+Cell = tuple[str, float | None, Interval | None]
 NOTHING: Cell = ("–", None, None)
 WINNER = "winner"  # rows whose best is that of the bottom line
 UNREST = 1.5
@@ -282,19 +282,16 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
 
 
 def _best_cells(best: str, cells: list[Cell]) -> set[int]:
-    """Places of the best cells of a row; none where too few repeats, or quartiles that overlap, do not tell."""
-    known = {place: (value, repeats) for place, (_, value, repeats) in enumerate(cells) if value is not None}
+    """Places of the best cells of a row; none where too few repeats, or intervals that overlap, do not tell."""
+    known = [(place, value, interval) for place, (_, value, interval) in enumerate(cells) if value is not None]
     if best not in ("high", "low") or len(known) < 2:
         return set()
-    top = (max if best == "high" else min)(value for value, _ in known.values())
-    first = {place for place, (value, _) in known.items() if value == top}
-    spreads = [repeats for _, repeats in known.values() if repeats is not None]
-    if spreads:
-        mine = next(known[place][1] for place in first)
-        apart = [each for each in spreads if each is mine or each.high < mine.low or each.low > mine.high]
-        if len(apart) < len(spreads) or any(each.count < FEWEST for each in spreads):
+    top = (max if best == "high" else min)(value for _, value, _ in known)
+    mine = next(interval for _, value, interval in known if value == top)
+    for _, value, other in known:
+        if value != top and mine is not None and other is not None and not mine.apart(other):
             return set()
-    return first
+    return {place for place, value, _ in known if value == top}
 
 
 def _rows(scores: tuple[Score, ...], outcome: ComparisonResult) -> list[tuple[str, str, str, list[Cell]]]:
@@ -361,7 +358,9 @@ def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> 
             return NOTHING
         middle, low, high = (f"{factor * value:.{digits}f}" for value in (found.median, found.low, found.high))
         around = f" ({low}–{high})" if found.count > 1 else ""
-        return f"{middle}{sign}{around}", found.median, found
+        # A ratio is judged by the bottom line.
+        interval = None if sign else paired({(0, at): getattr(call, name) for at, call in entry.calls.items()})
+        return f"{middle}{sign}{around}", found.median, interval
 
     return cell
 
