@@ -3,6 +3,7 @@
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
@@ -105,6 +106,7 @@ def results(outcome: ComparisonResult) -> None:
     """Figures of the last comparison in five views."""
     from decoding.compare.comparison import score
     from pages.ui.compare.outputs import draw_outputs, draw_trees
+    from pages.ui.compare.partings import draw_partings
     from pages.ui.compare.results import draw_acceptance, draw_overview, draw_time
 
     draw = {
@@ -126,7 +128,10 @@ def results(outcome: ComparisonResult) -> None:
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
         st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
-    draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
+    scores = score(outcome.comparison, loop_free=figures == LOOP_FREE)
+    draw[view](scores, outcome)
+    if view == "Overview":
+        draw_partings(scores, outcome, go_to)
 
 
 def summary(outcome: ComparisonResult) -> str:

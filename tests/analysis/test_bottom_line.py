@@ -1,13 +1,15 @@
 """The bottom line: what figures allow to say, from figures written by hand."""
 
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 
 from decoding.analysis.bottom_line import Interval, Option, bottom_line, paired
-from decoding.analysis.slowdown import slowdown
-from tests.helpers.traces import run_autoregressive, run_mixed
-from viz.explain.bottom_line import bottom_line_words
+from decoding.analysis.slowdown import TOKENS, slowdown, stretches
+from decoding.trace.records import IterationTrace
+from tests.helpers.traces import run_autoregressive, run_mixed, run_of, summary
+from viz.explain.bottom_line import bottom_line_words, stretch_words
 
 PLAIN = {(0, repeat): speed for repeat, speed in enumerate((50.0, 60.0, 40.0, 50.0))}
 
@@ -89,3 +91,46 @@ def test_the_break_even_is_that_of_the_measured_iterations():
     line = bottom_line([option("Tree", 2.0, 2.01, 1.99, slowdown=lost)], "Plain")
     needed = sum(lost.mine.seconds.values()) / lost.other.token_s
     assert f"{needed:.2f}" in bottom_line_words(line) and f"{lost.mine.tokens:.2f}" in bottom_line_words(line)
+
+
+def committed(*lengths: int, seconds: float, first: int = 0) -> list[IterationTrace]:
+    """Iterations that commit so many tokens each of the text 0, 1, 2, ... and take so long."""
+    ends = list(accumulate(lengths, initial=first))
+    return [
+        replace(
+            summary(),
+            committed_ids=tuple(range(start, end)),
+            committed_texts=tuple(f" {token}" for token in range(start, end)),
+            times=replace(summary().times, total_s=seconds),
+        )
+        for start, end in pairwise(ends)
+    ]
+
+
+def test_two_runs_of_a_text_are_set_side_by_side_where_both_begin_an_iteration():
+    tree = run_of(committed(3, 1, 1, 2, seconds=0.2))
+    chain = run_of(committed(2, 2, 3, seconds=0.1))
+    # Both begin at token 0; the tree at 3, 4, 5, the chain at 2, 4; both end at 7.
+    found = stretches(tree, chain)
+    assert [(each.start, each.end, each.mine, each.other) for each in found] == [
+        (0, 4, (0, 1), (0, 1)),
+        (4, 7, (2, 3), (2,)),
+    ]
+    assert [each.lost_s for each in found] == pytest.approx([0.4 - 0.2, 0.4 - 0.1]) and all(x.parts for x in found)
+    alike = stretches(tree, tree)
+    assert len(alike) == 4 and not any(each.parts for each in alike) and {each.lost.ratio for each in alike} == {1.0}
+
+
+def test_runs_are_not_compared_beyond_the_place_where_their_texts_differ():
+    tree, other = committed(3, 1, 3, seconds=0.02), committed(3, 1, 3, seconds=0.01)
+    other[1] = replace(other[1], committed_ids=(99,))
+    found = stretches(run_of(tree), run_of(other))
+    assert [(each.start, each.end) for each in found] == [(0, 3)]
+
+
+def test_a_stretch_is_told_with_its_text_and_its_measured_cause():
+    tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
+    (stretch,) = stretches(tree, chain)
+    assert stretch.lost.reason == TOKENS
+    said = stretch_words(stretch, "Tree", "Chain", "<b> 0")
+    assert "Tree" in said and "Chain" in said and "1.0" in said and "3.0" in said and "<b>" in said

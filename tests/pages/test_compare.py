@@ -14,9 +14,12 @@ from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.identity import OutputDifference
+from decoding.recorded import home_run
 from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
+from pages.ui.common.state import Run
 from pages.ui.compare.outputs import as_csv, as_json, command
+from pages.ui.compare.partings import losses, rivals
 from pages.ui.compare.results import (
     decided,
     findings,
@@ -326,6 +329,31 @@ def test_a_winner_is_named_and_bold_only_where_three_repeats_stand_apart(done: A
         assert "<b>" not in row
     line, row = shown(plain, measured(first, 20.0, 20.5, 21.0), measured(second, 30.0, 30.5, 31.0))
     assert line.verdict == "plain" and line.winner is None and "<b>50.0" in row
+
+
+def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_own_run_aside():
+    at = press_start(open_compare("autoregressive", "linear", "dynatree"), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    tree, chain = rivals(score(outcome.comparison))
+    assert (tree.contestant.method.name, chain.contestant.method.name) == ("dynatree", "linear")
+    shown = [button for button in at.button if button.key.startswith("parting_")]
+    lost = [*losses(tree, chain)[:3], *losses(chain, tree)[:3]]
+    assert len(shown) == len(lost) >= 1
+    assert all(each.lost_s > 0 for each in lost)
+    place = lost[0].mine[0]
+    own = at.session_state["run"] = Run(home_run(), "opened")
+    shown[0].click().run()
+    at.switch_page("pages/step_through.py").run()
+    at.session_state["job_step"].wait(60)
+    at.run()
+    run = at.session_state["run"]
+    assert run.trace.method == shown[0].key.split("_")[1].lower().replace("linear chain", "linear")
+    assert len(run.trace.iterations) == place + 1 and at.session_state["iteration"] == place
+    assert at.session_state["run_set_aside"][0] is own
+    decoded = run.trace.iterations[place].committed_ids
+    measured = outcome.comparison.of(2 if run.trace.method == "dynatree" else 1)[0].run.iterations[place]
+    assert decoded == measured.committed_ids
 
 
 def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):

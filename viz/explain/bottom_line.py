@@ -1,8 +1,9 @@
 """The bottom line in words: what to decode with, by how much it is faster, how sure that is, what would decide it."""
 
 from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option
-from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown
+from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from viz.formats import duration, listed, plural
+from viz.tokens import quote
 
 CAUSES: dict[str, str] = {
     DRAFT: "drafting took {mine} an iteration instead of {other}",
@@ -29,7 +30,10 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
         return f"Do not speculate {where}: the best, {best.label}, has {over}.{_pays_words(best.slowdown)}"
     if line.verdict == "open":
         if not figure.decides:
-            return f"No verdict from {_counted(figure)}: {best.label} has {over} there. {_decides_words(line)}"
+            said = (
+                f"No verdict from {_counted(figure)}: {best.label} had {figure.value:.2f}× the speed of {line.plain}."
+            )
+            return f"{said} {_decides_words(line)}"
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     if line.rivals:
@@ -57,15 +61,29 @@ def cause_words(lost: Slowdown) -> str:
     return CAUSES[reason].format(mine=mine, other=other)
 
 
+def stretch_words(stretch: Stretch, slower: str, faster: str, text: str) -> str:
+    """What both runs did for the same tokens, and what made one slower; `lost` is that of the slower one."""
+    times = []
+    for label, means, places in (
+        (slower, stretch.lost.mine, stretch.mine),
+        (faster, stretch.lost.other, stretch.other),
+    ):
+        seconds = duration(means.token_s * (stretch.end - stretch.start))
+        times.append(f"{label} took {seconds} in {plural(len(places), 'iteration')}")
+    return f"{quote(text)}: {times[0]}, {times[1]}; {cause_words(stretch.lost)}."
+
+
 def _without_plain(line: BottomLine, where: str) -> str:
     """The best of the measured methods: without plain decoding nothing says whether any of them pays."""
-    unknown = "Whether speculating pays is not known: add Autoregressive."
+    best, figure = line.best, line.best.figure
+    unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
     if line.winner is not None:
-        return f"Of these, {_named(line.best)} is the fastest {where}. {unknown}"
-    if not line.best.figure.decides:
-        return f"No verdict from {_counted(line.best.figure)}. {_decides_words(line)} {unknown}"
-    others = listed([each.label for each in line.rivals])
-    return f"{line.best.label} and {others} may be equally fast {where}. {_decides_words(line)} {unknown}"
+        return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
+    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s."
+    if line.rivals and figure.decides:
+        others = listed([each.label for each in line.rivals])
+        said = f"{best.label} reached {figure.value:.1f} tokens/s; {others} may be as fast. {_decides_words(line)}"
+    return f"{said} {unknown}, at least {FEWEST} times in turn."
 
 
 def _decides_words(line: BottomLine) -> str:

@@ -28,6 +28,7 @@ from pages.ui.common.state import (
     keep_run,
     selected_iteration,
     selected_node,
+    set_aside,
 )
 from pages.ui.common.worker import address_is, found_again, start_job
 from pages.ui.widgets.controls import (
@@ -140,6 +141,17 @@ def keep_address(link: Link) -> None:
     st.html(HIDDEN)
     with st.container(key="address_area"):
         _component(key="address", data={"query": link.query, "page": "step_through"})
+
+
+def go_to(asked: RunRequest, iteration: int) -> None:
+    """Have Step through decode a request up to an iteration (0-based), as a link to it does; call it in a callback.
+
+    A run of the user's own that is on screen is set aside.
+    """
+    set_aside(current_run(), selected_iteration())
+    view = st.session_state[GOAL] = View(**_asked_for(asked), iteration=iteration + 1)
+    st.session_state[OBEYED] = True
+    _set_widgets(view)
 
 
 def take_over(asked: RunRequest) -> None:

@@ -1,7 +1,7 @@
 """The measurements of a comparison in sentences, charts and a table."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option, bottom_line, paired
+from decoding.analysis.luck import RunLuck
 from decoding.analysis.slowdown import Slowdown, slowdown
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.compare.contestants import unnamed_changes
@@ -266,7 +267,7 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     winner = None if line is None else line.plain if line.verdict == "plain" else line.winner and line.winner.label
     body = []
-    for title, meaning, best, cells in _rows(scores, outcome):
+    for title, meaning, best, cells in _rows(scores, outcome.comparison, outcome.expected):
         bold = _best_cells(best, cells)
         if best == WINNER:
             bold = {place for place, entry in enumerate(scores) if entry.contestant.label == winner}
@@ -294,17 +295,18 @@ def _best_cells(best: str, cells: list[Cell]) -> set[int]:
     return {place for place, value, _ in known if value == top}
 
 
-def _rows(scores: tuple[Score, ...], outcome: ComparisonResult) -> list[tuple[str, str, str, list[Cell]]]:
+def _rows(
+    scores: tuple[Score, ...], comparison: Comparison, expected: Mapping[int, RunLuck]
+) -> list[tuple[str, str, str, list[Cell]]]:
     """Title, meaning, which end is best, and a cell per contestant."""
-    comparison = outcome.comparison
     reference = comparison.contestants[comparison.reference].label
     title, meaning = f"Same output as {reference}", "Token for token; see Outputs for the first difference."
     if not comparison.sampling.greedy:
         title = f"Output beside {reference}"
         meaning = "Sampled texts follow the same distribution with other draws: they cannot be compared token by token."
 
-    def expected(entry: Score) -> Cell:
-        luck = outcome.expected.get(comparison.contestants.index(entry.contestant))
+    def expectation(entry: Score) -> Cell:
+        luck = expected.get(comparison.contestants.index(entry.contestant))
         return NOTHING if luck is None else (f"{luck.mean / len(luck.tokens):.2f}", None, None)
 
     def row(title: str, meaning: str, best: str, cell: Callable[[Score], Cell]) -> tuple[str, str, str, list[Cell]]:
@@ -324,8 +326,8 @@ def _rows(scores: tuple[Score, ...], outcome: ComparisonResult) -> list[tuple[st
         row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
             _typical("tokens_per_iteration", "{:.2f}".format)),
         *([row("Expected tokens per iteration", "Exact mean over all draws of the verifier, given the trees of a call "
-               "with the same seed: what realised tokens per iteration scatter around.", "", expected)]
-          if outcome.expected else []),
+               "with the same seed: what realised tokens per iteration scatter around.", "", expectation)]
+          if expected else []),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
             _typical("accepted_mean", "{:.2f}".format)),
         row("Accepted / drafted", "Accepted drafted tokens / all drafted nodes.", "high",
