@@ -8,7 +8,7 @@ It takes measured figures alone, whatever measured them. `viz.explain.bottom_lin
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Literal
 
@@ -46,8 +46,8 @@ class Interval:
         return self.decides and other.decides and (self.low > other.high or other.low > self.high)
 
     def half(self, count: int) -> float:
-        """Half the width that the interval would have with another count, at the same spread."""
-        now = (self.high - self.low) / 2
+        """Half the width of the interval's logarithm with another count, at the same spread."""
+        now = log(self.high / self.low) / 2
         return now * _per_deviation(count) / _per_deviation(self.count)
 
 
@@ -159,17 +159,21 @@ def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str
     if verdict == "open" and plain:
         others = [(1.0, lambda count: 0.0)]
     for count in range(first.count + 1, MOST + 1):
-        if all(first.half(count) + half(count) < abs(first.value - value) for value, half in others):
+        if all(first.half(count) + half(count) < abs(log(first.value / value)) for value, half in others):
             return count
     return None
 
 
 def _interval(values: Sequence[float], middle: float, per: Literal["repeat", "prompt"]) -> Interval:
-    """Student's t: three repeats that agree by chance have a wide one all the same. It holds the median, too."""
+    """Student's t on the logarithms: speeds have no lower bound but 0, and three repeats that agree by chance still
+    have a wide one. It always holds the middle.
+    """
     if len(values) < FEWEST:
         return Interval(middle, min(values), max(values), len(values), per)
-    mean, half = fmean(values), stdev(values) * _per_deviation(len(values))
-    return Interval(middle, max(0.0, min(mean - half, middle)), max(mean + half, middle), len(values), per)
+    logs = [log(value) for value in values]
+    half = stdev(logs) * _per_deviation(len(logs))
+    low, high = exp(fmean(logs) - half), exp(fmean(logs) + half)
+    return Interval(middle, min(low, middle), max(high, middle), len(values), per)
 
 
 def _per_deviation(count: int) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from math import exp, log
 
 import pytest
 
@@ -30,8 +31,9 @@ def test_ratios_are_taken_within_each_repeat_so_drift_cancels():
 
 
 def test_an_interval_is_that_of_student_and_over_prompts_each_prompt_counts_once():
-    figure = paired({(0, repeat): speed for repeat, speed in enumerate((1.0, 2.0, 3.0))})
-    assert (figure.low, figure.high) == pytest.approx((0.0, 2.0 + 4.303 / 3**0.5), abs=1e-3)
+    figure = paired({(0, repeat): speed for repeat, speed in enumerate((1.0, 2.0, 4.0))})
+    wide = 4.3027 * log(2) / 3**0.5  # the logarithms are log 2 apart
+    assert (figure.low, figure.high) == pytest.approx((2 * exp(-wide), 2 * exp(wide)), rel=1e-4)
     speeds = {(prompt, repeat): 10.0 * (prompt + 1) for prompt in range(3) for repeat in range(5)}
     assert (paired(speeds).value, paired(speeds).count, paired(speeds).per) == (20.0, 3, "prompt")
 
@@ -62,7 +64,7 @@ def test_a_winner_needs_three_repeats_and_an_interval_above_all_others(ratios, v
 def test_what_would_decide_it_is_a_number_of_repeats_at_the_spread_measured():
     near = bottom_line([option("a", 2.0, 2.04, 1.96), option("b", 1.9, 1.94, 1.86)], "Plain")
     assert not near.winner and 4 < near.needed < 20 and str(near.needed) in bottom_line_words(near)
-    gap = near.best.figure.value - near.rivals[0].figure.value
+    gap = log(near.best.figure.value / near.rivals[0].figure.value)
     assert sum(each.figure.half(near.needed) for each in (near.best, *near.rivals)) < gap
     assert sum(each.figure.half(near.needed - 1) for each in (near.best, *near.rivals)) >= gap
     assert bottom_line([option("a", 2.0, 2.2, 1.8), option("b", 2.0, 2.2, 1.8)], "Plain").needed is None

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.methods import contestants_from
+from decoding.analysis.slowdown import stretches
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
@@ -19,7 +20,7 @@ from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.common.state import Run
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.partings import losses, rivals
+from pages.ui.compare.partings import losses, places, rivals, steady
 from pages.ui.compare.results import (
     decided,
     findings,
@@ -84,6 +85,19 @@ def test_trees_are_drawn_on_the_prefix_that_the_slider_says(done: AppTest):
     assert fixed.nodes[0].token_id == dyna.nodes[0].token_id == outcome.comparison.results[0].output_ids[4]
     expected = outcome.comparison.results[0].output_ids[5 : 5 + len(fixed.committed_ids)]
     assert fixed.committed_ids == expected  # greedy: whoever drafts, the text goes on the same
+
+
+def test_the_prefix_jumps_to_the_next_place_where_methods_part(done: AppTest):
+    done.session_state["compare_view"], done.session_state["compare_prefix"] = "Trees", 0
+    done.run()
+    runs = [done.session_state["comparison"].comparison.of(number)[0].run for number in (2, 3)]
+    parted = places(score(done.session_state["comparison"].comparison))
+    assert parted == [each.start for each in stretches(*runs) if each.parts]
+    seen = [
+        done.button(key="compare_part").click().run().session_state["compare_prefix"] for _ in range(len(parted) + 1)
+    ]
+    wanted = [place for place in parted if place]
+    assert seen[: len(wanted)] == wanted and seen[len(wanted)] == parted[0] and not sentences(done)
 
 
 def test_results_survive_a_page_switch(done: AppTest):
@@ -338,7 +352,7 @@ def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_ow
     tree, chain = rivals(score(outcome.comparison))
     assert (tree.contestant.method.name, chain.contestant.method.name) == ("dynatree", "linear")
     shown = [button for button in at.button if button.key.startswith("parting_")]
-    lost = [*losses(tree, chain)[:3], *losses(chain, tree)[:3]]
+    lost = [*losses(tree.run, chain.run)[:3], *losses(chain.run, tree.run)[:3]]
     assert len(shown) == len(lost) >= 1
     assert all(each.lost_s > 0 for each in lost)
     place = lost[0].mine[0]
@@ -354,6 +368,21 @@ def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_ow
     decoded = run.trace.iterations[place].committed_ids
     measured = outcome.comparison.of(2 if run.trace.method == "dynatree" else 1)[0].run.iterations[place]
     assert decoded == measured.committed_ids
+
+
+def test_a_disturbed_iteration_is_taken_from_another_repeat(done: AppTest):
+    outcome = done.session_state["comparison"]
+    entry = score(outcome.comparison)[3]
+    (call,) = outcome.comparison.of(3)
+    first, *later = call.run.iterations
+    slow = replace(first, times=replace(first.times, verify_s=9.0))
+    calls = [replace(call, run=replace(call.run, iterations=(each, *later))) for each in (slow, first, first)]
+    repeated = replace(outcome.comparison, results=tuple(calls))
+    entry = replace(entry, run=calls[0].run)
+    assert steady(entry, replace(outcome, comparison=repeated)).iterations[0].times == first.times
+    other = replace(calls[1], run=replace(call.run, iterations=(later[0], first, *later[1:])))
+    mixed = replace(outcome.comparison, results=(calls[0], other, calls[2]))
+    assert steady(entry, replace(outcome, comparison=mixed)) is entry.run
 
 
 def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):

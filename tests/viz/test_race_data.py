@@ -17,6 +17,7 @@ from viz.race.data import (
     identity_words,
     iteration_ticks,
     lane_facts,
+    partings,
     race_data,
     readable,
     time_ticks,
@@ -189,6 +190,15 @@ def test_the_replayed_calls_are_compared_where_nothing_is_known_of_others():
     assert line.best.figure.value == pytest.approx(160 / 130) and line.best.figure.count == 1
     assert f"{160 / 130:.2f}" in race_data([TREE, PLAIN], "k")["finish"]["headline"]
     assert decided([PLAIN, PLAIN]) is None
+
+
+def test_lanes_part_where_they_take_different_steps_from_the_same_token():
+    other = lane("Other", ((1, 2), (3,), (4, 5, 6), (7, 8)), 0.010, 0.040, draft_s=0.012)
+    # Both begin at tokens 0, 2 and 6; from 2 the tree goes on to 4, the other one to 3.
+    assert partings([TREE, other, PLAIN]) == {"time": [pytest.approx(0.090)], "iteration": [2.0]}
+    assert partings([TREE, PLAIN]) == {"time": [], "iteration": []}, "plain decoding parts everywhere"
+    unlike = lane("Unlike", ((1, 9), (3,), (4, 5, 6)), 0.010, 0.030, draft_s=0.012)
+    assert partings([TREE, unlike])["iteration"] == [1.0], "nothing is compared behind the first difference"
 
 
 def test_texts_of_different_lengths_are_told():

@@ -1,7 +1,7 @@
 """Result of a race in sentences: what to decode with, whether the texts are equal, what made the difference."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, combinations, repeat
 from operator import mul
 
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
@@ -43,6 +43,26 @@ def _fastest(line: BottomLine | None) -> str:
     if line is None or line.verdict == "plain":
         return line.plain if line is not None else ""
     return line.winner.label if line.winner is not None else ""
+
+
+def partings(lanes: Sequence[Lane]) -> dict[str, list[float]]:
+    """When two lanes that draft have taken different steps from the same token of the text, by recorded time and by
+    iteration: there the later of both has just ended its step.
+    """
+    times, numbers = set(), set()
+    for mine, other in combinations([lane for lane in lanes if not lane.plain and lane.has_phases], 2):
+        begins = []
+        for lane in (mine, other):
+            starts = accumulate((len(step.token_ids) for step in lane.steps), initial=0)
+            begins.append({start: number for number, start in zip(range(len(lane.steps)), starts, strict=False)})
+        for start in begins[0].keys() & begins[1].keys():
+            first, second = begins[0][start], begins[1][start]
+            if mine.output_ids[:start] != other.output_ids[:start]:
+                continue
+            if mine.steps[first].token_ids != other.steps[second].token_ids:
+                times.add(max(mine.steps[first].end_s, other.steps[second].end_s))
+                numbers.add(max(first, second) + 1.0)
+    return {"time": sorted(times), "iteration": sorted(numbers)}
 
 
 def doubt_words(lanes: Sequence[Lane]) -> str:
@@ -209,6 +229,7 @@ def race_data(
         "iterations": iterations,
         # Few iterations are longer than a full cell of the strip in iteration mode.
         "cell_s": lengths[int(LONG_STEP * (len(lengths) - 1))],
+        "partings": partings(lanes),
         "tallest": max(len(step.tokens) for step in steps),
         "speeds": [list(speed) for speed in SPEEDS],
         "speed": default_speed(last),

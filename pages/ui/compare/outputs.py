@@ -17,6 +17,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.worker import ModelTask, run_now
+from pages.ui.compare.partings import places
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import same_words, sampled_words
 from pages.ui.scope.component import lone_tree
@@ -105,9 +106,18 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     length = min(st.session_state.get("compare_prefix", 0), most)
     if most:
         st.session_state["compare_prefix"] = length
-        length = st.slider(
-            "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
-        )
+        parted = [place for place in places(scores) if place <= most]
+        further = next((place for place in parted if place > length), parted[0] if parted else length)
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+            length = st.slider(
+                "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
+            )
+            st.button(
+                "Next place where methods part", key="compare_part", icon=":material/call_split:", width="content",
+                on_click=lambda: st.session_state.update(compare_prefix=further), disabled=not parted,
+                help="There two of them begin an iteration together and commit different numbers of tokens. Behind "
+                "the last such place it begins again.",
+            )  # fmt: skip
     st.html(_prefix_html(outcome, output, length))
     if length not in outcome.trees:
         with guarded():

@@ -30,7 +30,7 @@ from viz.charts.methods import (
     speed_figure,
     token_cost_figure,
 )
-from viz.charts.run import accepted_length_figure
+from viz.charts.run import acceptance_by_depth, accepted_length_figure
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import why_not_faster
 from viz.formats import byte_size, duration, part_of, plural
@@ -236,7 +236,9 @@ def same_words(entry: Score, comparison: Comparison) -> str:
     if reference is None:
         return "another distribution (window of attention)"
     if not comparison.sampling.greedy:
-        return "same distribution, other draws"
+        theirs = next((each.output_ids for each in comparison.of(reference) if not each.failure), None)
+        equal = "these texts happen to be equal" if entry.output_ids == theirs else "other draws"
+        return f"same distribution, {equal}"
     if entry.same_output is None:
         return "–"
     if entry.same_output:
@@ -248,7 +250,7 @@ def same_words(entry: Score, comparison: Comparison) -> str:
 def sampled_words(outcome: ComparisonResult, number: int) -> str:
     """What is comparable of a sampled output: its tokens per pass, and their mean over all draws of the verifier."""
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    said = f"Sampled from the distribution of {reference} with other draws: not comparable token for token."
+    said = f"Sampled from the distribution of {reference} by draws of its own: not comparable token for token."
     luck = outcome.expected.get(number)
     if luck is None:
         return said
@@ -473,3 +475,8 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> Non
         rows = [Acceptance(label, call.accepted, call.drafted, call.verified) for label, call in calls]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Nodes pruned before verification count as drafted but not as verified.")
+    st.markdown(
+        "**Acceptance by depth** · share of the iterations whose verified tree was so deep in which the path got there",
+        help=MEDIAN_REPEAT,
+    )
+    chart(acceptance_by_depth(runs, is_dark()), key="compare_depths", height=300)
