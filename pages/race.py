@@ -5,8 +5,16 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
-from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, plan_controls, run_comparison
+from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
+from pages.ui.compare.plan import (
+    ComparisonPlan,
+    ComparisonResult,
+    note_costs,
+    plan_controls,
+    run_comparison,
+    so_far_words,
+    time_words,
+)
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
@@ -45,31 +53,37 @@ def main() -> None:
         start = st.button(
             "Record a race", type="primary", key="race_start", disabled=is_busy(SLOT), icon=":material/flag:"
         )
-        with st.container(key="status"):
-            if not job_progress(SLOT) and race is not None:
-                st.caption(escape_markdown(race.title))
+        status = st.container(key="status")
         runs_menu()
     with methods:
         contestant_bar(RACE)
     with messages:
-        begin(plan, start)
+        contestants = begin(plan, start)
+        if partial := so_far(SLOT):
+            st.caption(escape_markdown(so_far_words(partial)))
+            job_in(SLOT).drawn()
         job_error(SLOT)
         if trouble is not None:
             show_error(trouble)
         for sentence in race.missing if race is not None else ():
             st.warning(escape_markdown(sentence), icon=":material/info:")
+    with status:
+        if not job_progress(SLOT):
+            takes = f"Recording takes {time_words(plan, contestants)}" if contestants is not None else ""
+            st.caption(escape_markdown(" · ".join(filter(None, (race.title if race else "", takes)))))
 
 
-def begin(plan: ComparisonPlan, start: bool) -> None:
-    """Say what prevents a race; record one when requested."""
+def begin(plan: ComparisonPlan, start: bool) -> list | None:
+    """Say what prevents a race; record one when requested. Returns the contestants, None if there is an error."""
     try:
         contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
         show_error(error)
-        return
+        return None
     if start:
         start_job(SLOT, "Recording", lambda job: run_comparison(job, plan, contestants), 0.0, ("race",))
         st.rerun()
+    return contestants
 
 
 def take_race() -> DraftscopeError | None:
@@ -85,6 +99,7 @@ def take_race() -> DraftscopeError | None:
     except DraftscopeError as error:
         return error
     st.session_state["race"] = made
+    note_costs(outcome)
     return None
 
 

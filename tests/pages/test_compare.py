@@ -5,6 +5,7 @@ import io
 import json
 import shlex
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -32,7 +33,9 @@ from pages.ui.compare.results import (
     unrest_words,
 )
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
+from pages.ui.widgets.controls import sample_prompts
 from tests.pages.apptest import open_field, press_start, sentences
+from viz.formats import elapsed
 
 TOKENS = 24
 
@@ -143,6 +146,64 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
     table = table_html(scores, outcome)
     assert "Same output as Autoregressive" in table and table.count("✓ identical") == 3
     assert decided([scores]).winner is None and "<b>" not in speed_row(table), "one repeat has no winner"
+
+
+def test_figures_appear_after_each_repeat_with_how_many_are_in():
+    at = open_compare("autoregressive", "linear", compare_repeats=3)
+    at.button(key="compare_start").click().run()
+    job, seen = at.session_state["job_compare"], set()
+    while job.active:
+        if job.partial is not None and job.partial is not job.seen:
+            at.run()
+            outcome = job.seen or at.session_state["comparison"]
+            seen.add(outcome.repeats)
+            assert not sentences(at) and len(outcome.comparison.results) == 2 * outcome.repeats
+            if job.active:
+                assert any(f"{outcome.repeats} of 3 repeats" in caption.value for caption in at.caption)
+        job.wait(0.01)
+    assert {1, 2} <= seen
+    at.run()
+    assert at.session_state["comparison"].repeats == 3 and not any("of 3 repeats in" in x.value for x in at.caption)
+
+
+def test_several_prompts_are_measured_in_turn_and_shown_by_prompt_and_over_all(done: AppTest):
+    samples = [name for name in sample_prompts() if name != done.session_state["prompt"]][:2]
+    at = press_start(open_compare("autoregressive", "linear", compare_more=samples), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    assert [part.plan.prompt.name for part in outcome.parts][1:] == samples
+    assert [result.prompt for result in outcome.comparison.results] == [0, 0, 1, 1, 2, 2]
+    assert len({part.prompt_ids for part in outcome.parts}) == 3
+    lines = [x.value for x in at.markdown if "Bottom line" in x.value]
+    over = decided([score(part.comparison) for part in outcome.parts])
+    assert (over.best.figure.count, over.best.figure.per) == (3, "prompt") and "3 prompts" in lines[0]
+    assert over.best.figure.value == pytest.approx(
+        fmean(score(part.comparison)[1].over_autoregressive.median for part in outcome.parts)
+    )
+    rows = list(csv.DictReader(io.StringIO(as_csv(outcome))))
+    assert [row["prompt"] for row in rows] == [name for name in outcome.comparison.prompts for _ in range(2)]
+    records = json.loads(as_json(outcome))
+    assert [record["prompt"]["name"] for record in records] == [part.plan.prompt.name for part in outcome.parts]
+    assert len(command(outcome).splitlines()) == 3
+    at.session_state["compare_prompt"] = outcome.comparison.prompts[1]
+    for view in ("Overview", "Outputs", "Trees"):
+        at.session_state["compare_view"] = view
+        assert not sentences(at.run())
+    assert list(outcome.parts[1].trees) == [0] and not outcome.parts[0].trees
+    assert outcome.parts[1].trees[0][0].prefix_length == len(outcome.parts[1].prompt_ids)
+
+
+def test_the_time_is_estimated_before_the_start_from_measured_calls(done: AppTest):
+    outcome = done.session_state["comparison"]
+    known = done.session_state["seconds_per_token"][outcome.settings]
+    calls = {format_contestant(outcome.comparison.contestants[r.contestant]): r for r in outcome.comparison.results}
+    assert known == {name: call.metrics.wall_s / call.metrics.new_tokens for name, call in calls.items()}
+    done.number_input(key="compare_repeats").set_value(20).run()
+    seconds = 20 * TOKENS * sum(known.values())
+    said = next(caption.value for caption in done.caption if "Compare takes" in caption.value)
+    done.number_input(key="compare_repeats").set_value(1).run()
+    assert elapsed(seconds) in said
+    assert any("recorded" in caption.value for caption in open_compare().caption if "Compare takes" in caption.value)
 
 
 def test_a_cancelled_run_keeps_what_was_measured():

@@ -189,12 +189,13 @@ FIGURES = (
 
 def as_csv(outcome: ComparisonResult) -> str:
     """One row per measured call; columns that end in `_loop_free` exclude looping iterations."""
-    head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
+    head = ["method", "label", "prompt", "repeat", "output_tokens", "loop_free_tokens", "failure"]
     head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
     rows = []
     for result in outcome.comparison.results:
         contestant, both = outcome.comparison.contestants[result.contestant], (result.metrics, result.loop_free)
-        about = [format_contestant(contestant), contestant.label, result.repeat + 1, len(result.output_ids)]
+        prompt = outcome.comparison.prompts[result.prompt]
+        about = [format_contestant(contestant), contestant.label, prompt, result.repeat + 1, len(result.output_ids)]
         values = [getattr(metrics, name, None) for metrics in both for name in FIGURES]
         values = ["" if value is None else value for value in values]
         rows.append([*about, result.loop_free_tokens, result.failure or "", *values])
@@ -202,9 +203,14 @@ def as_csv(outcome: ComparisonResult) -> str:
 
 
 def as_json(outcome: ComparisonResult) -> str:
-    """Everything requested and measured, outputs included."""
+    """Everything requested and measured, outputs included; of several prompts a list."""
+    records = [_record(each) for each in outcome.parts or (outcome,)]
+    return json.dumps(records if outcome.parts else records[0], indent=1, ensure_ascii=False) + "\n"
+
+
+def _record(outcome: ComparisonResult) -> dict:
     comparison, plan = outcome.comparison, outcome.plan
-    record = {
+    return {
         "program": "Draftscope",
         "command": command(outcome),
         "pair": asdict(outcome.pair),
@@ -234,11 +240,12 @@ def as_json(outcome: ComparisonResult) -> str:
             for result in comparison.results
         ],
     }  # fmt: skip
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
 def command(outcome: ComparisonResult) -> str:
-    """The shell command that repeats the comparison."""
+    """The shell command that repeats the comparison; one per prompt."""
+    if outcome.parts:
+        return "\n".join(map(command, outcome.parts))
     plan, settings = outcome.plan, outcome.settings
     prompt = plan.prompt.text if plan.prompt.name == OWN_TEXT else plan.prompt.name
     words = ["python", "-m", "benchmarks.methods", "--methods"]

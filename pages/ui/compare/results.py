@@ -33,7 +33,7 @@ from viz.charts.methods import (
 from viz.charts.run import acceptance_by_depth, accepted_length_figure
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import why_not_faster
-from viz.formats import byte_size, duration, part_of, plural
+from viz.formats import byte_size, duration, listed, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
@@ -71,8 +71,8 @@ def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: 
     said = []
     if list(map(_way, methods)) != list(map(_way, contestants)):
         said.append(", ".join(contestant.label for contestant in methods))
-    if old.prompt != plan.prompt:
-        said.append(prompt_words(old.prompt.name))
+    if old.prompts != plan.prompts:
+        said.append(listed([prompt_words(each.name) for each in old.prompts]))
     if (old.max_new_tokens, old.repeats, old.warmup) != (plan.max_new_tokens, plan.repeats, plan.warmup):
         said.append(f"{old.max_new_tokens} tokens × {plural(old.repeats, 'repeat')} after {old.warmup} warm-up")
     if old.sampling != plan.sampling:
@@ -412,6 +412,33 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             "allocations inside Hugging Face's own calls are unknown."
         )
     st.caption(words)
+
+
+def draw_prompts(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> None:
+    """The bottom line over several prompts, and for each its own speed-ups."""
+    line = decided(prompts)
+    said = bottom_line_words(line, f"for these {len(names)} prompts on this machine")
+    with st.container(border=True, key="compare_bottom_line"):
+        st.markdown(f"**Bottom line** · {escape_markdown(said)}")
+    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in prompts[0])
+    body = []
+    for name, scores in zip(names, prompts, strict=True):
+        own, cells = decided([scores]), []
+        for entry in scores:
+            ratio = over_plain(entry) or entry.spread_of("throughput")
+            sign = "×" if over_plain(entry) else " tokens/s"
+            first = own is not None and own.winner is not None and own.winner.label == entry.contestant.label
+            cells.append(f"<td>{'<b>' if first else ''}{f'{ratio.median:.2f}{sign}' if ratio else '–'}</td>")
+        body.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
+    st.html(STYLE)
+    st.html(
+        '<div class="ds-table-box"><table class="ds-table"><thead><tr><th>Speed-up by prompt</th>'
+        f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+    st.caption(
+        "Medians of the ratios to plain decoding within each repeat. Bold: faster than all others on that prompt, as "
+        "far as its repeats tell. Choose a prompt above for everything measured on it."
+    )
 
 
 def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
