@@ -11,12 +11,12 @@ from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_
 from pages.ui.compare.plan import (
     ComparisonPlan,
     ComparisonResult,
+    draw_status,
     note_costs,
     pause_words,
     plan_controls,
     run_comparison,
     so_far_words,
-    time_words,
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
@@ -55,9 +55,7 @@ def main() -> None:
     contestants = begin(plan, start)
     with status:
         if not job_progress(SLOT):
-            takes = "" if contestants is None else time_words(plan, contestants)
-            said = filter(None, (summary(outcome) if outcome else "", takes and f"Compare takes {takes}"))
-            st.caption(escape_markdown(" · ".join(said)))
+            draw_status(plan, contestants, summary(outcome) if outcome else "")
     job_error(SLOT)
     if outcome is not None:
         with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
@@ -157,7 +155,8 @@ def results(outcome: ComparisonResult) -> None:
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=not whole and view in ("Outputs", "Trees"),
         )  # fmt: skip
-        st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
+        if not outcome.parts:  # or the bar would take two lines
+            st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
     loop_free = figures == LOOP_FREE
     if whole:
         draw_prompts([score(part.comparison, loop_free) for part in outcome.parts], outcome.comparison.prompts)

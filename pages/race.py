@@ -9,11 +9,11 @@ from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_
 from pages.ui.compare.plan import (
     ComparisonPlan,
     ComparisonResult,
+    draw_status,
     note_costs,
     plan_controls,
     run_comparison,
     so_far_words,
-    time_words,
 )
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
@@ -69,8 +69,7 @@ def main() -> None:
             st.warning(escape_markdown(sentence), icon=":material/info:")
     with status:
         if not job_progress(SLOT):
-            takes = f"Recording takes {time_words(plan, contestants)}" if contestants is not None else ""
-            st.caption(escape_markdown(" · ".join(filter(None, (race.title if race else "", takes)))))
+            draw_status(plan, contestants, race.title if race else "")
 
 
 def begin(plan: ComparisonPlan, start: bool) -> list | None:

@@ -201,6 +201,14 @@ def test_lanes_part_where_they_take_different_steps_from_the_same_token():
     assert partings([TREE, unlike])["iteration"] == [1.0], "nothing is compared behind the first difference"
 
 
+def test_a_verdict_from_other_calls_than_those_shown_is_explained():
+    lanes = [repeated(TREE, 75.0, 76.0, 77.0), repeated(PLAIN, 50.0, 50.0, 50.0)]
+    doubt = race_data(lanes, "k")["finish"]["doubt"]
+    assert f"{160 / 130:.2f}" in doubt and "1.52" in doubt
+    shown = [repeated(TREE, *[TREE.throughput] * 3), repeated(PLAIN, *[PLAIN.throughput] * 3)]
+    assert race_data(shown, "k")["finish"]["doubt"] == ""
+
+
 def test_texts_of_different_lengths_are_told():
     assert race_data([TREE, PLAIN], "k")["finish"]["doubt"] == ""
     assert race_data([TREE, lane("Short", ((1,),), 0.0, 0.03)], "k")["finish"]["doubt"]

@@ -5,6 +5,7 @@ from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slo
 from viz.formats import duration, listed, plural
 from viz.tokens import quote
 
+SHOWN = 2  # rivals that are named
 CAUSES: dict[str, str] = {
     DRAFT: "drafting took {mine} an iteration instead of {other}",
     VERIFY: "the target's pass took {mine} instead of {other}",
@@ -37,8 +38,7 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     if line.rivals:
-        others = listed([each.label for each in line.rivals])
-        said = f"Speculate {where}: {best.label} has {over}, but {others} may be as fast."
+        said = f"Speculate {where}: {best.label} has {over}, but {_rivals(line)} may be as fast."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
 
@@ -81,8 +81,9 @@ def _without_plain(line: BottomLine, where: str) -> str:
         return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
     said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s."
     if line.rivals and figure.decides:
-        others = listed([each.label for each in line.rivals])
-        said = f"{best.label} reached {figure.value:.1f} tokens/s; {others} may be as fast. {_decides_words(line)}"
+        said = (
+            f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"
+        )
     return f"{said} {unknown}, at least {FEWEST} times in turn."
 
 
@@ -112,5 +113,10 @@ def _named(option: Option) -> str:
     return f"{option.label} ({option.settings})" if option.settings else option.label
 
 
+def _rivals(line: BottomLine) -> str:
+    labels = [each.label for each in line.rivals]
+    return listed([*labels[:SHOWN], f"{len(labels) - SHOWN} more"] if len(labels) > SHOWN + 1 else labels)
+
+
 def _counted(figure: Interval) -> str:
-    return plural(figure.count, figure.per)
+    return "a single call" if (figure.count, figure.per) == (1, "repeat") else plural(figure.count, figure.per)

@@ -12,8 +12,8 @@ from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.theme import PHASE_COLORS, PHASE_WORDS
 from viz.tokens import quote, visible
 
-# The prompt is mentioned where it moves the ratio of the speeds by this much, a phase from this share of an iteration.
-LEAST_PROMPT_EFFECT = 0.015
+# What moves the ratio of the speeds by this much is mentioned, a phase from this share of an iteration.
+LEAST_EFFECT = 0.015
 LEAST_SHARE = 0.02
 
 
@@ -65,9 +65,19 @@ def partings(lanes: Sequence[Lane]) -> dict[str, list[float]]:
     return {"time": sorted(times), "iteration": sorted(numbers)}
 
 
-def doubt_words(lanes: Sequence[Lane]) -> str:
-    """What the order rests on where texts differ in length; else empty."""
-    return "The texts differ in length: speeds are compared per token." if len({x.count for x in lanes}) > 1 else ""
+def doubt_words(lanes: Sequence[Lane], line: BottomLine | None) -> str:
+    """What to mind in comparing figures: texts of different lengths, a verdict from other calls than those shown."""
+    said = []
+    if len({lane.count for lane in lanes}) > 1:
+        said.append("The texts differ in length: speeds are compared per token.")
+    if line is not None and line.plain:
+        replayed = next(lane for lane in lanes if lane.label == line.best.label).throughput
+        shown, ratio = replayed / lanes[reference_lane(lanes)].throughput, line.best.figure.value
+        if abs(shown / ratio - 1) >= LEAST_EFFECT:
+            said.append(
+                f"Lanes show the replayed calls ({shown:.2f}×); {ratio:.2f}× is the median ratio within repeats."
+            )
+    return " ".join(said)
 
 
 def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple[bool | None, str]:
@@ -138,7 +148,7 @@ def difference_words(lanes: Sequence[Lane]) -> str:
         f"({_phases(plain)}): {tokens:.2f}× the tokens in {length:.2f}× the time is {tokens / length:.2f}× the speed"
     )
     whole = ours.throughput / plain.throughput
-    if abs(whole - tokens / length) < LEAST_PROMPT_EFFECT:
+    if abs(whole - tokens / length) < LEAST_EFFECT:
         return f"{said}."
     prompts = f"{duration(ours.prompt_s)} compared with {duration(plain.prompt_s)}"
     return f"{said}, or {whole:.2f}× with the prompt ({prompts})."
@@ -242,7 +252,7 @@ def race_data(
         "lanes": [_lane_data(lane, lanes) | {"fastest": lane.label == _fastest(line)} for lane in lanes],
         "finish": {
             "headline": bottom_line_words(line, where),
-            "doubt": doubt_words(lanes),
+            "doubt": doubt_words(lanes, line),
             "same": same,
             "identity": identity,
             "why": difference_words(lanes),

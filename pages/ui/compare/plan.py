@@ -75,6 +75,7 @@ class ComparisonResult:
         trees: iterations on one prefix by length of the prefix, computed when viewed.
         expected: how lucky a sampled output was, by contestant: what it committed and the mean over all draws.
         parts: the same of each prompt, where there are several.
+        machine: what it was measured on, for a sentence.
     """
 
     comparison: "Comparison"
@@ -91,6 +92,7 @@ class ComparisonResult:
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
     expected: "dict[int, RunLuck]" = field(default_factory=dict)
     parts: "tuple[ComparisonResult, ...]" = ()
+    machine: str = "this machine"
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
     @property
@@ -184,23 +186,26 @@ def note_costs(outcome: ComparisonResult) -> None:
         known[name] = call.metrics.wall_s / call.metrics.new_tokens
 
 
-def time_words(plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> str:
-    """About how long a comparison takes, from measured times per token."""
+def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str) -> None:
+    """About how long it takes to measure, from measured times per token, and what is on screen."""
+    if contestants is None:
+        st.caption(escape_markdown(shown))
+        return
     from decoding.compare.contestants import format_contestant
 
     settings = manager().settings
-    known = st.session_state.get(COSTS, {}).get(settings, {})
-    source = "measured here before"
+    known, source = st.session_state.get(COSTS, {}).get(settings, {}), "measured here before"
     if not known and settings == PairSettings():
         known = {run.method: run.totals.wall_s / run.totals.new_tokens for run in race_runs()}
-        source = "recorded on another machine"
-    if not known:
-        return "time unknown until this pair has decoded once"
-    mean = fmean(known.values())
-    names = [(format_contestant(each), each.method.name if each.method else "") for each in contestants]
-    token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
-    rounds = plan.repeats * len(plan.prompts) + plan.warmup
-    return f"about {elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))} at times {source}"
+        source = "of the race that comes with Draftscope, recorded on another machine"
+    takes, source = "Time not known yet", f"At times per token {source}." if known else "This pair has not decoded yet."
+    if known:
+        mean = fmean(known.values())
+        names = [(format_contestant(each), each.method.name if each.method else "") for each in contestants]
+        token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
+        rounds = plan.repeats * len(plan.prompts) + plan.warmup
+        takes = f"Takes about {elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))}"
+    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=source)
 
 
 def so_far_words(outcome: ComparisonResult) -> str:

@@ -385,7 +385,9 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """The bottom line, speed with its spread, the reasons, and the table."""
     line = decided([scores])
     with st.container(border=True, key="compare_bottom_line"):
-        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line))}")
+        st.markdown(
+            f"**Bottom line** · {escape_markdown(bottom_line_words(line, f'for this text on {outcome.machine}'))}"
+        )
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
