@@ -145,15 +145,17 @@ def results(outcome: ComparisonResult) -> None:
                 "Prompt", names, key="compare_prompt", label_visibility="collapsed", width=230, persist_state="session"
             )
         whole = bool(outcome.parts) and chosen == ALL
-        seed("compare_view", "Overview")
-        view = st.segmented_control(
-            "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
-            persist_state="session", disabled=whole,
-        )  # fmt: skip
+        view = ""
+        if not whole:
+            seed("compare_view", "Overview")
+            view = st.segmented_control(
+                "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
+                persist_state="session",
+            )  # fmt: skip
         seed("compare_loops", LOOP_FREE)
         figures = st.segmented_control(
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
-            persist_state="session", disabled=not whole and view in ("Outputs", "Trees"),
+            persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
         if not outcome.parts:  # or the bar would take two lines
             st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))

@@ -46,6 +46,11 @@ EVEN = 0.005  # a speed-up this close to 1 is none
 APART = 0.02  # two ratios that differ less are not worth a sentence
 THINNEST = 0.015
 MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
+SURE = (
+    "The ratios to plain decoding are taken within each repeat. The interval is Student's t on their logarithms: where "
+    "those of two methods overlap, or fewer than three repeats were measured, none is named the faster. Over several "
+    "prompts, methods are compared on the same prompt."
+)
 PAIRED = (
     "× is the median over repeats of this method's tokens/s divided by those of plain decoding in the same repeat, so "
     "that drift of the machine cancels. It may differ from the ratio of the two medians drawn as bars."
@@ -383,11 +388,7 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
 
 def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """The bottom line, speed with its spread, the reasons, and the table."""
-    line = decided([scores])
-    with st.container(border=True, key="compare_bottom_line"):
-        st.markdown(
-            f"**Bottom line** · {escape_markdown(bottom_line_words(line, f'for this text on {outcome.machine}'))}"
-        )
+    line = _draw_bottom_line([scores], f"for this text on {outcome.machine}")
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
@@ -416,12 +417,16 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     st.caption(words)
 
 
+def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> BottomLine | None:
+    line = decided(prompts)
+    with st.container(border=True, key="compare_bottom_line"):
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE)
+    return line
+
+
 def draw_prompts(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> None:
     """The bottom line over several prompts, and for each its own speed-ups."""
-    line = decided(prompts)
-    said = bottom_line_words(line, f"for these {len(names)} prompts on this machine")
-    with st.container(border=True, key="compare_bottom_line"):
-        st.markdown(f"**Bottom line** · {escape_markdown(said)}")
+    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine")
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in prompts[0])
     body = []
     for name, scores in zip(names, prompts, strict=True):

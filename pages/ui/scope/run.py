@@ -136,9 +136,9 @@ def draw_scope(run: Run) -> None:
 def draw_charts(run: Run) -> None:
     """The bottom line of the run, and charts of it: thresholds, accepted lengths, tokens and time."""
     measured = measure_run(run.trace)
-    if measured is not None and measured.throughput:
-        alone = Option(run.trace.label, paired({(0, 0): measured.throughput}), speculates=bool(measured.drafted))
-        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(bottom_line([alone])))}")
+    if measured is not None and measured.throughput and measured.drafted:
+        alone = bottom_line([Option(run.trace.label, paired({(0, 0): measured.throughput}))])
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
     if st.session_state.get("charts_of") != shown:
