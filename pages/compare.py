@@ -124,8 +124,8 @@ def hint() -> None:
 def results(outcome: ComparisonResult) -> None:
     """Figures of a comparison in five views, of one of its prompts or over all."""
     from decoding.compare.comparison import score
+    from pages.ui.compare.bottom_line import draw_partings
     from pages.ui.compare.outputs import draw_outputs, draw_trees
-    from pages.ui.compare.partings import draw_partings
     from pages.ui.compare.results import draw_acceptance, draw_overview, draw_prompts, draw_time
 
     draw = {

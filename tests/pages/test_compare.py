@@ -20,10 +20,9 @@ from decoding.recorded import home_run
 from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.common.state import Run
+from pages.ui.compare.bottom_line import decided, losses, places, rivals, steady
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.partings import losses, places, rivals, steady
 from pages.ui.compare.results import (
-    decided,
     findings,
     same_words,
     slower_words,

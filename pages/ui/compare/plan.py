@@ -75,7 +75,7 @@ class ComparisonResult:
         trees: iterations on one prefix by length of the prefix, computed when viewed.
         expected: how lucky a sampled output was, by contestant: what it committed and the mean over all draws.
         parts: the same of each prompt, where there are several.
-        machine: what it was measured on, for a sentence.
+        recorded: it was measured before and came with the program.
     """
 
     comparison: "Comparison"
@@ -92,7 +92,7 @@ class ComparisonResult:
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
     expected: "dict[int, RunLuck]" = field(default_factory=dict)
     parts: "tuple[ComparisonResult, ...]" = ()
-    machine: str = "this machine"
+    recorded: bool = False
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
     @property

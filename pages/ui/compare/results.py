@@ -8,14 +8,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option, bottom_line, paired
+from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, paired
 from decoding.analysis.luck import RunLuck
-from decoding.analysis.slowdown import Slowdown, slowdown
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
-from decoding.compare.contestants import unnamed_changes
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
+from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from viz.charts.methods import (
@@ -57,13 +56,6 @@ PAIRED = (
 )
 
 
-def is_plain(entry: Score) -> bool:
-    """Whether a contestant is plain decoding, the baseline of the others."""
-    return entry.contestant.baseline == "hf_generate" or (
-        entry.contestant.method is not None and entry.contestant.method.name == "autoregressive"
-    )
-
-
 def times_words(ratio: Spread) -> str:
     """A speed-up; if there is none, it says so, with one more digit."""
     even = abs(ratio.median - 1) < EVEN
@@ -93,57 +85,6 @@ def _way(contestant: Contestant) -> tuple:
     return contestant.baseline, contestant.engine, method and (method.name, method.settings())
 
 
-def plain_of(scores: Sequence[Score]) -> Score | None:
-    """What the others are compared with: our autoregressive loop, else that of Hugging Face."""
-    measured = [entry for entry in scores if entry.measured and is_plain(entry)]
-    return next((entry for entry in measured if entry.run), measured[0] if measured else None)
-
-
-def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
-    """The bottom line of a comparison, over the scores of each prompt; None where nothing that drafts was measured."""
-    plains = [plain_of(scores) for scores in prompts]
-    plain = next((each for each in plains if each), None)
-    base = None if plain is None else _speeds(plains)
-    options = []
-    for mine in zip(*prompts, strict=True):
-        speeds = _speeds(mine)
-        if not speeds or (base is not None and not speeds.keys() & base.keys()):
-            continue
-        entry = next(each for each in mine if each.measured)
-        slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
-        options.append(
-            Option(
-                entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
-                speeds, slow,
-            )
-        )  # fmt: skip
-    return bottom_line(options, plain.contestant.label if plain else "")
-
-
-def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
-    """Tokens per second of one contestant by prompt and repeat."""
-    calls = ((prompt, entry.calls) for prompt, entry in enumerate(scores) if entry is not None)
-    return {(prompt, at): call.throughput for prompt, each in calls for at, call in each.items() if call.throughput}
-
-
-def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
-    """An iteration of a method against one of plain decoding, whose first one reads the prompt."""
-    if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
-        return None
-    return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
-
-
-def _settings_words(contestant: Contestant) -> str:
-    """What the label does not say of the settings."""
-    method = contestant.method
-    if method is None or not method.drafter.drafts:
-        return ""
-    changes = unnamed_changes(method)
-    if not changes:
-        return "default settings"
-    return ", ".join(f"{name} {value}" for name, value in changes.items()) if len(changes) > 1 else ""
-
-
 def findings(scores: tuple[Score, ...]) -> list[str]:
     """Sentences: how far the figures are to be trusted, why methods are no faster than plain decoding, what could not
     be measured.
@@ -160,11 +101,6 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
     return said
-
-
-def over_plain(entry: Score) -> Spread | None:
-    """Speed over plain decoding in the same repeat."""
-    return entry.over_autoregressive or entry.over_hf
 
 
 def two_medians_words(measured: list[Score], plain: Score | None) -> list[str]:
@@ -388,7 +324,9 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
 
 def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """The bottom line, speed with its spread, the reasons, and the table."""
-    line = _draw_bottom_line([scores], f"for this text on {outcome.machine}")
+    line = _draw_bottom_line(
+        [scores], "for this text on " + ("the machine that recorded it" if outcome.recorded else "this machine")
+    )
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(

@@ -266,7 +266,7 @@ def recorded_outcome(name: str) -> "ComparisonResult":
         settings=PairSettings(),
         generation=manager().generation,
         hardware=dict(first.hardware),
-        machine=first.hardware.get("processor", "the machine that recorded it"),
+        recorded=True,
     )
 
 

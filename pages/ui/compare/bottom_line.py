@@ -1,4 +1,4 @@
-"""Where the methods of a comparison part: what a tree lost to the chain, and the chain to the tree, with the causes."""
+"""What a comparison allows to say, and where its methods part: what a tree lost to the chain, and the chain to it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,8 +6,11 @@ from itertools import combinations
 
 import streamlit as st
 
-from decoding.analysis.slowdown import Stretch, stretches
-from decoding.compare.comparison import Score
+from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
+from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
+from decoding.compare.comparison import Contestant, Score
+from decoding.compare.contestants import unnamed_changes
+from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
@@ -17,6 +20,69 @@ from viz.explain.bottom_line import stretch_words
 
 LINES = 3
 CHAIN = "linear"
+
+
+def is_plain(entry: Score) -> bool:
+    """Whether a contestant is plain decoding, the baseline of the others."""
+    return entry.contestant.baseline == "hf_generate" or (
+        entry.contestant.method is not None and entry.contestant.method.name == "autoregressive"
+    )
+
+
+def over_plain(entry: Score) -> Spread | None:
+    """Speed over plain decoding in the same repeat."""
+    return entry.over_autoregressive or entry.over_hf
+
+
+def plain_of(scores: Sequence[Score]) -> Score | None:
+    """What the others are compared with: our autoregressive loop, else that of Hugging Face."""
+    measured = [entry for entry in scores if entry.measured and is_plain(entry)]
+    return next((entry for entry in measured if entry.run), measured[0] if measured else None)
+
+
+def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
+    """The bottom line of a comparison, over the scores of each prompt; None where nothing that drafts was measured."""
+    plains = [plain_of(scores) for scores in prompts]
+    plain = next((each for each in plains if each), None)
+    base = None if plain is None else _speeds(plains)
+    options = []
+    for mine in zip(*prompts, strict=True):
+        speeds = _speeds(mine)
+        if not speeds or (base is not None and not speeds.keys() & base.keys()):
+            continue
+        entry = next(each for each in mine if each.measured)
+        slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
+        options.append(
+            Option(
+                entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
+                speeds, slow,
+            )
+        )  # fmt: skip
+    return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
+    """Tokens per second of one contestant by prompt and repeat."""
+    calls = ((prompt, entry.calls) for prompt, entry in enumerate(scores) if entry is not None)
+    return {(prompt, at): call.throughput for prompt, each in calls for at, call in each.items() if call.throughput}
+
+
+def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
+    """An iteration of a method against one of plain decoding, whose first one reads the prompt."""
+    if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
+        return None
+    return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
+
+
+def _settings_words(contestant: Contestant) -> str:
+    """What the label does not say of the settings."""
+    method = contestant.method
+    if method is None or not method.drafter.drafts:
+        return ""
+    changes = unnamed_changes(method)
+    if not changes:
+        return "default settings"
+    return ", ".join(f"{name} {value}" for name, value in changes.items()) if len(changes) > 1 else ""
 
 
 def rivals(scores: Sequence[Score]) -> tuple[Score, Score] | None:
