@@ -3,11 +3,21 @@
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
-from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, pause_words, plan_controls, run_comparison
+from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
+from pages.ui.compare.plan import (
+    ComparisonPlan,
+    ComparisonResult,
+    draw_status,
+    note_costs,
+    pause_words,
+    plan_controls,
+    run_comparison,
+    so_far_words,
+)
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -15,6 +25,7 @@ from viz.glossary import explain_term
 
 SLOT = "compare"
 LOOP_FREE, WHOLE = "without loops", "whole output"
+ALL = "All prompts"
 
 
 def main() -> None:
@@ -25,22 +36,26 @@ def main() -> None:
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
         st.session_state["comparison"] = outcome
-    outcome: ComparisonResult | None = st.session_state.get("comparison")
+        note_costs(outcome)
+    partial: ComparisonResult | None = so_far(SLOT)
+    outcome: ComparisonResult | None = partial or st.session_state.get("comparison")
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
             "Speeds and latencies are medians over the repeats.",
             "Sampled outputs differ by chance, so they are not compared token by token.",
+            several=True,
         )
         start = st.button(
             "Compare", type="primary", key="compare_start", disabled=is_busy(SLOT), icon=":material/play_arrow:"
         )
-        with st.container(key="status"):
-            if not job_progress(SLOT) and outcome is not None:
-                st.caption(escape_markdown(summary(outcome)))
-        files(outcome)
+        status = st.container(key="status")
+        files(None if partial else outcome)
     contestant_bar(COMPARE)
     contestants = begin(plan, start)
+    with status:
+        if not job_progress(SLOT):
+            draw_status(plan, contestants, summary(outcome) if outcome else "")
     job_error(SLOT)
     if outcome is not None:
         with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
@@ -50,9 +65,14 @@ def main() -> None:
                 # The settings have changed since the figures were measured.
                 if said := changed_words(outcome, plan, contestants):
                     st.warning(escape_markdown(said), icon=":material/history:")
+        if partial:
+            st.caption(escape_markdown(so_far_words(partial)))
         results(outcome)
     elif contestants is not None:
         hint()
+    job = job_in(SLOT)
+    if job is not None:
+        job.drawn()  # the next repeat is not measured before
 
 
 def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
@@ -90,7 +110,7 @@ def hint() -> None:
     """How to get figures, or why there are none."""
     job = job_in(SLOT)
     if is_busy(SLOT):
-        st.caption("The methods run in turn; figures appear when all repeats are done or you cancel.")
+        st.caption("The methods run in turn; figures appear after each repeat, or when you cancel.")
     elif job is not None and job.state == "cancelled":
         st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
     elif job is None:
@@ -102,10 +122,11 @@ def hint() -> None:
 
 
 def results(outcome: ComparisonResult) -> None:
-    """Figures of the last comparison in five views."""
+    """Figures of a comparison in five views, of one of its prompts or over all."""
     from decoding.compare.comparison import score
+    from pages.ui.compare.bottom_line import draw_partings
     from pages.ui.compare.outputs import draw_outputs, draw_trees
-    from pages.ui.compare.results import draw_acceptance, draw_overview, draw_time
+    from pages.ui.compare.results import draw_acceptance, draw_overview, draw_prompts, draw_time
 
     draw = {
         "Overview": draw_overview,
@@ -115,18 +136,42 @@ def results(outcome: ComparisonResult) -> None:
         "Trees": draw_trees,
     }
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        seed("compare_view", "Overview")
-        view = st.segmented_control(
-            "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
-            persist_state="session",
-        )  # fmt: skip
+        chosen = ALL
+        if outcome.parts:
+            names = [ALL, *outcome.comparison.prompts]
+            if st.session_state.get("compare_prompt") not in names:
+                st.session_state["compare_prompt"] = ALL
+            chosen = st.selectbox(
+                "Prompt", names, key="compare_prompt", label_visibility="collapsed", width=230, persist_state="session"
+            )
+        whole = bool(outcome.parts) and chosen == ALL
+        view = ""
+        if not whole:
+            seed("compare_view", "Overview")
+            view = st.segmented_control(
+                "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
+                persist_state="session",
+            )  # fmt: skip
         seed("compare_loops", LOOP_FREE)
         figures = st.segmented_control(
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
-        st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
-    draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
+        if not outcome.parts:  # or the bar would take two lines
+            st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
+    loop_free = figures == LOOP_FREE
+    if whole:
+        draw_prompts([score(part.comparison, loop_free) for part in outcome.parts], outcome.comparison.prompts)
+        return
+    if outcome.parts:
+        outcome = outcome.parts[outcome.comparison.prompts.index(chosen)]
+    if view == "Trees" and is_busy(SLOT):
+        st.info("Trees can be drafted once the comparison has ended.", icon=":material/hourglass_top:")
+        return
+    scores = score(outcome.comparison, loop_free)
+    draw[view](scores, outcome)
+    if view == "Overview":
+        draw_partings(scores, outcome, go_to)
 
 
 def summary(outcome: ComparisonResult) -> str:
@@ -136,9 +181,10 @@ def summary(outcome: ComparisonResult) -> str:
     total = len(result.output_ids)
     looping = total - result.loop_free_tokens
     loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
-    done = "cancelled early" if outcome.cancelled else plural(plan.repeats, "repeat")
+    done = "cancelled early" if outcome.cancelled else plural(outcome.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
-    return f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
+    named = plural(len(plan.prompts), "prompt") if plan.more else prompt_words(plan.prompt.name)
+    return f"{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 
 
 main()

@@ -8,8 +8,16 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
-from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, plan_controls, run_comparison
+from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
+from pages.ui.compare.plan import (
+    ComparisonPlan,
+    ComparisonResult,
+    draw_status,
+    note_costs,
+    plan_controls,
+    run_comparison,
+    so_far_words,
+)
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
@@ -31,7 +39,7 @@ def main() -> None:
     methods, messages = st.container(key="race_methods"), st.container(key="messages")
     # The race is drawn first: the method picker loads torch, which takes seconds on the first visit.
     if race is not None:
-        race_component(race_data(race.lanes, race.key, race.explained, hold=is_busy(SLOT)))
+        race_component(race_data(race.lanes, race.key, race.explained, race.where, hold=is_busy(SLOT)))
         st.caption(escape_markdown(race.about))
     elif not is_busy(SLOT):
         st.info(
@@ -52,43 +60,51 @@ def main() -> None:
         start = st.button(
             "Record a race", type="primary", key="race_start", disabled=is_busy(SLOT), icon=":material/flag:"
         )
-        with st.container(key="status"):
-            if not job_progress(SLOT) and race is not None:
-                st.caption(escape_markdown(race.title))
+        status = st.container(key="status")
         runs_menu()
     with methods:
         contestant_bar(RACE)
     with messages:
-        begin(plan, start, race)
+        contestants = begin(plan, start, race)
+        if partial := so_far(SLOT):
+            st.caption(escape_markdown(so_far_words(partial)))
+            job_in(SLOT).drawn()
         job_error(SLOT)
         if trouble is not None:
             show_error(trouble)
         for sentence in race.missing if race is not None else ():
             st.warning(escape_markdown(sentence), icon=":material/info:")
+    with status:
+        if not job_progress(SLOT):
+            draw_status(plan, contestants, race.title if race else "")
 
 
 def asked_for(plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> tuple:
     """What decides which race is recorded."""
     from decoding.compare.contestants import format_contestant
 
-    return plan.prompt, plan.max_new_tokens, plan.sampling, tuple(map(format_contestant, contestants))
+    return plan.prompts, plan.max_new_tokens, plan.sampling, tuple(map(format_contestant, contestants))
 
 
-def begin(plan: ComparisonPlan, start: bool, race: Race | None) -> None:
-    """Say what prevents a race, and what is not recorded yet; record one when requested."""
+def begin(plan: ComparisonPlan, start: bool, race: Race | None) -> "list[Contestant] | None":
+    """Say what prevents a race, and what is not recorded yet; record one when requested.
+
+    Returns the contestants, None if there is an error.
+    """
     try:
         contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
         show_error(error)
-        return
+        return None
     asked = None if race is None else (race.key, asked_for(plan, contestants))
     if race is not None and not is_busy(SLOT) and asked != st.session_state.get(ASKED):
         lanes = listed([lane.label for lane in race.lanes])
-        told = f"On screen: {lanes}, {race.title}. The choices above are not recorded yet: press Record a race."
-        st.caption(f":material/pending: {escape_markdown(told)}")
+        said = f"On screen: {lanes}, {race.title}. The choices above are not recorded yet: press Record a race."
+        st.caption(f":material/pending: {escape_markdown(said)}")
     if start:
         start_job(SLOT, "Recording", lambda job: run_comparison(job, plan, contestants), 0.0, ("race",))
         st.rerun()
+    return contestants
 
 
 def take_race() -> DraftscopeError | None:
@@ -105,6 +121,7 @@ def take_race() -> DraftscopeError | None:
         return error
     st.session_state["race"] = made
     st.session_state[ASKED] = made.key, asked_for(outcome.plan, outcome.comparison.contestants)
+    note_costs(outcome)
     return None
 
 

@@ -21,6 +21,7 @@ TORCH_FREE = (
     "decoding.diff",
     "decoding.record",
     "decoding.trace.exports",
+    "decoding.analysis.bottom_line",
     "decoding.analysis.luck",
     "decoding.analysis.hindsight",
     "decoding.analysis.budgets",
@@ -34,8 +35,10 @@ FORBIDDEN: dict[str | None, set[str]] = {
     "benchmarks": {"streamlit", "pages", "app"},
     None: {"tests"},
 }
-# What viz/ may see of decoding/: records and what reads only them, and errors.
-VIZ_MAY_SEE = {"decoding.trace", "decoding.common.errors"}
+# What viz/ may see of decoding/: records, figures made of nothing else, and errors.
+VIZ_MAY_SEE = {
+    "decoding.trace", "decoding.analysis.bottom_line", "decoding.analysis.slowdown", "decoding.common.errors",
+}  # fmt: skip
 # A folder of decoding/ imports only those before it; what stands above them all may import any.
 ORDER = (
     "common", "trace", "sampling", "tree", "selector", "drafters", "verifiers", "engines", "models", "heads",

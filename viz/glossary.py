@@ -159,6 +159,7 @@ TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, s
 
 # Other names on the screen for an entry: short forms, panel heads, table columns.
 ALIASES: dict[str, str] = {
+    "expected tokens per iteration": "expected tokens",
     "attention mask": "tree attention mask",
     "mask": "tree attention mask",
     "kv row": "kv slot",

@@ -1,7 +1,8 @@
 """Why one run takes longer per token than another: the factors that multiply to the ratio, from measured phases."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 from decoding.trace.records import PHASES, RunTrace
 
@@ -62,3 +63,43 @@ def slowdown(run: RunTrace, other: RunTrace) -> Slowdown:
     factors = {name: math.exp((mine.seconds[name] - theirs.seconds[name]) / mean) for name in mine.seconds}
     factors[TOKENS] = theirs.tokens / mine.tokens
     return Slowdown(mine.token_s / theirs.token_s, factors, mine, theirs)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Output tokens `start` to `end` (0-based, the last left out) that two runs committed, each in its own iterations.
+
+    Both begin an iteration at its start and at its end, and nowhere else in it.
+    """
+
+    start: int
+    end: int
+    # mine, other: indices of the iterations of both runs
+    mine: tuple[int, ...]
+    other: tuple[int, ...]
+    lost: Slowdown  # mine against the other; its ratio is above 1 where mine took longer
+
+    @property
+    def parts(self) -> bool:
+        """Whether both went there in different steps."""
+        return len(self.mine) + len(self.other) > 2
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds that mine took longer."""
+        return (self.lost.mine.token_s - self.lost.other.token_s) * (self.end - self.start)
+
+
+def stretches(run: RunTrace, other: RunTrace) -> tuple[Stretch, ...]:
+    """Two runs of the same text side by side, in order, as far as their texts are equal."""
+    ends = [[0, *accumulate(len(each.committed_ids) for each in one.iterations)] for one in (run, other)]
+    texts = zip(run.output_ids, other.output_ids, strict=False)
+    same = next((place for place, (mine, theirs) in enumerate(texts) if mine != theirs), min(ends[0][-1], ends[1][-1]))
+    shared = sorted(end for end in {*ends[0]} & {*ends[1]} if end <= same)
+    found = []
+    for start, end in pairwise(shared):
+        mine, theirs = (tuple(range(each.index(start), each.index(end))) for each in ends)
+        cut = [replace(one, iterations=tuple(one.iterations[place] for place in places))
+               for one, places in ((run, mine), (other, theirs))]  # fmt: skip
+        found.append(Stretch(start, end, mine, theirs, slowdown(*cut)))
+    return tuple(found)

@@ -115,6 +115,12 @@ class Comparison:
                 return place
         return None
 
+    def on(self, prompt: int) -> "Comparison":
+        """The part of it that was measured on one prompt."""
+        results = tuple(replace(each, prompt=0) for each in self.results if each.prompt == prompt)
+        differences = tuple((c, 0, each) for c, p, each in self.differences if p == prompt)
+        return replace(self, prompts=(self.prompts[prompt],), results=results, differences=differences)
+
     def of(self, contestant: int) -> list[Result]:
         """Measured calls of one contestant."""
         return [result for result in self.results if result.contestant == contestant]
@@ -130,6 +136,7 @@ def compare(
     sampling: Sampling | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    measured: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Run every contestant on every prompt, one after another within each repeat, so that drift hits all alike.
 
@@ -138,11 +145,15 @@ def compare(
         warmup: unmeasured rounds on the first prompt before the measured ones.
         progress: called with calls done, calls in all, and what runs now.
         cancelled: asked between iterations; when True, what was measured so far is returned.
+        measured: called after each repeat but the last with what was measured so far.
     """
     for _, ids in prompts:
         check_prompt(pair, ids, max_new_tokens)
     plan: list[tuple[int, int, int | None]] = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
     plan += [(c, p, r) for r in range(repeats) for p in range(len(prompts)) for c in range(len(contestants))]
+    plain = (place for place, c in enumerate(contestants) if c.method and c.method.name == "autoregressive")
+    names = tuple(name for name, _ in prompts)
+    found = Comparison(tuple(contestants), names, (), (), next(plain, 0), sampling or Sampling())
     results: list[Result] = []
     pairs = [pair.with_engine(contestant.engine) if contestant.engine else pair for contestant in contestants]
     for done, (c, p, repeat) in enumerate(plan):
@@ -159,16 +170,13 @@ def compare(
             break
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
-    plain = (place for place, c in enumerate(contestants) if c.method and c.method.name == "autoregressive")
-    found = Comparison(
-        tuple(contestants),
-        tuple(name for name, _ in prompts),
-        tuple(results),
-        (),
-        next(plain, 0),
-        sampling or Sampling(),
-    )
-    return replace(found, differences=_differences(pair, found, prompts)) if found.sampling.greedy else found
+            if measured and repeat < repeats - 1 and (p, c) == (len(prompts) - 1, len(contestants) - 1):
+                found = replace(found, results=tuple(results))
+                if not repeat and found.sampling.greedy:  # every repeat decodes the same text
+                    found = replace(found, differences=_differences(pair, found, prompts))
+                measured(found)
+    whole = replace(found, results=tuple(results))
+    return replace(whole, differences=_differences(pair, whole, prompts)) if whole.sampling.greedy else whole
 
 
 def trees_on_prefix(

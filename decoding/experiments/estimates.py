@@ -215,12 +215,14 @@ class Ranked:
         way: of the contestant, as `swept` names it. label: its name on the screen.
         figure: mean over prompts with its interval.
         chance: share of resamples of the prompts in which it is the best; ties are split.
+        values: the figure of each prompt, in an order common to all.
     """
 
     way: str
     label: str
     figure: Estimate
     chance: float
+    values: tuple[float, ...] = ()
 
 
 def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
@@ -248,7 +250,13 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
     own_first = rows.assign(other=rows["line"] != rows["way"]).sort_values("other", kind="stable")
     labels = own_first.drop_duplicates("way").set_index("way")["label"]
     return [
-        Ranked(way := by_prompt.columns[place], labels[way], estimate(values[:, place]), float(chances[place]))
+        Ranked(
+            way := by_prompt.columns[place],
+            labels[way],
+            estimate(own := values[:, place]),
+            float(chances[place]),
+            tuple(own.tolist()),
+        )
         for place in order
     ]
 

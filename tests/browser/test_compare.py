@@ -58,6 +58,9 @@ def test_compare_from_plan_to_files(open_page):
     table = page.locator(".ds-table")
     assert table.get_by_text("✓ identical").count() == 4
     assert table.locator("thead th").count() == 6
+    for row in ("Tokens/s", "Speed-up over autoregressive"):
+        line = table.locator("tr").filter(has=page.get_by_text(row, exact=True))
+        assert line.count() == 1 and line.locator("b").count() == 0, "one repeat has no winner"
 
     for name in ("Time", "Acceptance", "Outputs"):
         view(page, name)
@@ -83,6 +86,37 @@ def test_compare_from_plan_to_files(open_page):
     with open(download.value.path(), encoding="utf-8") as file:
         assert [row["method"] for row in csv.DictReader(file)][-1] == "dynatree:history=false"
     assert "--max-new-tokens 20" in page.locator(".st-key-compare_files code, [data-testid=stCode]").first.inner_text()
+
+
+def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost(open_page):
+    from playwright.sync_api import expect
+
+    page = open_page("/compare")
+    set_plan(page, max_new_tokens=24, compare_repeats=4, compare_warmup=0)
+    page.locator(".st-key-compare_start button").click()
+    page.get_by_text(re.compile(r"[123] of 4 repeats in")).wait_for(timeout=WAIT_MS)
+    page.locator(".ds-table").wait_for(timeout=WAIT_MS)
+    expect(page.locator(".st-key-cancel_compare")).to_have_count(0, timeout=WAIT_MS)
+    settle(page)
+    assert page.locator(".st-key-compare_bottom_line").inner_text()
+
+    view(page, "Trees")
+    prefix = page.locator(".st-key-compare_prefix").get_by_role("slider")
+    places = []
+    for _ in range(2):
+        page.get_by_role("button", name="Next place where methods part").click()
+        settle(page)
+        places.append(prefix.evaluate("e => Number(e.value ?? e.ariaValueNow)"))
+    assert places[0] != places[1]
+
+    view(page, "Overview")
+    parting = page.locator("[class*=st-key-parting_] button").first
+    number = re.search(r"\d+", parting.inner_text()).group()
+    parting.click()
+    page.wait_for_url("**/step_through*", timeout=WAIT_MS)
+    page.wait_for_url(f"**iteration={number}*", timeout=WAIT_MS)
+    page.wait_for_selector("[data-drawn-scene]", timeout=WAIT_MS)
+    no_defect(page)
 
 
 @pytest.mark.slow  # test_worker.py cancels one, too

@@ -6,7 +6,8 @@ from playwright.sync_api import expect
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import race_runs
 from tests.helpers.families import family
-from viz.race.data import readable
+from viz.race.data import partings, readable
+from viz.race.lanes import lane_of
 
 ROOT = ".race-root"
 WAIT_MS = 60_000
@@ -49,8 +50,9 @@ def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
         })"""
     )
     assert 4 * longest_ms - 20 <= took_ms <= 4 * longest_ms + 400
-    assert "is first" in page.locator(f"{ROOT} [role=status]").inner_text()
-    assert page.locator(f"{ROOT} .lane.finished .place").count() == len(race_runs())
+    assert page.locator(f"{ROOT} .headline").inner_text()
+    assert page.locator(f"{ROOT} .lane.finished").count() == len(race_runs())
+    assert page.locator(f"{ROOT} .lane .place").count() == 0, "the spread of its repeats is not recorded"
 
 
 def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
@@ -81,6 +83,20 @@ def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     expect(page.locator(ROOT)).to_have_attribute("data-playing", "true")
     page.keyboard.press(" ")
     expect(page.locator(ROOT)).to_have_attribute("data-playing", "false")
+
+
+def test_a_key_and_a_button_go_to_the_next_place_where_the_methods_part(race):
+    page = race
+    moments = partings([lane_of(run) for run in race_runs()])
+    page.keyboard.press("n")
+    assert place(page) == pytest.approx(moments["time"][0])
+    page.locator(ROOT).get_by_role("button", name="Next place where the methods part").click()
+    assert place(page) == pytest.approx(moments["time"][1])
+    page.locator(ROOT).get_by_role("button", name="By iteration").click()
+    page.locator(ROOT).focus()
+    page.keyboard.press("End")
+    page.keyboard.press("n")
+    assert place(page) == moments["iteration"][0], "behind the last one it begins again"
 
 
 @pytest.mark.parametrize("scheme", family(("light", "dark"), "dark"))

@@ -49,7 +49,7 @@ def test_one_is_started_watched_and_a_run_of_it_opened(open_page):
     page.click(".st-key-sweep_start button")
     try:
         expect(page.locator(".st-key-sweep_title")).to_contain_text("finished", timeout=2 * WAIT_MS)
-        expect(page.locator(".st-key-sweep_best_words")).to_contain_text("on one prompt, too few for an interval")
+        expect(page.locator(".st-key-sweep_best_words")).to_contain_text("1 prompt")
         page.locator(".st-key-sweep_chart_panel").get_by_text("Every run", exact=True).click()
         point = page.locator(".st-key-sweep_chart_panel .scatterlayer .point").first
         point.wait_for(state="attached", timeout=WAIT_MS)

@@ -5,21 +5,36 @@ import io
 import json
 import shlex
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.methods import contestants_from
+from decoding.analysis.slowdown import stretches
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.identity import OutputDifference
-from decoding.trace.metrics import Spread
+from decoding.recorded import home_run
+from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
+from pages.ui.common.state import Run
+from pages.ui.compare.bottom_line import decided, losses, places, rivals, steady
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.results import doubt_words, findings, slower_words, table_html, times_words, unrest_words
+from pages.ui.compare.results import (
+    findings,
+    same_words,
+    slower_words,
+    table_html,
+    times_words,
+    two_medians_words,
+    unrest_words,
+)
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
+from pages.ui.widgets.controls import sample_prompts
 from tests.pages.apptest import open_field, press_start, sentences
+from viz.formats import elapsed
 
 TOKENS = 24
 
@@ -74,6 +89,19 @@ def test_trees_are_drawn_on_the_prefix_that_the_slider_says(done: AppTest):
     assert fixed.committed_ids == expected  # greedy: whoever drafts, the text goes on the same
 
 
+def test_the_prefix_jumps_to_the_next_place_where_methods_part(done: AppTest):
+    done.session_state["compare_view"], done.session_state["compare_prefix"] = "Trees", 0
+    done.run()
+    runs = [done.session_state["comparison"].comparison.of(number)[0].run for number in (2, 3)]
+    parted = places(score(done.session_state["comparison"].comparison))
+    assert parted == [each.start for each in stretches(*runs) if each.parts]
+    seen = [
+        done.button(key="compare_part").click().run().session_state["compare_prefix"] for _ in range(len(parted) + 1)
+    ]
+    wanted = [place for place in parted if place]
+    assert seen[: len(wanted)] == wanted and seen[len(wanted)] == parted[0] and not sentences(done)
+
+
 def test_results_survive_a_page_switch(done: AppTest):
     before = done.session_state["comparison"]
     done.switch_page("app.py").run()
@@ -116,7 +144,66 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
     scores = score(outcome.comparison)
     table = table_html(scores, outcome)
     assert "Same output as Autoregressive" in table and table.count("✓ identical") == 3
-    assert any("is fastest" in sentence for sentence in findings(scores))
+    assert decided([scores]).winner is None and "<b>" not in speed_row(table), "one repeat has no winner"
+
+
+def test_figures_appear_after_each_repeat_with_how_many_are_in():
+    at = open_compare("autoregressive", "linear", compare_repeats=3)
+    at.button(key="compare_start").click().run()
+    job, seen = at.session_state["job_compare"], set()
+    while job.active:
+        if job.partial is not None and job.partial is not job.seen:
+            at.run()
+            outcome = job.seen or at.session_state["comparison"]
+            seen.add(outcome.repeats)
+            assert not sentences(at) and len(outcome.comparison.results) == 2 * outcome.repeats
+            if job.active:
+                assert any(f"{outcome.repeats} of 3 repeats" in caption.value for caption in at.caption)
+        job.wait(0.01)
+    assert {1, 2} <= seen
+    at.run()
+    assert at.session_state["comparison"].repeats == 3 and not any("of 3 repeats in" in x.value for x in at.caption)
+
+
+def test_several_prompts_are_measured_in_turn_and_shown_by_prompt_and_over_all(done: AppTest):
+    samples = [name for name in sample_prompts() if name != done.session_state["prompt"]][:2]
+    at = press_start(open_compare("autoregressive", "linear", compare_more=samples), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    assert [part.plan.prompt.name for part in outcome.parts][1:] == samples
+    assert [result.prompt for result in outcome.comparison.results] == [0, 0, 1, 1, 2, 2]
+    assert len({part.prompt_ids for part in outcome.parts}) == 3
+    lines = [x.value for x in at.markdown if "Bottom line" in x.value]
+    over = decided([score(part.comparison) for part in outcome.parts])
+    assert (over.best.figure.count, over.best.figure.per) == (3, "prompt") and "3 prompts" in lines[0]
+    assert over.best.figure.value == pytest.approx(
+        fmean(score(part.comparison)[1].over_autoregressive.median for part in outcome.parts)
+    )
+    rows = list(csv.DictReader(io.StringIO(as_csv(outcome))))
+    assert [row["prompt"] for row in rows] == [name for name in outcome.comparison.prompts for _ in range(2)]
+    records = json.loads(as_json(outcome))
+    assert [record["prompt"]["name"] for record in records] == [part.plan.prompt.name for part in outcome.parts]
+    assert len(command(outcome).splitlines()) == 3
+    at.session_state["compare_prompt"] = outcome.comparison.prompts[1]
+    for view in ("Overview", "Outputs", "Trees"):
+        at.session_state["compare_view"] = view
+        assert not sentences(at.run())
+    assert list(outcome.parts[1].trees) == [0] and not outcome.parts[0].trees
+    assert outcome.parts[1].trees[0][0].prefix_length == len(outcome.parts[1].prompt_ids)
+
+
+def test_the_time_is_estimated_before_the_start_from_measured_calls(done: AppTest):
+    outcome = done.session_state["comparison"]
+    known = done.session_state["seconds_per_token"][outcome.settings]
+    calls = {format_contestant(outcome.comparison.contestants[r.contestant]): r for r in outcome.comparison.results}
+    assert known == {name: call.metrics.wall_s / call.metrics.new_tokens for name, call in calls.items()}
+    done.number_input(key="compare_repeats").set_value(20).run()
+    seconds = 20 * TOKENS * sum(known.values())
+    shown = [caption for caption in done.caption if elapsed(seconds) in caption.value]
+    done.number_input(key="compare_repeats").set_value(1).run()
+    assert len(shown) == 1
+    (before,) = (caption for caption in open_compare().caption if "about" in caption.value)
+    assert before.help and before.help != shown[0].help, "nothing was measured here: the times are recorded ones"
 
 
 def test_a_cancelled_run_keeps_what_was_measured():
@@ -247,6 +334,8 @@ def test_a_first_difference_is_marked_and_explained(done: AppTest):
 
 def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     plain, _, fixed, _ = score(done.session_state["comparison"].comparison)
+    once = replace(fixed, over_autoregressive=Spread(0.5, 0.5, 0.5, 1))
+    assert "1 repeat" in slower_words(once, plain)[0]
     slow = replace(fixed, over_autoregressive=Spread(0.5, 0.4, 0.6, 3))
     (said,) = slower_words(slow, plain)
     assert "Fixed tree is not faster (0.50× Autoregressive)" in said and "% of each iteration" in said
@@ -259,6 +348,23 @@ def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     assert times_words(even) == "about even (0.998×)" and times_words(Spread(0.99, 0.9, 1.1, 3)) == "0.99×"
 
 
+def test_sampled_outputs_are_not_compared_token_for_token_but_by_their_tokens_per_pass():
+    at = press_start(open_compare("autoregressive", "linear", sampling_temperature=1.0), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    plain, chain = score(outcome.comparison)
+    assert same_words(plain, outcome.comparison) == "reference" != same_words(chain, outcome.comparison)
+    luck = outcome.expected[1]
+    assert list(outcome.expected) == [1] and 0 not in outcome.expected
+    realised = [len(each.committed_ids) for each in outcome.comparison.of(1)[0].run.iterations]
+    assert luck.tokens[: len(realised) - 1] == tuple(realised[:-1]), "the same seed draws the same tokens"
+    table = table_html((plain, chain), outcome)
+    assert f"{luck.mean / len(luck.tokens):.2f}" in speed_row(table, "Expected tokens per iteration")
+    at.session_state["compare_view"] = "Outputs"
+    said = [caption.value for caption in at.run().caption if "token for token" in caption.value]
+    assert len(said) == 1 and f"{luck.happened / len(luck.tokens):.2f}" in said[0]
+
+
 def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
     done.number_input(key="compare_repeats").set_value(2).run()
@@ -268,22 +374,93 @@ def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
 
 
-def test_an_order_that_the_repeats_do_not_settle_is_called_uncertain(done: AppTest):
-    first, second = score(done.session_state["comparison"].comparison)[2:]
+def speed_row(table: str, title: str = "Tokens/s") -> str:
+    """A row of the table as it is written."""
+    return next(row for row in table.split("<tr>") if f">{title}</th>" in row)
 
-    def measured(entry, *speeds: float):
-        calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
-        return replace(entry, calls=calls)
 
-    best = measured(first, 90.0, 100.0, 110.0)
-    assert doubt_words(best, [best, measured(second, 70.0, 80.0, 89.0)]) == ""
-    overlapping = measured(second, 70.0, 80.0, 90.0)
-    assert f"overlap with those of {second.contestant.label}, so their order is uncertain" in doubt_words(
-        best, [best, overlapping]
+def measured(entry, *speeds: float, against: tuple[float, ...] = (50.0, 50.0, 50.0)):
+    """A score with these tokens per second in its repeats, and plain decoding's beside them."""
+    calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
+    ratios = [mine / base for mine, base in zip(speeds, against, strict=False)]
+    return replace(entry, calls=calls, over_autoregressive=spread(ratios))
+
+
+def test_a_winner_is_named_and_bold_only_where_three_repeats_stand_apart(done: AppTest):
+    outcome = done.session_state["comparison"]
+    plain, _, first, second = score(outcome.comparison)
+    plain = measured(plain, 50.0, 50.0, 50.0)
+    best, label = measured(first, 98.0, 100.0, 102.0), first.contestant.label
+
+    def shown(*entries):
+        line = decided([entries])
+        return line, speed_row(table_html(entries, outcome, line))
+
+    line, row = shown(plain, best, measured(second, 80.0, 81.0, 82.0))
+    assert line.winner.label == label and row.count("<b>") == 1 and "<b>100.0" in row
+    for rival in (measured(second, 97.0, 99.0, 101.0), measured(second, 80.0)):
+        line, row = shown(plain, best, rival)
+        assert line.winner is None and second.contestant.label in {each.label for each in line.rivals}
+        assert "<b>" not in row
+    line, row = shown(plain, measured(first, 20.0, 20.5, 21.0), measured(second, 30.0, 30.5, 31.0))
+    assert line.verdict == "plain" and line.winner is None and "<b>50.0" in row
+
+
+def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_own_run_aside():
+    at = press_start(open_compare("autoregressive", "linear", "dynatree"), "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    tree, chain = rivals(score(outcome.comparison))
+    assert (tree.contestant.method.name, chain.contestant.method.name) == ("dynatree", "linear")
+    shown = [button for button in at.button if button.key.startswith("parting_")]
+    lost = [*losses(tree.run, chain.run)[:3], *losses(chain.run, tree.run)[:3]]
+    assert len(shown) == len(lost) >= 1
+    assert all(each.lost_s > 0 for each in lost)
+    place = lost[0].mine[0]
+    own = at.session_state["run"] = Run(home_run(), "opened")
+    shown[0].click().run()
+    at.switch_page("pages/step_through.py").run()
+    at.session_state["job_step"].wait(60)
+    at.run()
+    run = at.session_state["run"]
+    assert run.trace.method == shown[0].key.split("_")[1].lower().replace("linear chain", "linear")
+    assert len(run.trace.iterations) == place + 1 and at.session_state["iteration"] == place
+    assert at.session_state["run_set_aside"][0] is own
+    decoded = run.trace.iterations[place].committed_ids
+    measured = outcome.comparison.of(2 if run.trace.method == "dynatree" else 1)[0].run.iterations[place]
+    assert decoded == measured.committed_ids
+
+
+def test_a_disturbed_iteration_is_taken_from_another_repeat(done: AppTest):
+    outcome = done.session_state["comparison"]
+    entry = score(outcome.comparison)[3]
+    (call,) = outcome.comparison.of(3)
+    first, *later = call.run.iterations
+    slow = replace(first, times=replace(first.times, verify_s=9.0))
+    calls = [replace(call, run=replace(call.run, iterations=(each, *later))) for each in (slow, first, first)]
+    repeated = replace(outcome.comparison, results=tuple(calls))
+    entry = replace(entry, run=calls[0].run)
+    assert steady(entry, replace(outcome, comparison=repeated)).iterations[0].times == first.times
+    other = replace(calls[1], run=replace(call.run, iterations=(later[0], first, *later[1:])))
+    mixed = replace(outcome.comparison, results=(calls[0], other, calls[2]))
+    assert steady(entry, replace(outcome, comparison=mixed)) is entry.run
+
+
+def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):
+    """The machine is twice as fast in the last two repeats: medians of tokens/s compare different ones."""
+    outcome, drift = done.session_state["comparison"], (50.0, 100.0, 104.0)
+    plain, _, first, second = score(outcome.comparison)
+    entries = (
+        measured(plain, *drift),
+        measured(first, 100.0, 200.0, 209.0, against=drift),
+        measured(second, 61.0, 240.0, 128.0, against=drift),
     )
-    assert "their order is uncertain" in " ".join(findings((best, overlapping)))
-    once = measured(first, 100.0)
-    assert doubt_words(once, [once, measured(second, 100.0)]) == "", "one call has no spread to judge by"
+    line = decided([entries])
+    assert line.best.label == first.contestant.label and line.best.figure.value == entries[1].over_autoregressive.median
+    assert line.best.figure.value == pytest.approx(2.0)
+    (said,) = two_medians_words(list(entries), entries[0])
+    assert said in findings(entries) and second.contestant.label in said and "1.23" in said and "1.28" in said
+    assert two_medians_words(list(entries[:2]), entries[0]) == []
 
 
 def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):

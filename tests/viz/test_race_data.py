@@ -11,13 +11,13 @@ from decoding.trace.records import SamplingTrace
 from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.race.data import (
     SPEEDS,
+    decided,
     default_speed,
     difference_words,
-    doubt_words,
-    headline,
     identity_words,
     iteration_ticks,
     lane_facts,
+    partings,
     race_data,
     readable,
     time_ticks,
@@ -163,20 +163,55 @@ def test_the_difference_names_who_reports_no_phases():
     assert "Tree took 16.2 ms per token, generate 16.7 ms; generate reports no phases" in words
 
 
-def test_places_go_by_tokens_per_second_and_ties_share_one():
-    lanes = race_data([PLAIN, TREE, PLAIN], "k")["lanes"]
-    assert [lane["place"] for lane in lanes] == [2, 1, 2]
-    assert headline([PLAIN, TREE]) == "Tree is first: 8 tokens in 130.0 ms, 1.23× the speed of Plain (160.0 ms)."
-    third = lane("Third", ((1, 2), (3, 4), (5, 6), (7, 8)), 0.010, 0.033)
-    assert "1.23× the speed of Plain (160.0 ms), 1.09× the speed of Third (142.0 ms)." in headline([PLAIN, third, TREE])
+def repeated(each: Lane, *speeds: float) -> Lane:
+    return replace(each, speeds=speeds)
 
 
-def test_doubt_is_said_where_repeats_overlap_or_lengths_differ():
-    assert doubt_words([TREE, PLAIN]) == ""
-    apart = replace(TREE, speeds=(60.0, 62.0)), replace(PLAIN, speeds=(49.0, 51.0))
-    assert doubt_words(apart) == ""
-    assert "overlap" in doubt_words((replace(TREE, speeds=(50.0, 62.0)), apart[1]))
-    assert "differ in length" in doubt_words([TREE, lane("Short", ((1,),), 0.0, 0.03)])
+@pytest.mark.parametrize(
+    ("speeds", "fastest"),
+    [
+        (((60.0, 61.0, 62.0), (50.0, 50.5, 51.0)), "Tree"),
+        (((50.0, 50.5, 51.0), (60.0, 61.0, 62.0)), "Plain"),
+        (((50.0, 60.0, 55.0), (51.0, 58.0, 57.0)), None),
+        (((60.0, 61.0), (50.0, 50.5)), None),
+        (((60.0, 61.0, 62.0), (50.0,)), None),
+        (((), ()), None),
+    ],
+)
+def test_a_lane_is_called_the_fastest_only_where_three_repeats_say_so(speeds, fastest):
+    lanes = [repeated(each, *own) for each, own in zip((TREE, PLAIN), speeds, strict=True)]
+    shown = race_data(lanes, "k")
+    assert [lane["label"] for lane in shown["lanes"] if lane["fastest"]] == ([fastest] if fastest else [])
+    assert shown["finish"]["headline"]
+
+
+def test_the_replayed_calls_are_compared_where_nothing_is_known_of_others():
+    line = decided([TREE, PLAIN])
+    assert line.best.figure.value == pytest.approx(160 / 130) and line.best.figure.count == 1
+    assert f"{160 / 130:.2f}" in race_data([TREE, PLAIN], "k")["finish"]["headline"]
+    assert decided([PLAIN, PLAIN]) is None
+
+
+def test_lanes_part_where_they_take_different_steps_from_the_same_token():
+    other = lane("Other", ((1, 2), (3,), (4, 5, 6), (7, 8)), 0.010, 0.040, draft_s=0.012)
+    # Both begin at tokens 0, 2 and 6; from 2 the tree goes on to 4, the other one to 3.
+    assert partings([TREE, other, PLAIN]) == {"time": [pytest.approx(0.090)], "iteration": [2.0]}
+    assert partings([TREE, PLAIN]) == {"time": [], "iteration": []}, "plain decoding parts everywhere"
+    unlike = lane("Unlike", ((1, 9), (3,), (4, 5, 6)), 0.010, 0.030, draft_s=0.012)
+    assert partings([TREE, unlike])["iteration"] == [1.0], "nothing is compared behind the first difference"
+
+
+def test_a_verdict_from_other_calls_than_those_shown_is_explained():
+    lanes = [repeated(TREE, 75.0, 76.0, 77.0), repeated(PLAIN, 50.0, 50.0, 50.0)]
+    doubt = race_data(lanes, "k")["finish"]["doubt"]
+    assert f"{160 / 130:.2f}" in doubt and "1.52" in doubt
+    shown = [repeated(TREE, *[TREE.throughput] * 3), repeated(PLAIN, *[PLAIN.throughput] * 3)]
+    assert race_data(shown, "k")["finish"]["doubt"] == ""
+
+
+def test_texts_of_different_lengths_are_told():
+    assert race_data([TREE, PLAIN], "k")["finish"]["doubt"] == ""
+    assert race_data([TREE, lane("Short", ((1,),), 0.0, 0.03)], "k")["finish"]["doubt"]
 
 
 def test_facts_of_a_lane_count_its_passes_and_its_speed():

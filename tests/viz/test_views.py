@@ -173,7 +173,7 @@ FIGURES = {
     "accepted_length": lambda dark: charts.accepted_length_figure([RUN, PLAIN], dark),
     "tokens_over_time": lambda dark: charts.tokens_over_time([RUN, PLAIN], dark),
     "adaptation": lambda dark: charts.adaptation_figure(RUN, dark),
-    "acceptance_by_depth": lambda dark: charts.acceptance_by_depth(RUN, dark),
+    "acceptance_by_depth": lambda dark: charts.acceptance_by_depth([RUN], dark),
     "acceptance": lambda dark: methods.acceptance_figure(
         [methods.Acceptance("A", 5, 10, 8), methods.Acceptance("B", 0, 0, 0)], dark
     ),

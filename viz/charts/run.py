@@ -104,8 +104,7 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
         figure.add_bar(
             x=list(range(longest + 1)), y=[100 * counts[n] / total for n in range(longest + 1)],
             customdata=[counts[n] for n in range(longest + 1)], name=escaped(run.label),
-            marker={"color": MARKS["accepted"].color if len(runs) == 1 else SERIES[place % len(SERIES)],
-                    "pattern": pattern(("", "/", ".", "x", "-", "\\", "|", "+")[place % 8])},
+            marker=_run_marker(place, len(runs)),
             hovertemplate=f"%{{x}} accepted: %{{customdata}} of {total} iterations (%{{y:.0f}}%)<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
@@ -182,18 +181,24 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     return figure.update_yaxes(title_text="probability or share (band: target range)", selector={"side": None})
 
 
-def acceptance_by_depth(run: RunTrace, dark: bool = False) -> go.Figure:
-    """Share of iterations whose path reached each depth, with the counts in the hover text."""
-    deepest = max((i.tree_depth for i in run.iterations), default=0)
-    depths = list(range(1, deepest + 1))
-    had = [sum(i.tree_depth >= depth for i in run.iterations) for depth in depths]
-    reached = [sum(len(i.accepted) >= depth for i in run.iterations) for depth in depths]
+def acceptance_by_depth(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
+    """Share of iterations whose path reached each depth, of those whose verified tree did; runs side by side."""
     figure = go.Figure()
-    figure.add_bar(
-        x=depths, y=[100 * r / h if h else 0 for r, h in zip(reached, had, strict=True)],
-        customdata=list(zip(reached, had, strict=True)), marker_color=MARKS["accepted"].color,
-        hovertemplate="depth %{x}: accepted in %{customdata[0]} of %{customdata[1]} iterations<extra></extra>",
-    )  # fmt: skip
-    figure.update_layout(height=280, showlegend=False)
+    for place, run in enumerate(runs):
+        depths = range(1, max((i.tree_depth for i in run.iterations), default=0) + 1)
+        had = [sum(i.tree_depth >= depth for i in run.iterations) for depth in depths]
+        reached = [sum(len(i.accepted) >= depth for i in run.iterations) for depth in depths]
+        figure.add_bar(
+            x=list(depths), y=[100 * r / h for r, h in zip(reached, had, strict=True)], name=escaped(run.label),
+            customdata=list(zip(reached, had, strict=True)), marker=_run_marker(place, len(runs)),
+            hovertemplate="depth %{x}: accepted in %{customdata[0]} of %{customdata[1]} iterations<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
     style(figure, dark).update_xaxes(title_text="depth", dtick=1)
     return figure.update_yaxes(title_text="accepted (% of iterations)", rangemode="tozero")
+
+
+def _run_marker(place: int, count: int) -> dict:
+    """How the bars of a run look: as accepted nodes where it is alone."""
+    color = MARKS["accepted"].color if count == 1 else SERIES[place % len(SERIES)]
+    return {"color": color, "pattern": pattern(("", "/", ".", "x", "-", "\\", "|", "+")[place % 8])}

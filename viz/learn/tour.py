@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from decoding.analysis.bottom_line import Option, bottom_line, paired
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import history_changes, phase_seconds, why_verdict
+from viz.explain.bottom_line import bottom_line_words
+from viz.explain.iteration import history_changes, why_verdict
 from viz.formats import duration, number, plural
 from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
@@ -198,11 +200,11 @@ def _compare(run: RunTrace, rivals: Mapping[str, RunTrace]) -> TourStep:
         tokens, seconds = each.totals.new_tokens, each.totals.wall_s
         return f"{tokens / len(each.iterations):.2f} and {tokens / seconds:.0f}"
 
-    seconds = phase_seconds(run.iterations)
-    share = seconds["draft"] / sum(seconds.values())
+    plain = {(0, 0): rivals["plain"].totals.new_tokens / rivals["plain"].totals.wall_s}
+    timed = [(each.label, {(0, 0): each.totals.new_tokens / each.totals.wall_s}) for each in (run, rivals["chain"])]
+    line = bottom_line([Option(label, paired(speed, plain)) for label, speed in timed], "plain decoding")
     words = (
-        f"Tokens per pass and tokens per second of three recorded calls on one prompt: tree {pace(run)}, chain "
-        f"{pace(rivals['chain'])}, plain decoding {pace(rivals['plain'])}. Drafting took {share:.0%} of the tree's "
-        "time; press Compare to measure all three on this machine."
+        f"Tokens per pass and per second of three recorded calls: tree {pace(run)}, chain {pace(rivals['chain'])}, "
+        f"plain decoding {pace(rivals['plain'])}. {bottom_line_words(line)} Press Compare to measure."
     )
     return TourStep("compare", "Compare", COMPARE, COMPARED, 0, None, None, words)

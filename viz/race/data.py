@@ -1,17 +1,19 @@
-"""Result of a race in sentences: which method was first, whether the texts are equal, what made the difference."""
+"""Result of a race in sentences: what to decode with, whether the texts are equal, what made the difference."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, combinations, repeat
 from operator import mul
 
+from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
+from viz.explain.bottom_line import bottom_line_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.theme import PHASE_COLORS, PHASE_WORDS
 from viz.tokens import quote, visible
 
-# The prompt is mentioned where it moves the ratio of the speeds by this much, a phase from this share of an iteration.
-LEAST_PROMPT_EFFECT = 0.015
+# What moves the ratio of the speeds by this much is mentioned, a phase from this share of an iteration.
+LEAST_EFFECT = 0.015
 LEAST_SHARE = 0.02
 
 
@@ -21,24 +23,60 @@ def reference_lane(lanes: Sequence[Lane]) -> int:
     return next((number for number in plain if lanes[number].has_phases), plain[0] if plain else 0)
 
 
-def headline(lanes: Sequence[Lane]) -> str:
-    """The first method, its time, and its speed relative to plain decoding and to the next one."""
-    first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
+def decided(lanes: Sequence[Lane]) -> BottomLine | None:
+    """What the repeats of the lanes allow to say; the replayed calls alone where those of some are not known."""
     plain = lanes[reference_lane(lanes)]
-    said = f"{first.label} is first: {plural(first.count, 'token')} in {duration(first.end_s)}"
-    for other in (plain, second) if plain.plain and plain not in (first, second) else (second,):
-        said += f", {first.throughput / other.throughput:.2f}× the speed of {other.label} ({duration(other.end_s)})"
-    return f"{said}."
+    repeats = [lane.speeds for lane in lanes]
+    if not all(repeats) or len({len(each) for each in repeats}) > 1:  # ratios are taken within a repeat
+        repeats = [(lane.throughput,) for lane in lanes]
+    speeds = [{(0, at): speed for at, speed in enumerate(each)} for each in repeats]
+    base = speeds[reference_lane(lanes)] if plain.plain else None
+    options = [
+        Option(lane.label, paired(mine, base), speculates=not lane.plain)
+        for lane, mine in zip(lanes, speeds, strict=True)
+    ]
+    return bottom_line(options, plain.label if plain.plain else "")
 
 
-def doubt_words(lanes: Sequence[Lane]) -> str:
-    """Caveats on the order: texts of different lengths, overlapping repeats of the first two; else empty."""
-    first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
+def _fastest(line: BottomLine | None) -> str:
+    """Name of the one lane that is faster than all others, empty where none is."""
+    if line is None or line.verdict == "plain":
+        return line.plain if line is not None else ""
+    return line.winner.label if line.winner is not None else ""
+
+
+def partings(lanes: Sequence[Lane]) -> dict[str, list[float]]:
+    """When two lanes that draft have taken different steps from the same token of the text, by recorded time and by
+    iteration: there the later of both has just ended its step.
+    """
+    times, numbers = set(), set()
+    for mine, other in combinations([lane for lane in lanes if not lane.plain and lane.has_phases], 2):
+        begins = []
+        for lane in (mine, other):
+            starts = accumulate((len(step.token_ids) for step in lane.steps), initial=0)
+            begins.append({start: number for number, start in zip(range(len(lane.steps)), starts, strict=False)})
+        for start in begins[0].keys() & begins[1].keys():
+            first, second = begins[0][start], begins[1][start]
+            if mine.output_ids[:start] != other.output_ids[:start]:
+                continue
+            if mine.steps[first].token_ids != other.steps[second].token_ids:
+                times.add(max(mine.steps[first].end_s, other.steps[second].end_s))
+                numbers.add(max(first, second) + 1.0)
+    return {"time": sorted(times), "iteration": sorted(numbers)}
+
+
+def doubt_words(lanes: Sequence[Lane], line: BottomLine | None) -> str:
+    """What to mind in comparing figures: texts of different lengths, a verdict from other calls than those shown."""
     said = []
     if len({lane.count for lane in lanes}) > 1:
-        said.append("The texts differ in length: the order is by tokens per second.")
-    if first.speeds and second.speeds and min(first.speeds) <= max(second.speeds):
-        said.append("Repeats of the first two overlap in speed: their order is uncertain.")
+        said.append("The texts differ in length: speeds are compared per token.")
+    if line is not None and line.plain:
+        replayed = next(lane for lane in lanes if lane.label == line.best.label).throughput
+        shown, ratio = replayed / lanes[reference_lane(lanes)].throughput, line.best.figure.value
+        if abs(shown / ratio - 1) >= LEAST_EFFECT:
+            said.append(
+                f"Lanes show the replayed calls ({shown:.2f}×); {ratio:.2f}× is the median ratio within repeats."
+            )
     return " ".join(said)
 
 
@@ -110,7 +148,7 @@ def difference_words(lanes: Sequence[Lane]) -> str:
         f"({_phases(plain)}): {tokens:.2f}× the tokens in {length:.2f}× the time is {tokens / length:.2f}× the speed"
     )
     whole = ours.throughput / plain.throughput
-    if abs(whole - tokens / length) < LEAST_PROMPT_EFFECT:
+    if abs(whole - tokens / length) < LEAST_EFFECT:
         return f"{said}."
     prompts = f"{duration(ours.prompt_s)} compared with {duration(plain.prompt_s)}"
     return f"{said}, or {whole:.2f}× with the prompt ({prompts})."
@@ -169,12 +207,19 @@ WORDS: dict[str, str] = {
 GLOSSARY = ("bonus", "recovered", "fallback", "prefill")
 
 
-def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | None = None, hold: bool = False) -> dict:
+def race_data(
+    lanes: Sequence[Lane],
+    key: str,
+    explained: Mapping[int, str] | None = None,
+    where: str = "for this text on this machine",
+    hold: bool = False,
+) -> dict:
     """What the component draws.
 
     Args:
         key: a new key restarts the replay.
         explained: by lane, why its greedy text diverges from the reference, where that was measured.
+        where: which text and which machine the figures hold for.
         hold: pause, because something is being measured on this machine.
 
     Raises:
@@ -186,6 +231,7 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
     lengths = sorted(step.end_s - step.start_s for step in steps)
     phases = [name for name in PHASE_WORDS if name in {name for step in steps for name, _ in step.phases}]
     same, identity = identity_words(lanes, explained or {})
+    line = decided(lanes)
     return {
         "key": key,
         "hold": hold,
@@ -193,6 +239,7 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         "iterations": iterations,
         # Few iterations are longer than a full cell of the strip in iteration mode.
         "cell_s": lengths[int(LONG_STEP * (len(lengths) - 1))],
+        "partings": partings(lanes),
         "tallest": max(len(step.tokens) for step in steps),
         "speeds": [list(speed) for speed in SPEEDS],
         "speed": default_speed(last),
@@ -202,10 +249,10 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         | {name: explain_term(name) for name in GLOSSARY}
         | {name: explain_term(PHASE_WORDS[name]) for name in phases},
         "phases": [[name, PHASE_WORDS[name], PHASE_COLORS[name]] for name in phases],
-        "lanes": [_lane_data(lane, lanes) for lane in lanes],
+        "lanes": [_lane_data(lane, lanes) | {"fastest": lane.label == _fastest(line)} for lane in lanes],
         "finish": {
-            "headline": headline(lanes),
-            "doubt": doubt_words(lanes),
+            "headline": bottom_line_words(line, where),
+            "doubt": doubt_words(lanes, line),
             "same": same,
             "identity": identity,
             "why": difference_words(lanes),
@@ -218,8 +265,6 @@ def _lane_data(lane: Lane, lanes: Sequence[Lane]) -> dict:
         "label": lane.label,
         "note": lane.note,
         "settings": lane.settings,
-        # By tokens per second, 1 for the fastest: the order of the finish where lengths are equal.
-        "place": 1 + sum(other.throughput > lane.throughput for other in lanes),
         "end_s": lane.end_s,
         "count": lane.count,
         "facts": lane_facts(lane, lanes),

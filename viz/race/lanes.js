@@ -9,7 +9,6 @@ const BLOCKS_HEIGHT = 24;
 const PHASES_TOP = 27;
 const PHASES_HEIGHT = 6;
 const TALLEST_BLOCK = 9;
-const ORDINALS = ["", "1st", "2nd", "3rd", "4th"];
 
 export function buildLane(view, data) {
   const box = html("section", "lane", view.lanesBox);
@@ -18,10 +17,10 @@ export function buildLane(view, data) {
   const title = html("div", "title", head);
   const label = html("strong", "", title, data.label);
   label.title = data.settings ? `${data.label}: ${data.settings}` : data.label;
-  const place = html("span", "place", title, ORDINALS[data.place]);
+  if (data.fastest) html("span", "place", title, "fastest");
   html("span", "note", head, data.note).title = data.note;
   const counters = html("dl", "counters", head);
-  const lane = { data, box, place, steps: data.steps, shown: 0, tokens: 0 };
+  const lane = { data, box, steps: data.steps, shown: 0, tokens: 0 };
   for (const [name, words] of [
     ["count", "tokens"],
     ["rate", "tokens/s"],

@@ -34,6 +34,7 @@ const ICONS = {
   pause: "M4,3H7V13H4ZM9.5,3H12.5V13H9.5Z",
   restart: "M3,3H5V13H3ZM13,3V13L6,8Z",
   end: "M11,3H13V13H11ZM3,3L10,8L3,13Z",
+  part: "M7,14V9L3,5L4.4,3.6L8,7.2L11.6,3.6L13,5L9,9V14Z",
 };
 
 export default function race(component) {
@@ -73,6 +74,7 @@ function begin(view) {
   view.lanesBox.style.setProperty("--lanes", data.lanes.length);
   view.lanes = data.lanes.map((lane) => buildLane(view, lane));
   view.prompt.textContent = data.prompt;
+  view.part.disabled = !data.partings.time.length;
   view.prompt.title = "The end of the prompt that all lanes continue";
   view.speeds.time = data.speed;
   view.moments = [...new Set(data.lanes.flatMap((lane) => lane.steps.map((step) => step.end)))].sort((a, b) => a - b);
@@ -168,6 +170,13 @@ function stepTo(view, sign) {
   seek(view, wanted ?? (sign > 0 ? endOf(view) : 0));
 }
 
+// To the next time at which two lanes have taken different steps; behind the last one from the start.
+function partNext(view) {
+  const at = placeOf(view);
+  const { [view.mode]: moments } = view.data.partings;
+  seek(view, moments.find((moment) => moment > at + 1e-9) ?? moments[0] ?? at);
+}
+
 function setHold(view, hold) {
   if (hold) pause(view);
   view.play.disabled = hold;
@@ -226,6 +235,7 @@ function listenRace(view) {
       End: () => seek(view, endOf(view)),
       ArrowLeft: () => stepTo(view, -1),
       ArrowRight: () => stepTo(view, 1),
+      n: () => partNext(view),
       ...(onSlider && {
         ArrowDown: () => stepTo(view, -1),
         ArrowUp: () => stepTo(view, 1),
@@ -249,6 +259,7 @@ function buildControls(view, parent) {
   view.play = tool("play", "Play (Space)", () => toggle(view));
   view.play.words = html("span", "", view.play, "Play");
   tool("end", "Jump to the end (End)", () => seek(view, endOf(view)));
+  view.part = tool("part", "Next place where the methods part (N)", () => partNext(view));
   const modes = labelled(html("div", "choices", bar), "group", "Replay by");
   view.modes = {};
   for (const [mode, words] of [
@@ -260,7 +271,7 @@ function buildControls(view, parent) {
   view.speedBox = labelled(html("div", "choices", bar), "group", "Speed of the replay");
   view.clock = html("output", "clock", bar);
   view.clock.setAttribute("aria-live", "off");
-  html("span", "hint", bar, "space plays · ← → next token · Home · End");
+  html("span", "hint", bar, "space plays · ← → next token · N next parting · Home · End");
 }
 
 function buildAxis(view, parent) {

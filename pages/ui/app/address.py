@@ -36,6 +36,7 @@ from pages.ui.common.state import (
     known_run,
     selected_iteration,
     selected_node,
+    set_aside,
 )
 from pages.ui.common.worker import address_is, found_again, start_job
 from pages.ui.widgets.controls import (
@@ -243,6 +244,17 @@ def _write(query: str, parameters: Mapping[str, list[str]], page: str, only: tup
     with st.container(key="address_area"):
         # Drawn anew each time: the same query may have to be put into the address of the same page again.
         _component(key="address", data={"query": query, "page": page, "only": list(only), "drawn": drawn})
+
+
+def go_to(asked: RunRequest, iteration: int) -> None:
+    """Have Step through decode a request up to an iteration (0-based), as a link to it does; call it in a callback.
+
+    A run of the user's own that is on screen is set aside.
+    """
+    set_aside(current_run(), selected_iteration())
+    view = st.session_state[GOAL] = View(**_asked_for(asked), iteration=iteration + 1)
+    st.session_state[OBEYED] = True
+    _set_widgets(view)
 
 
 def take_over(asked: RunRequest) -> None:

@@ -94,7 +94,7 @@ def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.F
         (f"Time by phase, {here}", charts.phase_times_figure(iteration, dark)),
         ("Iterations of the run", charts.run_strip_figure(trace, index, dark)),
         ("Accepted tokens per iteration", charts.accepted_length_figure([trace], dark)),
-        ("Acceptance by depth", charts.acceptance_by_depth(trace, dark)),
+        ("Acceptance by depth", charts.acceptance_by_depth([trace], dark)),
         ("Tokens over time", charts.tokens_over_time([trace], dark)),
         ("Time of each iteration by phase", charts.phase_times_over_run(trace, dark)),
     ]

@@ -17,6 +17,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import CancelledError, interruptible, others_begin
 from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
 
+DRAWS_S = 2.0  # what a page may take to draw a part of a result before the work goes on
 SLICE_S = 0.5  # measured work goes on for so long before others have a turn
 WATCH_S = 0.25
 LATE_S = 1.0  # a result that came so shortly before its page went may not have been seen
@@ -47,6 +48,7 @@ class ModelTask:
         pauses: how often measured work paused for the turns of others.
         found: a page that was reloaded has found it again.
         missed: whether a script looked for the result too early and still has to be rerun.
+        partial: what it has so far, and `seen`: that which a page has taken.
     """
 
     title: str
@@ -70,9 +72,12 @@ class ModelTask:
     pauses: int = 0
     found: bool = False
     missed: bool = False
+    partial: Any = None
+    seen: Any = None
     worker: "Worker | None" = None
     _cancel: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
+    _drawn: threading.Event = field(default_factory=threading.Event)
 
     @property
     def active(self) -> bool:
@@ -87,6 +92,17 @@ class ModelTask:
     def report(self, done: int, total: int, note: str = "") -> None:
         """Report progress to the screen."""
         self.done, self.total, self.note = done, total, note
+
+    def show(self, partial: Any) -> None:
+        """Give the page what there is so far, and wait until it has drawn it: that would disturb what is measured."""
+        self._drawn.clear()
+        self.partial = partial
+        self._drawn.wait(DRAWS_S)
+
+    def drawn(self) -> None:
+        """The page has drawn what it has taken."""
+        if self.seen is self.partial:
+            self._drawn.set()
 
     def unseen(self, gone_s: float) -> bool:
         """Whether it ended after its page was gone, or so shortly before that nobody took the result."""
@@ -131,6 +147,7 @@ class ModelTask:
         late = "" if self.asked_s is None else f", {self.ended_s - self.asked_s:.2f} s after it was asked to"
         logger.info("job %r ended: %s after %.2f s%s", self.title, self.state, self.ended_s - self.since_s, late)
         self.function = lambda job: None  # it may hold a run, or the caches of one
+        self.partial = self.seen = None
         self._ended.set()
 
     def _ask(self, may_wait: bool, timed: bool) -> float:

@@ -195,6 +195,15 @@ def take_result(slot: str) -> Any:
     return result
 
 
+def so_far(slot: str) -> Any:
+    """What the slot's job has so far, None if nothing; once the page is drawn, its script calls `drawn` of the job."""
+    job = job_in(slot)
+    if job is None or not job.active:
+        return None
+    job.seen = job.partial
+    return job.seen
+
+
 def is_busy(slot: str) -> bool:
     """Whether the slot's job still works; buttons that start another one are disabled meanwhile."""
     job = job_in(slot)
@@ -274,7 +283,7 @@ def progress_words(job: ModelTask) -> str:
 def _watch(slot: str) -> None:
     """Redrawn every quarter of a second while a job works; the page is redrawn once it has ended."""
     job = job_in(slot)
-    if job is None or not job.active:
+    if job is None or not job.active or job.partial is not job.seen:
         st.rerun(scope="app")
     bar, button = st.columns([3, 1], vertical_alignment="center")
     share = min(job.done / job.total, 1.0) if job.total else 0.0

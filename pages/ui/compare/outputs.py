@@ -17,8 +17,9 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.worker import ModelTask, run_now
+from pages.ui.compare.bottom_line import places
 from pages.ui.compare.plan import ComparisonResult
-from pages.ui.compare.results import same_words
+from pages.ui.compare.results import same_words, sampled_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.formats import duration, plural
@@ -41,7 +42,8 @@ def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     }
     lines = {name: underline(name) for name in about}
     items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
-    items.append("<span>bold and framed: first difference from the reference</span>")
+    if outcome.comparison.sampling.greedy:
+        items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
     st.html(f'<div style="{style}">{"".join(items)}</div>')
     columns = 2 if len(scores) in (2, 4) else 3
@@ -52,10 +54,12 @@ def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
 
 
 def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
-    reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry))}")
+    comparison = outcome.comparison
+    reference = comparison.contestants[comparison.reference].label
+    st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry, comparison))}")
     position = entry.difference.position if entry.difference else None
-    results = outcome.comparison.of(outcome.comparison.contestants.index(entry.contestant))
+    number = comparison.contestants.index(entry.contestant)
+    results = comparison.of(number)
     run = next((result.run for result in results if result.run), None)
     drafts = run is not None and any(iteration.drafted for iteration in run.iterations)
     with st.container(height=OUTPUT_HEIGHT, border=False):
@@ -64,12 +68,12 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
             return
         if drafts:
             spans = [span for iteration in run.iterations for span in iteration_spans(iteration)]
-            spans = [replace(span, current=number == position) for number, span in enumerate(spans)]
+            spans = [replace(span, current=place == position) for place, span in enumerate(spans)]
             st.html(text_html(spans))
         else:
             pieces = []
-            for number, text in enumerate(outcome.texts[token] for token in entry.output_ids):
-                weight = ' style="font-weight:700;outline:1px solid"' if number == position else ""
+            for place, text in enumerate(outcome.texts[token] for token in entry.output_ids):
+                weight = ' style="font-weight:700;outline:1px solid"' if place == position else ""
                 line = "<br>" if text.endswith("\n") else ""
                 pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>{line}")
             style = "font-family:monospace;line-height:1.9;overflow-wrap:anywhere"
@@ -83,6 +87,8 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
         )
     if entry.difference:
         st.caption(escape_markdown(f"Compared with {reference}: {entry.difference.explanation}"))
+    if not comparison.sampling.greedy and number != comparison.reference:
+        st.caption(escape_markdown(sampled_words(outcome, number)))
 
 
 def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
@@ -100,9 +106,18 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     length = min(st.session_state.get("compare_prefix", 0), most)
     if most:
         st.session_state["compare_prefix"] = length
-        length = st.slider(
-            "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
-        )
+        parted = [place for place in places(scores) if place <= most]
+        further = next((place for place in parted if place > length), parted[0] if parted else length)
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+            length = st.slider(
+                "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
+            )
+            st.button(
+                "Next place where methods part", key="compare_part", icon=":material/call_split:", width="content",
+                on_click=lambda: st.session_state.update(compare_prefix=further), disabled=not parted,
+                help="There two of them begin an iteration together and commit different numbers of tokens. Behind "
+                "the last such place it begins again.",
+            )  # fmt: skip
     st.html(_prefix_html(outcome, output, length))
     if length not in outcome.trees:
         with guarded():
@@ -174,12 +189,13 @@ FIGURES = (
 
 def as_csv(outcome: ComparisonResult) -> str:
     """One row per measured call; columns that end in `_loop_free` exclude looping iterations."""
-    head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
+    head = ["method", "label", "prompt", "repeat", "output_tokens", "loop_free_tokens", "failure"]
     head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
     rows = []
     for result in outcome.comparison.results:
         contestant, both = outcome.comparison.contestants[result.contestant], (result.metrics, result.loop_free)
-        about = [format_contestant(contestant), contestant.label, result.repeat + 1, len(result.output_ids)]
+        prompt = outcome.comparison.prompts[result.prompt]
+        about = [format_contestant(contestant), contestant.label, prompt, result.repeat + 1, len(result.output_ids)]
         values = [getattr(metrics, name, None) for metrics in both for name in FIGURES]
         values = ["" if value is None else value for value in values]
         rows.append([*about, result.loop_free_tokens, result.failure or "", *values])
@@ -187,9 +203,14 @@ def as_csv(outcome: ComparisonResult) -> str:
 
 
 def as_json(outcome: ComparisonResult) -> str:
-    """Everything requested and measured, outputs included."""
+    """Everything requested and measured, outputs included; of several prompts a list."""
+    records = [_record(each) for each in outcome.parts or (outcome,)]
+    return json.dumps(records if outcome.parts else records[0], indent=1, ensure_ascii=False) + "\n"
+
+
+def _record(outcome: ComparisonResult) -> dict:
     comparison, plan = outcome.comparison, outcome.plan
-    record = {
+    return {
         "program": "Draftscope",
         "command": command(outcome),
         "pair": asdict(outcome.pair),
@@ -219,11 +240,12 @@ def as_json(outcome: ComparisonResult) -> str:
             for result in comparison.results
         ],
     }  # fmt: skip
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
 def command(outcome: ComparisonResult) -> str:
-    """The shell command that repeats the comparison."""
+    """The shell command that repeats the comparison; one per prompt."""
+    if outcome.parts:
+        return "\n".join(map(command, outcome.parts))
     plan, settings = outcome.plan, outcome.settings
     prompt = plan.prompt.text if plan.prompt.name == OWN_TEXT else plan.prompt.name
     words = ["python", "-m", "benchmarks.methods", "--methods"]

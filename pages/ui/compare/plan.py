@@ -1,13 +1,16 @@
 """The plan of a comparison and its widgets, the worker's job, and the result that the page stores."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import streamlit as st
 
 from decoding.models.presets import PairSettings
+from decoding.recorded import race_runs
 from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
@@ -20,29 +23,43 @@ from pages.ui.widgets.controls import (
     picked_sampling,
     prompt_picker,
     prompt_words,
+    sample_prompts,
     sampling_controls,
     sampling_words,
     seed,
 )
-from viz.formats import plural
+from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
+    from decoding.analysis.luck import RunLuck
     from decoding.compare.comparison import Comparison, Contestant
+    from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
 DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
+MOST_PROMPTS = 12
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """The parameters of a comparison except its contestants."""
+    """The parameters of a comparison except its contestants.
+
+    Attributes:
+        more: further prompts, each measured with every contestant.
+    """
 
     prompt: PromptChoice
     max_new_tokens: int
     repeats: int
     warmup: int
     sampling: "Sampling"
+    more: tuple[PromptChoice, ...] = ()
+
+    @property
+    def prompts(self) -> tuple[PromptChoice, ...]:
+        """All prompts."""
+        return self.prompt, *self.more
 
 
 @dataclass(eq=False)
@@ -50,12 +67,15 @@ class ComparisonResult:
     """A finished comparison, with everything needed to show and repeat it.
 
     Attributes:
-        prompt_ids, prompt_texts: the prompt as given to the models.
+        prompt_ids, prompt_texts: the first prompt as given to the models.
         texts: text of every output token.
         cancelled: stopped early; it has the measurements until then.
         pauses: how often work of other sessions interrupted it between iterations, not counted in times.
         settings, generation: the pair it ran with, and which load of a pair that was.
         trees: iterations on one prefix by length of the prefix, computed when viewed.
+        expected: how lucky a sampled output was, by contestant: what it committed and the mean over all draws.
+        parts: the same of each prompt, where there are several.
+        recorded: it was measured before and came with the program.
     """
 
     comparison: "Comparison"
@@ -70,7 +90,15 @@ class ComparisonResult:
     hardware: dict[str, str]
     pauses: int = 0
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
+    expected: "dict[int, RunLuck]" = field(default_factory=dict)
+    parts: "tuple[ComparisonResult, ...]" = ()
+    recorded: bool = False
     key: str = field(default_factory=lambda: uuid4().hex[:8])
+
+    @property
+    def repeats(self) -> int:
+        """How many repeats are in, whole or begun."""
+        return len({result.repeat for result in self.comparison.results})
 
 
 def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
@@ -85,30 +113,109 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the pair")
     pair = models.pair()
-    ids = encode_prompt(pair, plan.prompt)
+    prompts = [(prompt_words(each.name), encode_prompt(pair, each)) for each in plan.prompts]
+    hardware, started = dict(describe_hardware(pair.target.device)), time.monotonic()
+    expected: list[dict[int, RunLuck]] = [{} for _ in prompts]
+    text = pair.vocabulary.text
 
     def progress(done: int, total: int, doing: str) -> None:
-        job.report(done, total, f"call {done + 1} of {total} · {doing}")
+        left = f" · {elapsed((time.monotonic() - started) / done * (total - done))} left" if done else ""
+        job.report(done, total, f"call {done + 1} of {total}{left} · {doing}")
+
+    def made(comparison: "Comparison") -> ComparisonResult:
+        used = {token for result in comparison.results for token in result.output_ids}
+        shared = {
+            "texts": {token: text(token) for token in used}, "cancelled": job.cancelled, "pauses": job.pauses,
+            "pair": pair.info, "settings": models.settings, "generation": models.generation, "hardware": hardware,
+        }  # fmt: skip
+        given = [{"prompt_ids": tuple(ids), "prompt_texts": tuple(map(text, ids))} for _, ids in prompts]
+        parts = [
+            ComparisonResult(
+                comparison.on(number), replace(plan, prompt=plan.prompts[number], more=()),
+                expected=expected[number], **given[number], **shared,
+            )
+            for number in range(len(prompts))
+        ]  # fmt: skip
+        if len(parts) == 1:
+            return parts[0]
+        return ComparisonResult(comparison, plan, parts=tuple(parts), **given[0], **shared)
 
     comparison = compare(
-        pair, contestants, [(prompt_words(plan.prompt.name), ids)], plan.max_new_tokens, plan.repeats, plan.warmup,
-        plan.sampling, progress=progress, cancelled=lambda: job.cancelled,
+        pair, contestants, prompts, plan.max_new_tokens, plan.repeats, plan.warmup, plan.sampling, progress=progress,
+        cancelled=lambda: job.cancelled, measured=lambda found: job.show(made(found)),
     )  # fmt: skip
-    text = pair.vocabulary.text
-    used = {token for result in comparison.results for token in result.output_ids}
-    return ComparisonResult(
-        comparison=comparison,
-        plan=plan,
-        prompt_ids=tuple(ids),
-        prompt_texts=tuple(text(token) for token in ids),
-        texts={token: text(token) for token in used},
-        cancelled=job.cancelled,
-        pauses=job.pauses,
-        pair=pair.info,
-        settings=models.settings,
-        generation=models.generation,
-        hardware=dict(describe_hardware(pair.target.device)),
-    )
+    if not (plan.sampling.greedy or job.cancelled):
+        expected[:] = [expected_tokens(job, pair, contestants, ids, plan) for _, ids in prompts]
+    return made(comparison)
+
+
+def expected_tokens(
+    job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
+) -> "dict[int, RunLuck]":
+    """What a sampled output of each method could have committed: its call once more, not timed, with its trees."""
+    from decoding.analysis.luck import run_luck
+    from decoding.session.session import DecodeSession, Limits, prepared
+
+    found = {}
+    for number, each in enumerate(contestants):
+        if each.method is None or not each.method.drafter.drafts:
+            continue
+        job.report(number, len(contestants), f"{each.label}: expected tokens")
+        engine = pair.with_engine(each.engine) if each.engine else pair
+        method = prepared(each.method, engine, plan.sampling)
+        session = DecodeSession(engine, method, ids, plan.sampling, Limits(plan.max_new_tokens))
+        while not session.finished and job.go_on():
+            session.step()
+        luck = run_luck(session.trace().iterations)
+        if luck.tokens and session.finished:
+            found[number] = luck
+    return found
+
+
+COSTS = "seconds_per_token"
+
+
+def note_costs(outcome: ComparisonResult) -> None:
+    """Remember what a token of each contestant took with this pair, to estimate the next comparison."""
+    from decoding.compare.contestants import format_contestant
+
+    calls = [each for each in outcome.comparison.results if each.metrics is not None]
+    known = st.session_state.setdefault(COSTS, {}).setdefault(outcome.settings, {})
+    for call in calls:
+        name = format_contestant(outcome.comparison.contestants[call.contestant])
+        known[name] = call.metrics.wall_s / call.metrics.new_tokens
+
+
+def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str) -> None:
+    """About how long it takes to measure, from measured times per token, and what is on screen."""
+    if contestants is None:
+        st.caption(escape_markdown(shown))
+        return
+    from decoding.compare.contestants import format_contestant
+
+    settings = manager().settings
+    known, source = st.session_state.get(COSTS, {}).get(settings, {}), "measured here before"
+    if not known and settings == PairSettings():
+        known = {run.method: run.totals.wall_s / run.totals.new_tokens for run in race_runs()}
+        source = "of the race that comes with Draftscope, recorded on another machine"
+    takes, source = "Time not known yet", f"At times per token {source}." if known else "This pair has not decoded yet."
+    if known:
+        mean = fmean(known.values())
+        names = [(format_contestant(each), each.method.name if each.method else "") for each in contestants]
+        token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
+        rounds = plan.repeats * len(plan.prompts) + plan.warmup
+        takes = f"Takes about {elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))}"
+    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=source)
+
+
+def so_far_words(outcome: ComparisonResult) -> str:
+    """How many repeats are in, and the tokens per second of each method until now."""
+    from decoding.compare.comparison import score
+
+    scores = score((outcome.parts or (outcome,))[0].comparison, loop_free=False)
+    speeds = [(each.contestant.label, each.spread_of("throughput")) for each in scores if each.measured]
+    figures = ", ".join(f"{label} {speed.median:.1f}" for label, speed in speeds)
+    return f"{outcome.repeats} of {plural(outcome.plan.repeats, 'repeat')} in. Tokens/s so far: {figures}."
 
 
 def pause_words(outcome: ComparisonResult) -> str:
@@ -116,16 +223,28 @@ def pause_words(outcome: ComparisonResult) -> str:
     return f"paused {plural(outcome.pauses, 'time')} for other sessions, not counted in times"
 
 
-def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> ComparisonPlan:
+def plan_controls(
+    name: str, shown: str, sampled: str, bind_prompt: bool = True, several: bool = False
+) -> ComparisonPlan:
     """The plan in the widgets.
 
     Args:
         name: prefix of the keys of widgets that other pages do not share.
         shown: how repeats are used. sampled: how sampling affects the outputs. Both are whole sentences.
         bind_prompt: whether the address keeps the prompt.
+        several: whether further prompts can be chosen.
     """
-    with st.popover(escape_markdown(picked_prompt_words()), key=f"{name}_prompt_open", icon=":material/edit_note:"):
+    samples, more_key = sample_prompts(), f"{name}_more"
+    more = st.session_state.get(more_key) or [] if several else []
+    words = picked_prompt_words() + (f" + {len(more)}" if more else "")
+    with st.popover(escape_markdown(words), key=f"{name}_prompt_open", icon=":material/edit_note:"):
         prompt = prompt_picker("prompt", bind=bind_prompt)
+        if several:
+            more = st.multiselect(
+                "More prompts", [each for each in samples if each != prompt.name], key=more_key,
+                format_func=prompt_words, max_selections=MOST_PROMPTS - 1, persist_state="session", placeholder="None",
+                help="Every method runs on each of them in every repeat. Results are shown by prompt and over all.",
+            )  # fmt: skip
     repeats_key, warmup_key = f"{name}_repeats", f"{name}_warmup"
     seed(repeats_key, DEFAULT_REPEATS)
     seed(warmup_key, DEFAULT_WARMUP)
@@ -148,4 +267,5 @@ def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True)
     ):
         sampling = sampling_controls()
         st.caption(f"Applies to all methods. {sampled}")
-    return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling)
+    others = tuple(PromptChoice(each, samples[each].text, prompt.chat) for each in more)
+    return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling, others)

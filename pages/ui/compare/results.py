@@ -1,17 +1,20 @@
 """The measurements of a comparison in sentences, charts and a table."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import streamlit as st
 
-from decoding.compare.comparison import Contestant, Score, without_prefill
+from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, paired
+from decoding.analysis.luck import RunLuck
+from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
+from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from pages.ui.widgets.costs import busy_words
@@ -27,28 +30,30 @@ from viz.charts.methods import (
     speed_figure,
     token_cost_figure,
 )
-from viz.charts.run import accepted_length_figure
+from viz.charts.run import acceptance_by_depth, accepted_length_figure
+from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import why_not_faster
-from viz.formats import byte_size, duration, part_of, plural
+from viz.formats import byte_size, duration, listed, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
-Cell = tuple[str, float | None]  # text of a table cell, and the number that decides the best
-NOTHING: Cell = ("–", None)
+# Text of a table cell, the number that decides the best, and its interval where each repeat measured it
+Cell = tuple[str, float | None, Interval | None]
+NOTHING: Cell = ("–", None, None)
+WINNER = "winner"  # rows whose best is that of the bottom line
 EVEN = 0.005  # a speed-up this close to 1 is none
+APART = 0.02  # two ratios that differ less are not worth a sentence
 THINNEST = 0.015
 MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
+SURE = (
+    "The ratios to plain decoding are taken within each repeat. The interval is Student's t on their logarithms: where "
+    "those of two methods overlap, or fewer than three repeats were measured, none is named the faster. Over several "
+    "prompts, methods are compared on the same prompt."
+)
 PAIRED = (
     "× is the median over repeats of this method's tokens/s divided by those of plain decoding in the same repeat, so "
     "that drift of the machine cancels. It may differ from the ratio of the two medians drawn as bars."
 )
-
-
-def is_plain(entry: Score) -> bool:
-    """Whether a contestant is plain decoding, the baseline of the others."""
-    return entry.contestant.baseline == "hf_generate" or (
-        entry.contestant.method is not None and entry.contestant.method.name == "autoregressive"
-    )
 
 
 def times_words(ratio: Spread) -> str:
@@ -63,8 +68,8 @@ def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: 
     said = []
     if list(map(_way, methods)) != list(map(_way, contestants)):
         said.append(", ".join(contestant.label for contestant in methods))
-    if old.prompt != plan.prompt:
-        said.append(prompt_words(old.prompt.name))
+    if old.prompts != plan.prompts:
+        said.append(listed([prompt_words(each.name) for each in old.prompts]))
     if (old.max_new_tokens, old.repeats, old.warmup) != (plan.max_new_tokens, plan.repeats, plan.warmup):
         said.append(f"{old.max_new_tokens} tokens × {plural(old.repeats, 'repeat')} after {old.warmup} warm-up")
     if old.sampling != plan.sampling:
@@ -81,21 +86,12 @@ def _way(contestant: Contestant) -> tuple:
 
 
 def findings(scores: tuple[Score, ...]) -> list[str]:
-    """Sentences: the fastest method, why others are no faster than plain decoding, what could not be measured."""
-    plain = next((s for s in scores if s.measured and s.run and is_plain(s)), None)
-    plain = plain or next((s for s in scores if s.measured and is_plain(s)), None)
+    """Sentences: how far the figures are to be trusted, why methods are no faster than plain decoding, what could not
+    be measured.
+    """
+    plain = plain_of(scores)
     ours = [s for s in scores if s.measured]
-    said = unrest_words(ours)
-    if len(ours) > 1:
-        best = max(ours, key=lambda s: s.spread_of("throughput").median)
-        ratios = [
-            f"{times_words(ratio)} {name}"
-            for ratio, name in ((best.over_autoregressive, "autoregressive"), (best.over_hf, "Hugging Face generate"))
-            if ratio
-        ]
-        against = f": {' and '.join(ratios)}" if ratios and not is_plain(best) else ""
-        fastest = f"{best.contestant.label} is fastest at {best.spread_of('throughput').median:.1f} tokens/s{against}."
-        said.append(f"{fastest}{doubt_words(best, ours)}")
+    said = [*unrest_words(ours), *two_medians_words(ours, plain)]
     for entry in scores:
         if entry.failure:
             said.append(entry.failure)
@@ -107,18 +103,26 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     return said
 
 
-def doubt_words(best: Score, measured: list[Score]) -> str:
-    """The contestants that may be as fast as the fastest one, as their repeats overlap; empty for none."""
-    slowest = min(call.throughput for call in best.calls.values())
-    rivals = [
-        entry.contestant.label
-        for entry in measured
-        if entry is not best and max(call.throughput for call in entry.calls.values()) >= slowest
+def two_medians_words(measured: list[Score], plain: Score | None) -> list[str]:
+    """Why a median of ratios is not the ratio of the medians shown beside it, for the method where they differ most."""
+    if plain is None:
+        return []
+    base = plain.spread_of("throughput").median
+    found = []
+    for entry in measured:
+        ratio = entry.over_autoregressive if plain.run else entry.over_hf
+        if ratio is not None and not is_plain(entry):
+            found.append((entry, ratio.median, entry.spread_of("throughput").median / base))
+    apart = max(found, key=lambda each: abs(each[1] / each[2] - 1), default=None)
+    orders = [sorted(found, key=lambda each, place=place: -each[place]) for place in (1, 2)]
+    if apart is None or (abs(apart[1] / apart[2] - 1) < APART and orders[0] == orders[1]):
+        return []
+    entry, paired_ratio, of_medians = apart
+    return [
+        f"{entry.contestant.label}: {paired_ratio:.2f}× is the median of the ratios within each repeat, while its "
+        f"median tokens/s are {of_medians:.2f}× those of {plain.contestant.label}: the machine's speed drifted between "
+        "repeats. The ratios within repeats count."
     ]
-    if not rivals or len(best.calls) < 2:
-        return ""
-    named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if rivals[1:] else rivals)
-    return f" Its repeats overlap with those of {named}, so their order is uncertain."
 
 
 def unrest_words(measured: list[Score]) -> list[str]:
@@ -133,7 +137,10 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     ratio = entry.over_autoregressive if plain.run else entry.over_hf
     if ratio is None or ratio.median > 1:
         return []
-    if abs(ratio.median - 1) < EVEN:
+    if ratio.count < FEWEST:
+        repeats = plural(ratio.count, "repeat")
+        said = f"{entry.contestant.label} was not faster in {repeats} ({ratio.median:.2f}× {plain.contestant.label})"
+    elif abs(ratio.median - 1) < EVEN:
         said = f"{entry.contestant.label} is about even with {plain.contestant.label} ({ratio.median:.3f}×)"
     else:
         said = f"{entry.contestant.label} is not faster ({ratio.median:.2f}× {plain.contestant.label})"
@@ -154,30 +161,57 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     return [f"{said} To break even, an iteration must commit {needed}."]
 
 
-def same_words(entry: Score) -> str:
-    """The result of the identity check."""
+def same_words(entry: Score, comparison: Comparison) -> str:
+    """The result of the identity check, or why there is none."""
+    place = comparison.contestants.index(entry.contestant)
+    reference = comparison.reference_of(place)
+    if not entry.measured:
+        return "–"
+    if reference == place:
+        return "reference"
+    if reference is None:
+        return "another distribution (window of attention)"
+    if not comparison.sampling.greedy:
+        theirs = next((each.output_ids for each in comparison.of(reference) if not each.failure), None)
+        equal = "these texts happen to be equal" if entry.output_ids == theirs else "other draws"
+        return f"same distribution, {equal}"
     if entry.same_output is None:
-        return "reference" if entry.measured else "–"
+        return "–"
     if entry.same_output:
         return "✓ identical"
     kind = "≈ near tie" if entry.difference.near_tie else "✗ differs"
     return f"{kind} at token {entry.difference.position + 1}"
 
 
+def sampled_words(outcome: ComparisonResult, number: int) -> str:
+    """What is comparable of a sampled output: its tokens per pass, and their mean over all draws of the verifier."""
+    reference = outcome.comparison.contestants[outcome.comparison.reference].label
+    said = f"Sampled from the distribution of {reference} by draws of its own: not comparable token for token."
+    luck = outcome.expected.get(number)
+    if luck is None:
+        return said
+    passes = len(luck.tokens)
+    return (
+        f"{said} Comparable are the tokens per pass: {luck.happened / passes:.2f} realised, {luck.mean / passes:.2f} "
+        f"expected (exact, over all draws of the verifier), standard deviation {luck.deviation / passes:.2f}."
+    )
+
+
 STYLE = Path(__file__).with_suffix(".css")
 
 
-def table_html(scores: tuple[Score, ...], outcome: ComparisonResult) -> str:
-    """Figures as table rows, contestants as columns; the best of a row is bold. Everything is escaped."""
+def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: BottomLine | None = None) -> str:
+    """Figures as table rows, contestants as columns; the best of a row is bold where there is one. All is escaped."""
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
-    reference = outcome.comparison.contestants[outcome.comparison.reference].label
+    winner = None if line is None else line.plain if line.verdict == "plain" else line.winner and line.winner.label
     body = []
-    for title, meaning, best, cells in _rows(scores, reference):
-        values = [value for _, value in cells if value is not None]
-        top = (max(values) if best == "high" else min(values)) if best and len(values) > 1 else None
+    for title, meaning, best, cells in _rows(scores, outcome.comparison, outcome.expected):
+        bold = _best_cells(best, cells)
+        if best == WINNER:
+            bold = {place for place, entry in enumerate(scores) if entry.contestant.label == winner}
         written = "".join(
-            f"<td>{'<b>' if value is not None and value == top else ''}{html.escape(shown)}</td>"
-            for shown, value in cells
+            f"<td>{'<b>' if place in bold else ''}{html.escape(shown)}</td>"
+            for place, (shown, _, _) in enumerate(cells)
         )
         body.append(f'<tr><th title="{html.escape(meaning, quote=True)}">{html.escape(title)}</th>{written}</tr>')
     return (
@@ -186,25 +220,52 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult) -> str:
     )
 
 
-def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str, list[Cell]]]:
+def _best_cells(best: str, cells: list[Cell]) -> set[int]:
+    """Places of the best cells of a row; none where too few repeats, or intervals that overlap, do not tell."""
+    known = [(place, value, interval) for place, (_, value, interval) in enumerate(cells) if value is not None]
+    if best not in ("high", "low") or len(known) < 2:
+        return set()
+    top = (max if best == "high" else min)(value for _, value, _ in known)
+    mine = next(interval for _, value, interval in known if value == top)
+    for _, value, other in known:
+        if value != top and mine is not None and other is not None and not mine.apart(other):
+            return set()
+    return {place for place, value, _ in known if value == top}
+
+
+def _rows(
+    scores: tuple[Score, ...], comparison: Comparison, expected: Mapping[int, RunLuck]
+) -> list[tuple[str, str, str, list[Cell]]]:
     """Title, meaning, which end is best, and a cell per contestant."""
+    reference = comparison.contestants[comparison.reference].label
+    title, meaning = f"Same output as {reference}", "Token for token; see Outputs for the first difference."
+    if not comparison.sampling.greedy:
+        title = f"Output beside {reference}"
+        meaning = "Sampled texts follow the same distribution with other draws: they cannot be compared token by token."
+
+    def expectation(entry: Score) -> Cell:
+        luck = expected.get(comparison.contestants.index(entry.contestant))
+        return NOTHING if luck is None else (f"{luck.mean / len(luck.tokens):.2f}", None, None)
 
     def row(title: str, meaning: str, best: str, cell: Callable[[Score], Cell]) -> tuple[str, str, str, list[Cell]]:
         return title, meaning, best, [cell(entry) if entry.measured else NOTHING for entry in scores]
 
     return [
         row("Tokens/s", "New tokens / wall time of the call, prefill included: median (quartiles) over the repeats.",
-            "high", _spread("throughput")),
+            WINNER, _spread("throughput")),
         row("Tokens/s without prefill", "The same without the prefill of the models.", "high",
             _spread("decode_throughput")),
-        row("Speed-up over autoregressive", "Tokens/s / those of our autoregressive loop in the same repeat.", "high",
+        row("Speed-up over autoregressive", "Tokens/s / those of our autoregressive loop in the same repeat.", WINNER,
             _spread("over_autoregressive", 1, 2, "×")),
         row("Speed-up over Hugging Face generate", "Tokens/s / those of Hugging Face generate in the same repeat.",
-            "high", _spread("over_hf", 1, 2, "×")),
+            WINNER, _spread("over_hf", 1, 2, "×")),
         row("Iterations", "Verification passes of the target; for Hugging Face: how often tokens arrived.", "",
             _typical("iterations")),
         row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
             _typical("tokens_per_iteration", "{:.2f}".format)),
+        *([row("Expected tokens per iteration", "Exact mean over all draws of the verifier, given the trees of a call "
+               "with the same seed: what realised tokens per iteration scatter around.", "", expectation)]
+          if expected else []),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
             _typical("accepted_mean", "{:.2f}".format)),
         row("Accepted / drafted", "Accepted drafted tokens / all drafted nodes.", "high",
@@ -223,9 +284,8 @@ def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str
         row("Peak memory", "See the note below the table.", "", _typical("peak_memory_bytes", byte_size)),
         row("Tokens measured", "Output tokens behind the figures above.", "", _typical("new_tokens")),
         row("Tokens in loops", "Output tokens after a sequence of 16 tokens has occurred for the second time.", "",
-            lambda s: (f"{s.loop_tokens:,} of {s.new_tokens:,}", None)),
-        row(f"Same output as {reference}", "Token for token; see Outputs for the first difference.", "",
-            lambda s: (same_words(s), None)),
+            lambda s: (f"{s.loop_tokens:,} of {s.new_tokens:,}", None, None)),
+        row(title, meaning, "", lambda s: (same_words(s, comparison), None, None)),
     ]  # fmt: skip
 
 
@@ -237,7 +297,10 @@ def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> 
         if found is None:
             return NOTHING
         middle, low, high = (f"{factor * value:.{digits}f}" for value in (found.median, found.low, found.high))
-        return f"{middle}{sign} ({low}–{high})", found.median
+        around = f" ({low}–{high})" if found.count > 1 else ""
+        # A ratio is judged by the bottom line.
+        interval = None if sign else paired({(0, at): getattr(call, name) for at, call in entry.calls.items()})
+        return f"{middle}{sign}{around}", found.median, interval
 
     return cell
 
@@ -249,13 +312,16 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
         call, value = entry.typical, getattr(entry.typical, name)
         if value is None:
             return NOTHING
-        return part_of(call.accepted, getattr(call, total)) if total else words(value), value
+        return part_of(call.accepted, getattr(call, total)) if total else words(value), value, None
 
     return cell
 
 
 def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
-    """Speed with its spread, the reasons, and the table."""
+    """The bottom line, speed with its spread, the reasons, and the table."""
+    line = _draw_bottom_line(
+        [scores], "for this text on " + ("the machine that recorded it" if outcome.recorded else "this machine")
+    )
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
@@ -265,7 +331,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
         measured = [entry for entry in scores if entry.measured]
         bars = []
         for entry in measured:
-            speed, over = entry.spread_of("throughput"), entry.over_autoregressive or entry.over_hf
+            speed, over = entry.spread_of("throughput"), over_plain(entry)
             shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
             bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
@@ -274,7 +340,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
         told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
         st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{told}</ul>')
     st.html(STYLE)
-    st.html(table_html(scores, outcome))
+    st.html(table_html(scores, outcome, line))
     words = "Peak memory: the most GPU memory allocated during the call, weights of both models included."
     if not outcome.pair.target.device.startswith("cuda"):
         words = (
@@ -282,6 +348,37 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             "allocations inside Hugging Face's own calls are unknown."
         )
     st.caption(words)
+
+
+def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> BottomLine | None:
+    line = decided(prompts)
+    with st.container(border=True, key="compare_bottom_line"):
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE)
+    return line
+
+
+def draw_prompts(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> None:
+    """The bottom line over several prompts, and for each its own speed-ups."""
+    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine")
+    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in prompts[0])
+    body = []
+    for name, scores in zip(names, prompts, strict=True):
+        own, cells = decided([scores]), []
+        for entry in scores:
+            ratio = over_plain(entry) or entry.spread_of("throughput")
+            sign = "×" if over_plain(entry) else " tokens/s"
+            first = own is not None and own.winner is not None and own.winner.label == entry.contestant.label
+            cells.append(f"<td>{'<b>' if first else ''}{f'{ratio.median:.2f}{sign}' if ratio else '–'}</td>")
+        body.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
+    st.html(STYLE)
+    st.html(
+        '<div class="ds-table-box"><table class="ds-table"><thead><tr><th>Speed-up by prompt</th>'
+        f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+    st.caption(
+        "Medians of the ratios to plain decoding within each repeat. Bold: faster than all others on that prompt, as "
+        "far as its repeats tell. Choose a prompt above for everything measured on it."
+    )
 
 
 def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
@@ -345,3 +442,8 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> Non
         rows = [Acceptance(label, call.accepted, call.drafted, call.verified) for label, call in calls]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Nodes pruned before verification count as drafted but not as verified.")
+    st.markdown(
+        "**Acceptance by depth** · share of the iterations whose verified tree was so deep in which the path got there",
+        help=MEDIAN_REPEAT,
+    )
+    chart(acceptance_by_depth(runs, is_dark()), key="compare_depths", height=300)

@@ -266,6 +266,7 @@ def recorded_outcome(name: str) -> "ComparisonResult":
         settings=PairSettings(),
         generation=manager().generation,
         hardware=dict(first.hardware),
+        recorded=True,
     )
 
 

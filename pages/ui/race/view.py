@@ -33,6 +33,7 @@ _component = st.components.v2.component(
     "draftscope_race", js=component_script("race/race.js"), css=component_style("race/race.css")
 )
 HEIGHT = 600
+ELSEWHERE = "for this text on the machine that ran it"
 # Height around the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
 AROUND_REM, AROUND_FOUR_REM = 11.9, 9.8
 
@@ -54,6 +55,7 @@ class Race:
         title: what was decoded; `about`: how and on which machine it was measured.
         explained: by lane, why its greedy text differs from the reference.
         missing: sentences about methods that have no lane.
+        where: which text and which machine the bottom line holds for.
         key: a new one restarts the replay.
     """
 
@@ -62,6 +64,7 @@ class Race:
     about: str
     explained: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    where: str = "for this text on this machine"
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
@@ -75,7 +78,7 @@ def recorded_race() -> Race | None:
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
         f"alone, {RACE_REPEATS} times in turn after {RACE_WARMUP} warm-up rounds; {replayed_words(RACE_REPEATS)}."
     )
-    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · shipped with Draftscope", about, key="recorded")
+    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · shipped with Draftscope", about, where=ELSEWHERE, key="recorded")
 
 
 def race_of(outcome: ComparisonResult) -> Race:
@@ -146,7 +149,7 @@ def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
     check_lanes(lanes)
     machines = list(dict.fromkeys(hardware_words(run.hardware) for _, run in runs))
     about = f"Decoded separately, one call each, times as recorded on {' and on '.join(machines)}."
-    return Race(lanes, f"{len(lanes)} runs", about)
+    return Race(lanes, f"{len(lanes)} runs", about, where=ELSEWHERE)
 
 
 def replayed_words(repeats: int) -> str:

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import streamlit as st
 
+from decoding.analysis.bottom_line import Option, bottom_line, paired
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.charts import STYLE, chart, is_dark
 from pages.ui.common.downloads import download_button
+from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.scope.component import scope
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, iteration_summary
 from viz.formats import duration, part_of
 from viz.scope.data import Frame, film_data, make_frame, near_edge, window_around
@@ -131,7 +134,11 @@ def draw_scope(run: Run) -> None:
 
 
 def draw_charts(run: Run) -> None:
-    """Charts of the whole run: thresholds over the iterations, accepted lengths, tokens and time."""
+    """The bottom line of the run, and charts of it: thresholds, accepted lengths, tokens and time."""
+    measured = measure_run(run.trace)
+    if measured is not None and measured.throughput and measured.drafted:
+        alone = bottom_line([Option(run.trace.label, paired({(0, 0): measured.throughput}))])
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
     if st.session_state.get("charts_of") != shown:

@@ -12,6 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from decoding.analysis.bottom_line import BottomLine, Interval, Option, bottom_line
 from decoding.experiments.estimates import (
     BASE,
     CONDITIONS,
@@ -27,6 +28,7 @@ from decoding.experiments.estimates import (
     swept,
 )
 from decoding.experiments.experiment import ExperimentWatcher
+from decoding.papers.paper_result import SPEEDUP
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
@@ -53,6 +55,7 @@ from viz.charts.sweeps import (
     parallel,
     told,
 )
+from viz.explain.bottom_line import bottom_line_words
 from viz.formats import plural
 from viz.scope.outline import Table
 
@@ -69,6 +72,8 @@ MOST_METHODS = 4
 ALL = "all"
 KEPT, TABLE = "sweep_ranked", "sweep_best_table"
 SHOWN, ROW_PX = 4, 35
+SHARED_HELP = "By the mean over prompts, on prompts, lengths and samplings that all settings share."
+NOT_DRAFTING = ("autoregressive", "hf_generate", "hf_static")
 HIGH_HELP = "95% bootstrap interval over prompts: where the mean over other prompts of this kind would lie."
 CHANCE_HELP = "Share of 2,000 resamples of the prompts, with replacement, in which it is best."
 HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"
@@ -187,25 +192,41 @@ def _key(followed: ExperimentWatcher, name: str) -> str:
 
 
 def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
-    """A sentence on the best setting, and a table of the top ones with their intervals.
+    """The bottom line, a sentence on the setting best by the figure, and a table of the top ones with their intervals.
 
-    The ranking is computed once for the same runs and figure.
+    The rankings are computed once for the same runs and figure.
     """
     own = runs[["key", "started"]]  # the same run has the same key in every experiment
-    kept_of, kept_measure, found = st.session_state.get(KEPT, (None, None, []))
+    kept_of, kept_measure, found, fast = st.session_state.get(KEPT, (None, None, [], []))
     if kept_of is None or kept_measure != measure or not kept_of.equals(own):
         found = ranked(runs, measure.column, measure.column not in LESS_IS_BETTER)
-        st.session_state[KEPT] = own, measure, found
+        fast = found if measure.column == SPEEDUP.column else ranked(runs, SPEEDUP.column)
+        st.session_state[KEPT] = own, measure, found, fast
     with st.container(border=True, key="sweep_part_best"):
-        words = best_words(found, measure.words, measure.scale, measure.digits)
-        with st.container(key="sweep_best_words"):
-            where = f"on {runs['machine'].iloc[0].partition(',')[0]}" if followed.shipped else "for this machine"
-            st.markdown(
-                f":material/trophy: **Best {escape_markdown(where)} and these prompts** · {escape_markdown(words)}",
-                help="By the mean over prompts, on prompts, lengths and samplings that all settings share.",
-            )
+        where = f"on {runs['machine'].iloc[0].partition(',')[0]}" if followed.shipped else "on this machine"
+        with st.container(key="sweep_best_words", gap="small"):
+            if fast:
+                line = decided(fast, base_label(followed.asked["reference"]))
+                said = bottom_line_words(line, f"for these prompts {where}")
+                st.markdown(f"**Bottom line** · {escape_markdown(said)}", help=SHARED_HELP)
+            if found is not fast:
+                words = best_words(found, measure.words, measure.scale, measure.digits)
+                st.markdown(f"**Best by this figure** · {escape_markdown(words)}", help=SHARED_HELP)
         if len(found) > 1:
             _draw_ranking(followed, found, measure)
+
+
+def decided(found: Sequence[Ranked], plain: str) -> BottomLine | None:
+    """The bottom line of settings ranked by their speed over a reference."""
+    options = [
+        Option(
+            each.label, Interval(each.figure.value, each.figure.low, each.figure.high, each.figure.prompts, "prompt"),
+            speculates=each.way.partition("@")[0].partition(":")[0] not in NOT_DRAFTING,
+            speeds={(prompt, 0): value for prompt, value in enumerate(each.values)},
+        )
+        for each in found
+    ]  # fmt: skip
+    return bottom_line(options, plain)
 
 
 def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure) -> None:

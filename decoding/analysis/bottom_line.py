@@ -1,0 +1,183 @@
+"""The bottom line of a measurement: whether to speculate and with what, by how much, how sure, what would decide it.
+
+    line = bottom_line([Option("DynaTree", paired(tree_speeds, plain_speeds))], plain="Autoregressive")
+    line.verdict                     # "speculate", "plain" or "open"
+
+It takes measured figures alone, whatever measured them. `viz.explain.bottom_line` puts it into words.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
+from typing import Literal
+
+from decoding.analysis.slowdown import Slowdown
+
+FEWEST = 3  # repeats, or prompts: fewer have no interval and decide nothing
+CONFIDENCE = 0.95
+MOST = 100  # repeats that are worth advising
+Verdict = Literal["speculate", "plain", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A measured figure, and the 95% interval of its mean over repeats or prompts.
+
+    Attributes:
+        value: the median over the repeats of one prompt, the mean over several prompts.
+        low, high: the interval; with fewer than `FEWEST` of `count`, just the range.
+        per: what `count` counts.
+    """
+
+    value: float
+    low: float
+    high: float
+    count: int
+    per: Literal["repeat", "prompt"] = "repeat"
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is enough for an interval."""
+        return self.count >= FEWEST
+
+    def apart(self, other: "Interval") -> bool:
+        """Whether both have an interval, and these do not overlap."""
+        return self.decides and other.decides and (self.low > other.high or other.low > self.high)
+
+    def half(self, count: int) -> float:
+        """Half the width of the interval's logarithm with another count, at the same spread."""
+        now = log(self.high / self.low) / 2
+        return now * _per_deviation(count) / _per_deviation(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to decode with what was measured of it.
+
+    Attributes:
+        label: its name; `settings`: what the name does not say of them, as text.
+        figure: speed over that of plain decoding in the same repeat; tokens per second where that was not measured.
+        speculates: whether it drafts.
+        speeds: what the figure is made of, by prompt and repeat.
+        slowdown: one of its runs against plain decoding, None where the phases of one are not known.
+    """
+
+    label: str
+    figure: Interval
+    settings: str = ""
+    speculates: bool = True
+    speeds: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    slowdown: Slowdown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BottomLine:
+    """What the figures allow to say.
+
+    Attributes:
+        verdict: `speculate` where a way to speculate is faster than plain decoding, `plain` where all are slower, else
+            `open`: too little was measured, or the intervals reach both sides.
+        best: the option to take, or the one with the best figure where none can be told.
+        rivals: options that may be as fast as the best one.
+        plain: name of plain decoding; empty where it was not measured.
+        needed: repeats that would decide what is open, at the spread measured; None where not even `MOST` would.
+    """
+
+    verdict: Verdict
+    best: Option
+    rivals: tuple[Option, ...]
+    plain: str
+    needed: int | None
+
+    @property
+    def winner(self) -> Option | None:
+        """The one option that is faster than all others; None where the figures do not tell."""
+        settled = self.verdict == "speculate" or not self.plain
+        return self.best if settled and self.best.figure.decides and not self.rivals else None
+
+
+def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int], float] | None = None) -> Interval:
+    """A speed over another one, each pair measured in the same repeat, so that drift of the machine cancels.
+
+    Args:
+        mine, other: tokens per second by prompt and repeat. Without `other`, the speed itself.
+
+    Raises `ValueError` where both have no repeat in common.
+    """
+    by_prompt: dict[int, list[float]] = {}
+    for (prompt, repeat), speed in mine.items():
+        base = 1.0 if other is None else other.get((prompt, repeat))
+        if base:
+            by_prompt.setdefault(prompt, []).append(speed / base)
+    if not by_prompt:
+        raise ValueError("no repeat was measured with both.")
+    if len(by_prompt) > 1:
+        values = [median(ratios) for ratios in by_prompt.values()]
+        return _interval(values, fmean(values), "prompt")
+    (values,) = by_prompt.values()
+    return _interval(values, median(values), "repeat")
+
+
+def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None:
+    """What to decode with; None where no option speculates.
+
+    A winner needs an interval above those of all others. Over prompts the intervals show how texts differ, which all
+    options share: there it has to be faster than each other one on the same prompts.
+
+    Args:
+        plain: name of plain decoding if the figures are ratios over it.
+    """
+    drafting = sorted((each for each in options if each.speculates), key=lambda each: -each.figure.value)
+    if not drafting:
+        return None
+    known = [each for each in drafting if each.figure.decides]
+    faster = [each for each in known if not plain or each.figure.low > 1]
+    best = (faster or drafting)[0]
+    verdict: Verdict = "speculate" if plain and faster else "open"
+    if plain and len(known) == len(drafting) and all(each.figure.high < 1 for each in known):
+        verdict = "plain"
+    others = drafting if plain else sorted(options, key=lambda each: -each.figure.value)
+    rivals = tuple(each for each in others if each is not best and not _slower(each, best))
+    return BottomLine(verdict, best, rivals, plain, _needed(verdict, best, rivals, plain))
+
+
+def _slower(option: Option, best: Option) -> bool:
+    """Whether an option is surely slower than another one."""
+    if option.figure.per == "prompt" and option.speeds and best.speeds:
+        ratio = paired(option.speeds, best.speeds)
+        return ratio.decides and ratio.high < 1
+    return option.figure.apart(best.figure) and option.figure.value < best.figure.value
+
+
+def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str) -> int | None:
+    if not best.figure.decides or not all(each.figure.decides for each in rivals):
+        return FEWEST
+    first = best.figure
+    # Against plain decoding the ratio of an option to itself is 1 without any doubt.
+    others = [(each.figure.value, each.figure.half) for each in rivals]
+    if verdict == "open" and plain:
+        others = [(1.0, lambda count: 0.0)]
+    for count in range(first.count + 1, MOST + 1):
+        if all(first.half(count) + half(count) < abs(log(first.value / value)) for value, half in others):
+            return count
+    return None
+
+
+def _interval(values: Sequence[float], middle: float, per: Literal["repeat", "prompt"]) -> Interval:
+    """Student's t on the logarithms: speeds have no lower bound but 0, and three repeats that agree by chance still
+    have a wide one. It always holds the middle.
+    """
+    if len(values) < FEWEST:
+        return Interval(middle, min(values), max(values), len(values), per)
+    logs = [log(value) for value in values]
+    half = stdev(logs) * _per_deviation(len(logs))
+    low, high = exp(fmean(logs) - half), exp(fmean(logs) + half)
+    return Interval(middle, min(low, middle), max(high, middle), len(values), per)
+
+
+def _per_deviation(count: int) -> float:
+    """Half the width of a 95% interval of a mean, in standard deviations of its `count` values."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) / sqrt(count)

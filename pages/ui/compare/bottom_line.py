@@ -1,0 +1,164 @@
+"""What a comparison allows to say, and where its methods part: what a tree lost to the chain, and the chain to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import streamlit as st
+
+from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
+from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
+from decoding.compare.comparison import Contestant, Score
+from decoding.compare.contestants import unnamed_changes
+from decoding.trace.metrics import Spread
+from decoding.trace.records import RunTrace
+from pages.ui import PAGES
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.state import RunRequest
+from pages.ui.compare.plan import ComparisonResult
+from viz.explain.bottom_line import stretch_words
+
+LINES = 3
+CHAIN = "linear"
+
+
+def is_plain(entry: Score) -> bool:
+    """Whether a contestant is plain decoding, the baseline of the others."""
+    return entry.contestant.baseline == "hf_generate" or (
+        entry.contestant.method is not None and entry.contestant.method.name == "autoregressive"
+    )
+
+
+def over_plain(entry: Score) -> Spread | None:
+    """Speed over plain decoding in the same repeat."""
+    return entry.over_autoregressive or entry.over_hf
+
+
+def plain_of(scores: Sequence[Score]) -> Score | None:
+    """What the others are compared with: our autoregressive loop, else that of Hugging Face."""
+    measured = [entry for entry in scores if entry.measured and is_plain(entry)]
+    return next((entry for entry in measured if entry.run), measured[0] if measured else None)
+
+
+def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
+    """The bottom line of a comparison, over the scores of each prompt; None where nothing that drafts was measured."""
+    plains = [plain_of(scores) for scores in prompts]
+    plain = next((each for each in plains if each), None)
+    base = None if plain is None else _speeds(plains)
+    options = []
+    for mine in zip(*prompts, strict=True):
+        speeds = _speeds(mine)
+        if not speeds or (base is not None and not speeds.keys() & base.keys()):
+            continue
+        entry = next(each for each in mine if each.measured)
+        slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
+        options.append(
+            Option(
+                entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
+                speeds, slow,
+            )
+        )  # fmt: skip
+    return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
+    """Tokens per second of one contestant by prompt and repeat."""
+    calls = ((prompt, entry.calls) for prompt, entry in enumerate(scores) if entry is not None)
+    return {(prompt, at): call.throughput for prompt, each in calls for at, call in each.items() if call.throughput}
+
+
+def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
+    """An iteration of a method against one of plain decoding, whose first one reads the prompt."""
+    if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
+        return None
+    return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
+
+
+def _settings_words(contestant: Contestant) -> str:
+    """What the label does not say of the settings."""
+    method = contestant.method
+    if method is None or not method.drafter.drafts:
+        return ""
+    changes = unnamed_changes(method)
+    if not changes:
+        return "default settings"
+    return ", ".join(f"{name} {value}" for name, value in changes.items()) if len(changes) > 1 else ""
+
+
+def rivals(scores: Sequence[Score]) -> tuple[Score, Score] | None:
+    """The fastest tree and the fastest chain, None where one of them was not measured."""
+    drafted = [entry for entry in scores if entry.run is not None and any(i.drafted for i in entry.run.iterations)]
+    drafted.sort(key=lambda entry: -entry.spread_of("throughput").median)
+    tree = next((entry for entry in drafted if entry.contestant.method.name != CHAIN), None)
+    chain = next((entry for entry in drafted if entry.contestant.method.name == CHAIN), None)
+    return None if tree is None or chain is None else (tree, chain)
+
+
+def steady(entry: Score, outcome: ComparisonResult) -> RunTrace:
+    """The run of a method with each iteration from the repeat in which it took its median time.
+
+    Other work on the machine slows single iterations; repeats that took other steps leave the median repeat as it is.
+    """
+    runs = [call.run for call in outcome.comparison.of(outcome.comparison.contestants.index(entry.contestant))]
+    steps = [tuple(each.committed_ids for each in run.iterations) for run in runs if run is not None]
+    if len(steps) < len(runs) or any(each != steps[0] for each in steps):
+        return entry.run
+    middle = (len(runs) - 1) // 2
+    same = zip(*(run.iterations for run in runs), strict=True)
+    typical = [sorted(each, key=lambda iteration: iteration.times.total_s)[middle] for each in same]
+    return replace(entry.run, iterations=tuple(typical[: len(entry.run.iterations)]))
+
+
+def losses(slower: RunTrace, faster: RunTrace) -> list[Stretch]:
+    """Where one run took longer than the other for the same tokens, most time first."""
+    found = [stretch for stretch in stretches(slower, faster) if stretch.lost_s > 0]
+    return sorted(found, key=lambda stretch: -stretch.lost_s)
+
+
+def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Callable[[RunRequest, int], None]) -> None:
+    """Where the fastest tree lost most time to the fastest chain, and the other way round.
+
+    Args:
+        go_to: has Step through decode a request up to an iteration; a callback.
+    """
+    both = rivals(scores)
+    if both is None:
+        return
+    for place, slower, faster in zip(st.columns(2, gap="medium"), both, both[::-1], strict=True):
+        with place:
+            names = slower.contestant.label, faster.contestant.label
+            st.markdown(escape_markdown(f"Where {names[0]} lost to {names[1]}").join(("**", "**")))
+            found = losses(steady(slower, outcome), steady(faster, outcome))
+            if not found:
+                st.caption("Nowhere that both begin and end at the same token of the same text.")
+            for stretch in found[:LINES]:
+                _draw_stretch(stretch, slower, faster, outcome, go_to)
+    st.caption("Each iteration at its median time over the repeats, prefill left out, where both begin and end one.")
+
+
+def places(scores: Sequence[Score]) -> list[int]:
+    """Numbers of output tokens after which two methods that draft take different steps, in order."""
+    runs = [entry.run for entry in scores if entry.run is not None and any(i.drafted for i in entry.run.iterations)]
+    both = (stretches(mine, other) for mine, other in combinations(runs, 2))
+    return sorted({stretch.start for found in both for stretch in found if stretch.parts})
+
+
+def _draw_stretch(
+    stretch: Stretch,
+    slower: Score,
+    faster: Score,
+    outcome: ComparisonResult,
+    go_to: Callable[[RunRequest, int], None],
+) -> None:
+    text = "".join(outcome.texts[token] for token in slower.output_ids[stretch.start : stretch.end])
+    words = stretch_words(stretch, slower.contestant.label, faster.contestant.label, text)
+    place, plan = stretch.mine[0], outcome.plan
+    asked = RunRequest(plan.prompt, slower.contestant.method, plan.sampling, plan.max_new_tokens)
+    label = slower.contestant.label
+    said, link = st.columns([4, 1], vertical_alignment="center")
+    said.markdown(escape_markdown(words))
+    if link.button(
+        f"Iteration {place + 1}", key=f"parting_{label}_{place}", type="tertiary", icon=":material/footprint:",
+        on_click=go_to, args=(asked, place), help=escape_markdown(f"Decode {label} up to here on Step through"),
+    ):  # fmt: skip
+        st.switch_page(PAGES["Step through"], query_params={})

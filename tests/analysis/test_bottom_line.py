@@ -1,0 +1,138 @@
+"""The bottom line: what figures allow to say, from figures written by hand."""
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from math import exp, log
+
+import pytest
+
+from decoding.analysis.bottom_line import Interval, Option, bottom_line, paired
+from decoding.analysis.slowdown import TOKENS, slowdown, stretches
+from decoding.trace.records import IterationTrace
+from tests.helpers.traces import run_autoregressive, run_mixed, run_of, summary
+from viz.explain.bottom_line import bottom_line_words, stretch_words
+
+PLAIN = {(0, repeat): speed for repeat, speed in enumerate((50.0, 60.0, 40.0, 50.0))}
+
+
+def option(label: str, *ratios: float, **changes) -> Option:
+    """A way to decode that was so many times as fast as plain decoding in each repeat."""
+    speeds = {(0, repeat): ratio * PLAIN[0, repeat] for repeat, ratio in enumerate(ratios)}
+    return Option(label, paired(speeds, PLAIN), **changes)
+
+
+def test_ratios_are_taken_within_each_repeat_so_drift_cancels():
+    figure = option("Tree", 2.0, 2.0, 2.0, 2.0).figure
+    assert (figure.value, figure.low, figure.high, figure.count) == pytest.approx((2.0, 2.0, 2.0, 4))
+    partly = paired({(0, 1): 120.0, (0, 9): 1.0}, PLAIN)
+    assert (partly.value, partly.count, partly.decides) == (2.0, 1, False)
+    with pytest.raises(ValueError, match="repeat"):
+        paired({(7, 7): 1.0}, PLAIN)
+
+
+def test_an_interval_is_that_of_student_and_over_prompts_each_prompt_counts_once():
+    figure = paired({(0, repeat): speed for repeat, speed in enumerate((1.0, 2.0, 4.0))})
+    wide = 4.3027 * log(2) / 3**0.5  # the logarithms are log 2 apart
+    assert (figure.low, figure.high) == pytest.approx((2 * exp(-wide), 2 * exp(wide)), rel=1e-4)
+    speeds = {(prompt, repeat): 10.0 * (prompt + 1) for prompt in range(3) for repeat in range(5)}
+    assert (paired(speeds).value, paired(speeds).count, paired(speeds).per) == (20.0, 3, "prompt")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "winner"),
+    [
+        ([(2.0, 2.02, 1.98), (1.5, 1.51, 1.49)], "speculate", True),
+        ([(2.0, 2.02, 1.98), (1.99, 2.01, 1.97)], "speculate", False),
+        ([(2.0, 2.02, 1.98), (1.5,)], "speculate", False),
+        ([(2.58,), (1.2,)], "open", False),
+        ([(2.58, 2.57), (1.2, 1.2)], "open", False),
+        ([(1.05, 0.98, 1.01), (0.7, 0.71, 0.7)], "open", False),
+        ([(0.8, 0.81, 0.79), (0.7, 0.71, 0.7)], "plain", False),
+        # A noisy one in front hides neither the sure gain nor that it may be the faster one.
+        ([(4.0, 0.5, 3.0), (1.5, 1.51, 1.49)], "speculate", False),
+    ],
+)
+def test_a_winner_needs_three_repeats_and_an_interval_above_all_others(ratios, verdict, winner):
+    line = bottom_line([option(f"way {place}", *each) for place, each in enumerate(ratios)], "Plain")
+    assert line.verdict == verdict and (line.winner is not None) == winner
+    said = bottom_line_words(line)
+    assert line.best.label in said and "Plain" in said
+    if winner:
+        assert line.winner.label == "way 0" and f"{line.winner.figure.low:.2f}" in said
+
+
+def test_what_would_decide_it_is_a_number_of_repeats_at_the_spread_measured():
+    near = bottom_line([option("a", 2.0, 2.04, 1.96), option("b", 1.9, 1.94, 1.86)], "Plain")
+    assert not near.winner and 4 < near.needed < 20 and str(near.needed) in bottom_line_words(near)
+    gap = log(near.best.figure.value / near.rivals[0].figure.value)
+    assert sum(each.figure.half(near.needed) for each in (near.best, *near.rivals)) < gap
+    assert sum(each.figure.half(near.needed - 1) for each in (near.best, *near.rivals)) >= gap
+    assert bottom_line([option("a", 2.0, 2.2, 1.8), option("b", 2.0, 2.2, 1.8)], "Plain").needed is None
+    assert bottom_line([option("a", 2.0), option("b", 1.0)], "Plain").needed == 3
+
+
+def test_over_prompts_ways_are_compared_on_the_same_prompts():
+    """Texts differ far more than the ways do."""
+    slow = {(prompt, 0): ratio for prompt, ratio in enumerate((1.2, 2.0, 3.1, 1.6, 2.4))}
+    fast = {key: ratio * 1.1 for key, ratio in slow.items()}
+    both = [Option("slow", paired(slow), speeds=slow), Option("fast", paired(fast), speeds=fast)]
+    assert bottom_line(both, "Plain").winner.label == "fast"
+    alone = [replace(each, speeds={}) for each in both]
+    assert bottom_line(alone, "Plain").winner is None, "their intervals overlap"
+
+
+def test_without_plain_decoding_a_method_can_win_but_nothing_says_that_it_pays():
+    figures = {"a": Interval(100.0, 98.0, 102.0, 5), "b": Interval(80.0, 79.0, 81.0, 5)}
+    line = bottom_line([Option(name, figure) for name, figure in figures.items()])
+    assert line.verdict == "open" and line.winner.label == "a" and "a" in bottom_line_words(line)
+    assert bottom_line([Option("plain", figures["a"], speculates=False)]) is None and bottom_line_words(None)
+
+
+def test_the_break_even_is_that_of_the_measured_iterations():
+    lost = slowdown(run_mixed(), run_autoregressive())
+    line = bottom_line([option("Tree", 2.0, 2.01, 1.99, slowdown=lost)], "Plain")
+    needed = sum(lost.mine.seconds.values()) / lost.other.token_s
+    assert f"{needed:.2f}" in bottom_line_words(line) and f"{lost.mine.tokens:.2f}" in bottom_line_words(line)
+
+
+def committed(*lengths: int, seconds: float, first: int = 0) -> list[IterationTrace]:
+    """Iterations that commit so many tokens each of the text 0, 1, 2, ... and take so long."""
+    ends = list(accumulate(lengths, initial=first))
+    return [
+        replace(
+            summary(),
+            committed_ids=tuple(range(start, end)),
+            committed_texts=tuple(f" {token}" for token in range(start, end)),
+            times=replace(summary().times, total_s=seconds),
+        )
+        for start, end in pairwise(ends)
+    ]
+
+
+def test_two_runs_of_a_text_are_set_side_by_side_where_both_begin_an_iteration():
+    tree = run_of(committed(3, 1, 1, 2, seconds=0.2))
+    chain = run_of(committed(2, 2, 3, seconds=0.1))
+    # Both begin at token 0; the tree at 3, 4, 5, the chain at 2, 4; both end at 7.
+    found = stretches(tree, chain)
+    assert [(each.start, each.end, each.mine, each.other) for each in found] == [
+        (0, 4, (0, 1), (0, 1)),
+        (4, 7, (2, 3), (2,)),
+    ]
+    assert [each.lost_s for each in found] == pytest.approx([0.4 - 0.2, 0.4 - 0.1]) and all(x.parts for x in found)
+    alike = stretches(tree, tree)
+    assert len(alike) == 4 and not any(each.parts for each in alike) and {each.lost.ratio for each in alike} == {1.0}
+
+
+def test_runs_are_not_compared_beyond_the_place_where_their_texts_differ():
+    tree, other = committed(3, 1, 3, seconds=0.02), committed(3, 1, 3, seconds=0.01)
+    other[1] = replace(other[1], committed_ids=(99,))
+    found = stretches(run_of(tree), run_of(other))
+    assert [(each.start, each.end) for each in found] == [(0, 3)]
+
+
+def test_a_stretch_is_told_with_its_text_and_its_measured_cause():
+    tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
+    (stretch,) = stretches(tree, chain)
+    assert stretch.lost.reason == TOKENS
+    said = stretch_words(stretch, "Tree", "Chain", "<b> 0")
+    assert "Tree" in said and "Chain" in said and "1.0" in said and "3.0" in said and "<b>" in said

@@ -1,0 +1,122 @@
+"""The bottom line in words: what to decode with, by how much it is faster, how sure that is, what would decide it."""
+
+from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option
+from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
+from viz.formats import duration, listed, plural
+from viz.tokens import quote
+
+SHOWN = 2  # rivals that are named
+CAUSES: dict[str, str] = {
+    DRAFT: "drafting took {mine} an iteration instead of {other}",
+    VERIFY: "the target's pass took {mine} instead of {other}",
+    REBUILD: "a second target pass took {mine} instead of {other}",
+    REST: "mask, verdicts and cache took {mine} an iteration instead of {other}",
+    TOKENS: "an iteration committed {mine} tokens instead of {other}",
+}
+
+
+def bottom_line_words(line: BottomLine | None, where: str = "for this text on this machine") -> str:
+    """One or two sentences to act on.
+
+    Args:
+        where: which texts and which machine the figures hold for.
+    """
+    if line is None:
+        return "No method that drafts was measured, so nothing can be said on speculating: add one."
+    best, figure = line.best, line.best.figure
+    if not line.plain:
+        return _without_plain(line, where)
+    over = f"{figure_words(figure)} the speed of {line.plain}"
+    if line.verdict == "plain":
+        return f"Do not speculate {where}: the best, {best.label}, has {over}.{_pays_words(best.slowdown)}"
+    if line.verdict == "open":
+        if not figure.decides:
+            said = (
+                f"No verdict from {_counted(figure)}: {best.label} had {figure.value:.2f}× the speed of {line.plain}."
+            )
+            return f"{said} {_decides_words(line)}"
+        said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
+        return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
+    if line.rivals:
+        said = f"Speculate {where}: {best.label} has {over}, but {_rivals(line)} may be as fast."
+        return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
+    return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
+
+
+def figure_words(figure: Interval) -> str:
+    """A ratio with its interval, or on how little it rests: `2.58× (95% interval 2.41 to 2.70, 5 repeats)`."""
+    value = f"{figure.value:.2f}×"
+    if not figure.decides:
+        return f"{value} ({_counted(figure)})"
+    return f"{value} (95% interval {figure.low:.2f} to {figure.high:.2f}, {_counted(figure)})"
+
+
+def cause_words(lost: Slowdown) -> str:
+    """What made one run slower than another, the largest factor: both measured values of it."""
+    reason = lost.reason
+    if reason == TOKENS:
+        mine, other = f"{lost.mine.tokens:.1f}", f"{lost.other.tokens:.1f}"
+    else:
+        mine, other = (duration(each.seconds[reason]) for each in (lost.mine, lost.other))
+    return CAUSES[reason].format(mine=mine, other=other)
+
+
+def stretch_words(stretch: Stretch, slower: str, faster: str, text: str) -> str:
+    """What both runs did for the same tokens, and what made one slower; `lost` is that of the slower one."""
+    times = []
+    for label, means, places in (
+        (slower, stretch.lost.mine, stretch.mine),
+        (faster, stretch.lost.other, stretch.other),
+    ):
+        seconds = duration(means.token_s * (stretch.end - stretch.start))
+        times.append(f"{label} took {seconds} in {plural(len(places), 'iteration')}")
+    return f"{quote(text)}: {times[0]}, {times[1]}; {cause_words(stretch.lost)}."
+
+
+def _without_plain(line: BottomLine, where: str) -> str:
+    """The best of the measured methods: without plain decoding nothing says whether any of them pays."""
+    best, figure = line.best, line.best.figure
+    unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
+    if line.winner is not None:
+        return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
+    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s."
+    if line.rivals and figure.decides:
+        said = (
+            f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"
+        )
+    return f"{said} {unknown}, at least {FEWEST} times in turn."
+
+
+def _decides_words(line: BottomLine) -> str:
+    figure = line.best.figure
+    if not figure.decides or not all(each.figure.decides for each in line.rivals):
+        return f"At least {FEWEST} {figure.per}s would give intervals."
+    if figure.per == "prompt":
+        return "More prompts would decide it."
+    if line.needed is None:
+        return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."
+    return f"At this spread about {line.needed} repeats would decide it."
+
+
+def _pays_words(slow: Slowdown | None) -> str:
+    """When speculating pays: the tokens that an iteration has to commit, and those that it did."""
+    if slow is None:
+        return ""
+    passes = sum(slow.mine.seconds.values()) / slow.other.token_s
+    return (
+        f" Prefill left out, its iteration commits {slow.mine.tokens:.2f} tokens in the time of {passes:.2f} plain "
+        "ones: on text where it commits fewer than that, do not speculate."
+    )
+
+
+def _named(option: Option) -> str:
+    return f"{option.label} ({option.settings})" if option.settings else option.label
+
+
+def _rivals(line: BottomLine) -> str:
+    labels = [each.label for each in line.rivals]
+    return listed([*labels[:SHOWN], f"{len(labels) - SHOWN} more"] if len(labels) > SHOWN + 1 else labels)
+
+
+def _counted(figure: Interval) -> str:
+    return "a single call" if (figure.count, figure.per) == (1, "repeat") else plural(figure.count, figure.per)
