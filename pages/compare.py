@@ -3,11 +3,21 @@
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
+from pages.ui.common.state import kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, pause_words, plan_controls, run_comparison
+from pages.ui.compare.plan import (
+    ComparisonPlan,
+    ComparisonResult,
+    pause_words,
+    plan_controls,
+    recorded_result,
+    run_comparison,
+)
+from pages.ui.race.view import hardware_words
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -25,7 +35,9 @@ def main() -> None:
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
         st.session_state["comparison"] = outcome
-    outcome: ComparisonResult | None = st.session_state.get("comparison")
+    outcome: ComparisonResult = st.session_state.get("comparison") or kept(
+        ("recorded comparison",), lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP)
+    )
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
@@ -36,23 +48,23 @@ def main() -> None:
             "Compare", type="primary", key="compare_start", disabled=is_busy(SLOT), icon=":material/play_arrow:"
         )
         with st.container(key="status"):
-            if not job_progress(SLOT) and outcome is not None:
+            if not job_progress(SLOT):
                 st.caption(escape_markdown(summary(outcome)))
         files(outcome)
     contestant_bar(COMPARE)
     contestants = begin(plan, start)
     job_error(SLOT)
-    if outcome is not None:
-        with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
-            if contestants is not None and not is_busy(SLOT):
-                from pages.ui.compare.results import changed_words
+    with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
+        if contestants is not None and not is_busy(SLOT):
+            from pages.ui.compare.results import changed_words
 
-                # The settings have changed since the figures were measured.
-                if said := changed_words(outcome, plan, contestants):
-                    st.warning(escape_markdown(said), icon=":material/history:")
-        results(outcome)
-    elif contestants is not None:
-        hint()
+            job = job_in(SLOT)
+            if job is not None and job.state == "cancelled" and outcome.recorded:
+                st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
+            # The settings have changed since the figures were measured.
+            elif said := changed_words(outcome, plan, contestants):
+                st.warning(escape_markdown(said), icon=":material/history:")
+    results(outcome)
 
 
 def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
@@ -68,10 +80,8 @@ def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
     return tuple(contestants)
 
 
-def files(outcome: ComparisonResult | None) -> None:
+def files(outcome: ComparisonResult) -> None:
     """Downloads and the command that repeats the comparison."""
-    if outcome is None:
-        return
     from pages.ui.compare.outputs import as_csv, as_json, command
 
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
@@ -84,21 +94,6 @@ def files(outcome: ComparisonResult | None) -> None:
             download_button(label, text, name, mime, key, icon=None, width="stretch")
         st.markdown("**Copy as command**")
         st.code(command(outcome), language=None, wrap_lines=True)
-
-
-def hint() -> None:
-    """How to get figures, or why there are none."""
-    job = job_in(SLOT)
-    if is_busy(SLOT):
-        st.caption("The methods run in turn; figures appear when all repeats are done or you cancel.")
-    elif job is not None and job.state == "cancelled":
-        st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
-    elif job is None:
-        st.info(
-            "Choose two to six methods and press Compare: they run in turn on the same prompt, and the measurements "
-            "appear here.",
-            icon=":material/play_arrow:",
-        )
 
 
 def results(outcome: ComparisonResult) -> None:
@@ -138,7 +133,8 @@ def summary(outcome: ComparisonResult) -> str:
     loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
     done = "cancelled early" if outcome.cancelled else plural(plan.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
-    return f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
+    said = f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
+    return f"{said} · not measured on this machine: {hardware_words(outcome.hardware)}" if outcome.recorded else said
 
 
 main()

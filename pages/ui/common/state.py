@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from decoding.common.errors import PromptError
+from decoding.recorded import home_run, logits_run, telling_iteration
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
@@ -138,6 +139,21 @@ def keep_run(run: Run, iteration: int = 0) -> None:
     st.session_state["run"] = run
     st.session_state["iteration"] = iteration
     st.session_state["node"] = None
+
+
+ROUNDED = (
+    "Recorded with the full logits of both models. They were rounded as they left the models, to be stored small; "
+    "without rounding the models draft and accept the same."
+)
+
+
+def open_with_logits() -> None:
+    """Put the recorded run with all logits on screen where nobody chose a run; the one of Home has none."""
+    run = current_run()
+    shown = run is not None and (run.source != "recorded" or run.trace is not home_run())
+    if not shown or not run.trace.iterations:
+        recorded = logits_run()
+        keep_run(Run(recorded, "recorded", told=ROUNDED), telling_iteration(recorded))
 
 
 def selected_iteration() -> int:

@@ -8,18 +8,21 @@ from uuid import uuid4
 import streamlit as st
 
 from decoding.models.presets import PairSettings
-from decoding.trace.records import IterationTrace, PairInfo
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP
+from decoding.trace.records import IterationTrace, PairInfo, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
+    OWN_TEXT,
     length_control,
     picked_prompt_words,
     picked_sampling,
     prompt_picker,
     prompt_words,
+    sample_prompts,
     sampling_controls,
     sampling_words,
     seed,
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
-DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
+DEFAULT_REPEATS, DEFAULT_WARMUP = COMPARED_REPEATS, COMPARED_WARMUP
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class ComparisonResult:
         cancelled: stopped early; it has the measurements until then.
         pauses: how often work of other sessions interrupted it between iterations, not counted in times.
         settings, generation: the pair it ran with, and which load of a pair that was.
+        recorded: it was measured before and came with the program.
         trees: iterations on one prefix by length of the prefix, computed when viewed.
     """
 
@@ -69,6 +73,7 @@ class ComparisonResult:
     generation: int
     hardware: dict[str, str]
     pauses: int = 0
+    recorded: bool = False
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
@@ -109,6 +114,37 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         generation=models.generation,
         hardware=dict(describe_hardware(pair.target.device)),
     )
+
+
+def recorded_result(comparison: "Comparison", repeats: int, warmup: int) -> ComparisonResult:
+    """A comparison that came with the program, of runs on one prompt."""
+    runs = [result.run for result in comparison.results if result.run is not None]
+    first = runs[0]
+    return ComparisonResult(
+        comparison=comparison,
+        plan=ComparisonPlan(prompt_of(first), first.max_new_tokens, repeats, warmup, comparison.sampling),
+        prompt_ids=first.prompt_ids,
+        prompt_texts=first.prompt_texts,
+        texts={
+            token: text
+            for run in runs
+            for each in run.iterations
+            for token, text in zip(each.committed_ids, each.committed_texts, strict=True)
+        },
+        cancelled=False,
+        pair=first.pair,
+        settings=PairSettings(),
+        generation=manager().generation,
+        hardware=dict(first.hardware),
+        recorded=True,
+    )
+
+
+def prompt_of(run: RunTrace) -> PromptChoice:
+    """The prompt of a run: the sample with its text, or the text alone."""
+    text = "".join(run.prompt_texts)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text)
 
 
 def pause_words(outcome: ComparisonResult) -> str:

@@ -169,14 +169,15 @@ def draw_head(history: History, side: str, number: int | None) -> None:
         ):
             keep_run(branch.run, min(history.index, len(branch.run.trace.iterations) - 1))
             st.switch_page("pages/step_through.py", query_params={})
-        st.button(
-            ":material/delete:",
-            key=f"what_if_delete_{low}",
-            disabled=branch is None or branch.fork is None or is_busy(SLOT),
-            help="Delete this branch and the branches forked from it; you can undo this until the next fork",
-            on_click=history.delete,
-            args=(number,),
-        )
+        if branch is not None and branch.fork is not None:
+            st.button(
+                ":material/delete:",
+                key=f"what_if_delete_{low}",
+                disabled=is_busy(SLOT),
+                help="Delete this branch and the branches forked from it; you can undo this until the next fork",
+                on_click=history.delete,
+                args=(number,),
+            )
 
 
 def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> str:
@@ -247,8 +248,12 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
 
 
 def can_be_forked(run: Run) -> bool:
-    """Whether a run has its models or stored logits."""
-    return has_models(run) or any(each.target_logits is not None for each in run.trace.iterations)
+    """Whether a run has its models or stored logits, or its models can be loaded for it."""
+    return (
+        run.source == "recorded"
+        or has_models(run)
+        or any(each.target_logits is not None for each in run.trace.iterations)
+    )
 
 
 def has_models(run: Run) -> bool:
@@ -266,7 +271,12 @@ def draw_models_missing(history: History) -> None:
             "This run was recorded without full logits and has no models loaded: it can be viewed but not forked. "
             "Decode it again, or start a run of your own in Step through."
         )
-        if can_be_forked(run):
+        if history.branches[0].recorded:
+            words = (
+                "This is a recorded run. What its stored logits cannot answer, its models compute: they are loaded and "
+                "decode it again first."
+            )
+        elif can_be_forked(run):
             words = (
                 "This run has no models loaded: forks are replayed from its stored logits. Changes that need more "
                 "logits require decoding the run again."

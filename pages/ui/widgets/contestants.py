@@ -9,6 +9,7 @@ import streamlit as st
 import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
+from decoding.recorded import COMPARED
 from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.widgets.controls import (
@@ -54,9 +55,7 @@ class ContestantForm:
     engines: bool = False
 
 
-COMPARE = ContestantForm(
-    "compare", "contestant", "comparison", 6, ("autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree")
-)
+COMPARE = ContestantForm("compare", "contestant", "comparison", 6, COMPARED)
 RACE = ContestantForm(
     "race", "racer", "race", MOST,
     ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
@@ -73,7 +72,7 @@ def slots(field: ContestantForm) -> list[str]:
         for text in field.defaults:
             contestant = parse_contestant(text)
             key = add_slot(field, contestant.baseline or contestant.method.name)
-            if ":" in text:
+            if contestant.method and text not in decoding.METHODS:
                 set_method(key, contestant.method)
     return st.session_state[name]
 
