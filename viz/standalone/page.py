@@ -5,7 +5,7 @@
     page = race_html(race_data(lanes, key), title, about)
     page = text_html(title, body)
 
-What stands above the scope, the figures or the race, such as links to other pages, is given as HTML in `above`.
+What stands above and below the scope, the figures or the race, such as links to other pages, is given as HTML.
 
 Scripts and data are in the file. Its content security policy allows no requests and only these scripts, by hash; token
 text is JSON that cannot close its element, and scripts write it only as text.
@@ -65,7 +65,9 @@ def scope_html(
     return _page(f"{run.label}, iteration {index + 1}", body, style, [script], data)
 
 
-def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str, above: str = "") -> str:
+def figures_html(
+    figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str, above: str = "", below: str = ""
+) -> str:
     """Figures below one another, each with a button that saves it as SVG and one that saves it as PNG.
 
     Each figure is given for the light and the dark theme; the reader's system setting chooses.
@@ -77,7 +79,7 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
             for kind in ("svg", "png")
         )
         parts.append(f'<section><h2>{html.escape(heading)}</h2>{buttons}<div id="figure-{place}"></div></section>')
-    body = f"{above}{_head(title)}<main>{''.join(parts)}</main>"
+    body = f"{above}{_head(title)}<main>{''.join(parts)}</main>{below}"
     data = [{"name": heading, "themes": [json.loads(each.to_json()) for each in both]} for heading, *both in figures]
     return _page(title, body, "", [get_plotlyjs(), component_script("standalone/figures.js")], data)
 

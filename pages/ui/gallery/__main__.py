@@ -88,8 +88,8 @@ def comparison_page() -> tuple[str, str, str, str]:
         f"turn after {COMPARED_WARMUP} warm-up, measured on {hardware_words(outcome.hardware)}."
     )
     style = f"<style>{STYLE.read_text(encoding='utf-8')}</style>"
-    above = nav(about, *findings(scores)) + style + table_html(scores, outcome)
-    return COMPARISON, "Comparison", about, figures_html(figures, "Comparison", above)
+    page = figures_html(figures, "Comparison", nav(about, *findings(scores)), style + table_html(scores, outcome))
+    return COMPARISON, "Comparison", about, page
 
 
 def write(folder: Path) -> list[Path]:
