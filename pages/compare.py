@@ -133,8 +133,8 @@ def summary(outcome: ComparisonResult) -> str:
     loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
     done = "cancelled early" if outcome.cancelled else plural(plan.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
-    said = f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
-    return f"{said} · not measured on this machine: {hardware_words(outcome.hardware)}" if outcome.recorded else said
+    where = f"Not measured on this machine: {hardware_words(outcome.hardware)} · " if outcome.recorded else ""
+    return f"{where}{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 
 
 main()

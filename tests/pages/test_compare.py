@@ -47,7 +47,7 @@ def test_the_page_opens_with_a_recorded_comparison_of_its_own_settings(view: str
     assert "comparison" not in app.session_state, "a measured one takes its place"
     names = [app.session_state[key] for key in app.session_state["compare_slots"]]
     assert names == ["autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree"]
-    assert any("not measured on this machine" in caption.value for caption in app.caption)
+    assert any("Not measured on this machine" in caption.value for caption in app.caption)
     if view == "Overview":
         assert [button.key for button in app.button if button.disabled] == []
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.recorded import home_run, logits_run
+from decoding.recorded import logits_run, recorded_run
 from decoding.replay.replay import recorded_outcome, replay
 from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
@@ -18,17 +18,17 @@ from tests.pages.apptest import finish, open_page, sentences
 PAGE = "pages/verifiers.py"
 
 
-def without_logits():
+def without_logits(**changed):
     """The page with a recorded run whose logits were not kept."""
-    at = open_page(PAGE)
-    at.session_state["run"] = Run(replace(home_run(), max_new_tokens=16), "recorded")
-    return at.run()
+    at = open_page(None)
+    at.session_state["run"] = Run(replace(recorded_run("tree_helps"), **changed), "recorded")
+    return at.switch_page(PAGE).run()
 
 
 @pytest.fixture
 def page():
     """The page with a short sampled run of its own."""
-    at = without_logits()
+    at = without_logits(max_new_tokens=16)
     at.session_state["verify_rerolls"] = 100  # at first 1,000, a second of work whenever a setting moves
     at.button(key="verify_sampled").click().run()
     return finish(at, "verify")
@@ -254,7 +254,7 @@ def test_rows_that_were_let_go_are_said(page):
 
 def test_a_run_of_another_pair_is_one_sentence():
     at = open_page(PAGE)
-    trace = home_run()
+    trace = recorded_run("tree_helps")
     at.session_state["run"] = Run(replace(trace, pair=replace(trace.pair, name="other pair")), "opened")
     at.run()
     at.button(key="verify_sampled").click().run()
