@@ -6,7 +6,7 @@ from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch
 from pages.ui.common.state import open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.what_if.branches import ASKED, SLOT, adopt, current_history
+from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
 from pages.ui.what_if.change import begin_with_a_branch, draw_pending, draw_toolbar
 from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
 
@@ -17,7 +17,7 @@ def main() -> None:
     st.html(STYLE)
     if not need_torch():
         return
-    if ASKED not in st.session_state:  # what Step through asked for is its own run
+    if not is_chosen():
         open_with_logits()
     workplace()
 

@@ -325,6 +325,12 @@ def current_history() -> History:
     return history
 
 
+def is_chosen() -> bool:
+    """Whether Step through asked for the run on screen, or it was on screen here before."""
+    run, history = current_run(), st.session_state.get(KEY)
+    return ASKED in st.session_state or (history is not None and run is not None and history.screen == run.key)
+
+
 def ask_what_if(index: int, node: int | None) -> None:
     """Open the page at an iteration and a node of the run on screen."""
     st.session_state[ASKED] = (index, node)

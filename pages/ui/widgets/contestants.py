@@ -88,7 +88,7 @@ def add_slot(field: ContestantForm, name: str) -> str:
 
 
 def contestant_bar(field: ContestantForm) -> None:
-    """One button per contestant that opens its settings, and one that adds another."""
+    """One button per contestant that opens its settings, and one that adds another where there is room for it."""
     from decoding.compare.hf_generate import BASELINES
 
     names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
@@ -100,8 +100,10 @@ def contestant_bar(field: ContestantForm) -> None:
             if place.open:
                 with place, st.container(width=700):
                     _slot_form(field, key, names)
-        adding, full = f"{field.name}_add", len(slots(field)) >= field.most
-        with st.popover("Add", key=adding, icon=":material/add:", disabled=full, on_change="rerun"):
+        adding = f"{field.name}_add"
+        if len(slots(field)) >= field.most:
+            return
+        with st.popover("Add", key=adding, icon=":material/add:", on_change="rerun"):
             for name, label in names.items():
                 about = decoding.METHODS[name].summary if name in decoding.METHODS else BASELINE
                 st.button(
