@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "record": ("decoding.record", (), "decode a prompt and save the run to a file"),
     "diff": ("decoding.diff", (), "say where two saved runs part"),
     "sweep": ("decoding.experiments.sweep", (), "run a grid of methods and settings"),
+    "gallery": ("pages.ui.gallery", (), "write the recorded runs as static pages"),
 }
 # Those that choose one module of a package: the package, the word for the choice, and what they do.
 FAMILIES: dict[str, tuple[str, str, str]] = {

@@ -3,10 +3,12 @@
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
+from pages.ui.common.state import kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
     ComparisonPlan,
@@ -15,9 +17,11 @@ from pages.ui.compare.plan import (
     note_costs,
     pause_words,
     plan_controls,
+    recorded_result,
     run_comparison,
     so_far_words,
 )
+from pages.ui.race.view import hardware_words
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -38,7 +42,13 @@ def main() -> None:
         st.session_state["comparison"] = outcome
         note_costs(outcome)
     partial: ComparisonResult | None = so_far(SLOT)
-    outcome: ComparisonResult | None = partial or st.session_state.get("comparison")
+    outcome: ComparisonResult = (
+        partial
+        or st.session_state.get("comparison")
+        or kept(
+            ("recorded comparison",), lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP)
+        )
+    )
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
@@ -57,19 +67,19 @@ def main() -> None:
         if not job_progress(SLOT):
             draw_status(plan, contestants, summary(outcome) if outcome else "")
     job_error(SLOT)
-    if outcome is not None:
-        with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
-            if contestants is not None and not is_busy(SLOT):
-                from pages.ui.compare.results import changed_words
+    with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
+        if contestants is not None and not is_busy(SLOT):
+            from pages.ui.compare.results import changed_words
 
-                # The settings have changed since the figures were measured.
-                if said := changed_words(outcome, plan, contestants):
-                    st.warning(escape_markdown(said), icon=":material/history:")
-        if partial:
-            st.caption(escape_markdown(so_far_words(partial)))
-        results(outcome)
-    elif contestants is not None:
-        hint()
+            job = job_in(SLOT)
+            if job is not None and job.state == "cancelled" and outcome.recorded:
+                st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
+            # The settings have changed since the figures were measured.
+            elif said := changed_words(outcome, plan, contestants):
+                st.warning(escape_markdown(said), icon=":material/history:")
+    if partial:
+        st.caption(escape_markdown(so_far_words(partial)))
+    results(outcome)
     job = job_in(SLOT)
     if job is not None:
         job.drawn()  # the next repeat is not measured before
@@ -88,10 +98,8 @@ def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
     return tuple(contestants)
 
 
-def files(outcome: ComparisonResult | None) -> None:
+def files(outcome: ComparisonResult) -> None:
     """Downloads and the command that repeats the comparison."""
-    if outcome is None:
-        return
     from pages.ui.compare.outputs import as_csv, as_json, command
 
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
@@ -104,21 +112,6 @@ def files(outcome: ComparisonResult | None) -> None:
             download_button(label, text, name, mime, key, icon=None, width="stretch")
         st.markdown("**Copy as command**")
         st.code(command(outcome), language=None, wrap_lines=True)
-
-
-def hint() -> None:
-    """How to get figures, or why there are none."""
-    job = job_in(SLOT)
-    if is_busy(SLOT):
-        st.caption("The methods run in turn; figures appear after each repeat, or when you cancel.")
-    elif job is not None and job.state == "cancelled":
-        st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
-    elif job is None:
-        st.info(
-            "Choose two to six methods and press Compare: they run in turn on the same prompt, and the measurements "
-            "appear here.",
-            icon=":material/play_arrow:",
-        )
 
 
 def results(outcome: ComparisonResult) -> None:
@@ -184,7 +177,8 @@ def summary(outcome: ComparisonResult) -> str:
     done = "cancelled early" if outcome.cancelled else plural(outcome.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
     named = plural(len(plan.prompts), "prompt") if plan.more else prompt_words(plan.prompt.name)
-    return f"{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
+    where = f"Not measured on this machine: {hardware_words(outcome.hardware)} · " if outcome.recorded else ""
+    return f"{where}{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 
 
 main()

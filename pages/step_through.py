@@ -143,8 +143,10 @@ def to_decode() -> RunRequest | None:
 
 
 def more_buttons() -> None:
-    """Buttons that continue the run."""
+    """Buttons that continue the run; a recorded one ends where it was recorded."""
     run = current_run()
+    if run.source == "recorded":
+        return
     for count, key, label in MORE:
         st.button(
             label,

@@ -4,11 +4,11 @@ from importlib import import_module
 
 import streamlit as st
 
-from decoding.recorded import home_run, telling_iteration
+from decoding.recorded import telling_iteration
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
-from pages.ui.common.state import Run, keep_run
+from pages.ui.common.state import Run, keep_run, open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.scope.component import lone_tree
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
@@ -53,16 +53,13 @@ def main() -> None:
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
         keep_run(result, telling_iteration(result.trace))
+    open_with_logits()
     looked = tree_in_view()
-    if isinstance(result, Looked) and looked is not None and looked.key[:2] == result.key[:2]:
+    if isinstance(result, Looked) and looked.key[:2] == result.key[:2]:
         st.session_state["verify_drafted"] = looked = result
-    if looked is None:
-        recorded = home_run()
-        keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
-        looked = tree_in_view()
     ready = has_rows(looked)
     with st.container(key="toolbar", horizontal=True, gap="small"):
-        sampling, rerolls = replay_controls(looked, disabled=not ready)
+        sampling, rerolls = replay_controls(looked, ready)
         with st.container(key="status"):
             busy = job_progress(SLOT)
         if not busy:

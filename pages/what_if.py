@@ -2,13 +2,12 @@
 
 import streamlit as st
 
-from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch
-from pages.ui.common.state import Run, current_run, keep_run
+from pages.ui.common.state import open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.what_if.branches import SLOT, adopt, current_history
-from pages.ui.what_if.change import draw_pending, draw_toolbar
+from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
+from pages.ui.what_if.change import begin_with_a_branch, draw_pending, draw_toolbar
 from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
 
 
@@ -18,10 +17,8 @@ def main() -> None:
     st.html(STYLE)
     if not need_torch():
         return
-    run = current_run()
-    if run is None or not run.trace.iterations:
-        recorded = home_run()
-        keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
+    if not is_chosen():
+        open_with_logits()
     workplace()
 
 
@@ -30,6 +27,7 @@ def workplace() -> None:
     """Toolbar, branches on the left, A and B on the right, the effect of the change below them."""
     adopt(take_result(SLOT))
     history = current_history()
+    begin_with_a_branch(history)
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         draw_toolbar(history)
     with st.container(key="messages"):

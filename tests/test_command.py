@@ -12,6 +12,8 @@ import draftscope
 from decoding.training.folder import Kind
 from tests.helpers.process import printed
 
+NAMES = "run, record, diff, sweep, gallery, bench, train"
+
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple[str, list[str]]]]:
     """The exit code of a command line, and the modules that it ran, each with its arguments."""
@@ -25,7 +27,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple
 def test_help_lists_every_command(words, monkeypatch, capsys):
     assert typed(monkeypatch, *words) == (0, [])
     listed = re.findall(r"^  (\w+) (?:NAME |KIND )?\.\.\.  +\w+", capsys.readouterr().out, re.MULTILINE)
-    assert sorted(listed) == ["bench", "diff", "record", "run", "sweep", "train"]
+    assert sorted(listed) == ["bench", "diff", "gallery", "record", "run", "sweep", "train"]
 
 
 def test_help_and_lists_load_nothing_heavy():
@@ -44,8 +46,8 @@ print(sorted({"torch", "transformers", "streamlit", "plotly", "pandas"} & set(sy
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("bnech",), "There is no `draftscope bnech`: choose one of run, record, diff, sweep, bench, train."),
-        (("--wrong",), "There is no `draftscope --wrong`: choose one of run, record, diff, sweep, bench, train."),
+        (("bnech",), f"There is no `draftscope bnech`: choose one of {NAMES}."),
+        (("--wrong",), f"There is no `draftscope --wrong`: choose one of {NAMES}."),
         (("train", "all"), "There is no `draftscope train all`: choose one of embedded, head, head_suite, selector."),
     ],
 )

@@ -18,7 +18,15 @@ from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
-from decoding.trace.metrics import RunMetrics, Spread, measure_run, measure_timeline, spread, tokens_before_loop
+from decoding.trace.metrics import (
+    RunMetrics,
+    Spread,
+    Timeline,
+    measure_run,
+    measure_timeline,
+    spread,
+    tokens_before_loop,
+)
 from decoding.trace.records import IterationTrace, RunTrace
 
 # Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
@@ -238,9 +246,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
             call = run_baseline(pair, contestant.baseline, prompt_ids, *until, cancelled, sampling)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
             return _failed(f"{contestant.label} does not support this pair: {error}")
-        loop_free, peak = tokens_before_loop(call.output_ids), call.peak_memory_bytes
-        whole, part = (measure_timeline(each, peak) for each in (call.timeline, call.timeline.until(loop_free)))
-        return Result(0, 0, 0, call.output_ids, loop_free, whole, part, run=None)
+        return result_of_times(call.output_ids, call.timeline, call.peak_memory_bytes)
     # It may measure for seconds what it has to know.
     method = prepared(contestant.own_method, pair, sampling or Sampling())
     # Timed from the outside: the clock runs from the call to each iteration's end, and stands while others have a turn.
@@ -259,9 +265,20 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
         for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
     )
     totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
-    run = replace(run, label=contestant.label, iterations=iterations, totals=totals)
+    return result_of(replace(run, label=contestant.label, iterations=iterations, totals=totals))
+
+
+def result_of(run: RunTrace) -> Result:
+    """A call of a method from its run; its contestant, prompt and repeat are numbered 0."""
     loop_free = tokens_before_loop(run.output_ids)
     return Result(0, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def result_of_times(output_ids: tuple[int, ...], timeline: Timeline, peak_memory_bytes: int | None) -> Result:
+    """A call of which only the times of its tokens are known, numbered likewise."""
+    loop_free = tokens_before_loop(output_ids)
+    whole, part = (measure_timeline(each, peak_memory_bytes) for each in (timeline, timeline.until(loop_free)))
+    return Result(0, 0, 0, output_ids, loop_free, whole, part, run=None)
 
 
 def _failed(sentence: str) -> Result:

@@ -1,19 +1,28 @@
-"""Real runs that come with the program: what Home and Learn show, and Step through until something is decoded.
+"""Real runs that come with the program: what its pages show until something is decoded.
 
 Written by `python -m decoding.recorded`; reading them, and computing what they were chosen for, needs no torch.
 
     recorded_runs()                  # {"tree_helps": Path(...), ...}: every file, in the order of RECORDINGS
     recorded_run("tree_helps")       # its RunTrace
     rivals("tree_helps")             # {"chain": RunTrace, "plain": RunTrace}: runs on the same prompt, taken in turn
+    recorded_comparison()            # every call of the comparison that Compare opens with; it brings torch
 """
 
+import io
+import json
+import zipfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from decoding.trace.archive import load_run
+from decoding.trace.metrics import Timeline
 from decoding.trace.records import RunTrace
+
+if TYPE_CHECKING:
+    from decoding.compare.comparison import Comparison
 
 FOLDER = Path(__file__).parent
 PROMPT = "stories/frog_and_boat"
@@ -27,6 +36,7 @@ RECORDINGS: dict[str, tuple[str, ...]] = {
     "sibling_rescue": (),
     "history": (),
     "sampled": (),
+    "full_logits": (),
     "lost_draft": (CHAIN,),
     "lost_verify": (CHAIN,),
     "lost_rebuild": (CHAIN,),
@@ -35,6 +45,10 @@ RECORDINGS: dict[str, tuple[str, ...]] = {
 RACERS = {"autoregressive": "autoregressive", "linear": "linear:length=3", "hardware_aware": "hardware_aware"}
 RACE_PROMPT = "stories/lost_mitten"
 RACE_TOKENS, RACE_REPEATS, RACE_WARMUP = 64, 9, 2
+# The recorded comparison, which is on `PROMPT`: a zip of one entry per call, its run or the times of its tokens.
+COMPARED = ("autoregressive", "hf_generate", "linear", "fixed_tree", "DynaTree, first level may branch")
+COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP = 96, 3, 1
+COMPARISON = FOLDER / "comparison.zip"
 
 
 def recording_file(name: str, rival: str = "") -> Path:
@@ -64,10 +78,36 @@ def home_run() -> RunTrace:
     return recorded_run("home")
 
 
+def logits_run() -> RunTrace:
+    """The run with the logits of both models, which Verifiers and What if open with."""
+    return recorded_run("full_logits")
+
+
 @lru_cache(maxsize=1)
 def race_runs() -> tuple[RunTrace, ...]:
     """The runs of the recorded race, each the median of its repeats."""
     return tuple(load_run(recording_file("race", name)) for name in RACERS)
+
+
+@lru_cache(maxsize=1)
+def recorded_comparison() -> "Comparison":
+    """The recorded comparison with every call as it was measured."""
+    from decoding.compare.comparison import Comparison, result_of, result_of_times
+    from decoding.compare.contestants import parse_contestant
+
+    results = []
+    with zipfile.ZipFile(COMPARISON) as archive:
+        for name in archive.namelist():
+            contestant, repeat, kind = name.split(".")
+            if kind == "dscope":
+                result = result_of(load_run(io.BytesIO(archive.read(name))))
+            else:
+                output_ids, seconds, tokens, peak_memory_bytes = json.loads(archive.read(name))
+                timeline = Timeline(tuple(seconds), tuple(tokens))
+                result = result_of_times(tuple(output_ids), timeline, peak_memory_bytes)
+            results.append(replace(result, contestant=int(contestant), repeat=int(repeat)))
+    contestants = tuple(parse_contestant(text) for text in COMPARED)
+    return Comparison(contestants, (PROMPT,), tuple(results), differences=(), reference=0)
 
 
 def telling_iteration(run: RunTrace) -> int:

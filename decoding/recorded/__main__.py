@@ -7,6 +7,7 @@ All sample prompts are decoded; a run that falls into a loop is left out. What i
 
 * `home`: the story that Home shows.
 * `race`: the recorded race; every method runs alone, in turn with the others within each repeat.
+* `comparison`: what Compare opens with, measured likewise, with every call.
 * `tree_helps`: the tree with the largest advantage in measured speed over the faster of chain and plain decoding.
 * `tree_loses`: a tree that is slower than the chain because it commits fewer tokens per pass.
 * `lost_draft`, `lost_verify`, `lost_rebuild`: a tree that is slower than the chain chiefly by its drafting, by the
@@ -14,27 +15,42 @@ All sample prompts are decoded; a run that falls into a loop is left out. What i
 * `sibling_rescue`: most accepted below a sibling of a rejected first choice, in a tree that a person can read.
 * `history`: history adaptation moves its settings most often, and in both directions where a run does so.
 * `sampled`: at temperature 0.8, most accepted below a sibling after a rejection that left a residual.
+* `full_logits`: the same in a tree of independent paths, with all logits of both models. They are stored small: they
+  are rounded as they leave the models, so what is drafted and accepted rests on the very numbers in the file; and the
+  models without rounding draft and accept the same, so the app can go on from there.
 
 Candidates are found by counting, which no other program disturbs. Speeds are then measured: the runs of a prompt in
 turn, `TRIES` times. Greedy calls repeat each other, so that each iteration's least time tells which run is faster; of
 each run the least disturbed whole call is written, where it says the same. The figures are printed.
 """
 
+import io
+import json
 import sys
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
+import torch
+
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
+from decoding.common.files import whole_file
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.compare.comparison import compare, score
 from decoding.compare.contestants import parse_contestant
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS, START
-from decoding.models.pair import Pair, embedded_pair
+from decoding.models.pair import Model, Pair, embedded_pair
 from decoding.recorded import (
     CHAIN,
+    COMPARED,
+    COMPARED_REPEATS,
+    COMPARED_TOKENS,
+    COMPARED_WARMUP,
+    COMPARISON,
     PLAIN,
     PROMPT,
     RACE_PROMPT,
@@ -62,6 +78,9 @@ LEAST_RATIO = 1.05
 READABLE_NODES = 22
 SEEDS = range(6)
 SAMPLING = Sampling(temperature=0.8, draft_temperature=0.6)
+PATHS, PATHS_ITERATIONS, PATHS_SEEDS = METHODS["iid_paths"], 6, range(12)
+# Of rounded logits: how far below the most likely token, and the step between two of them from there on; the lowest.
+STEPS, LEAST = ((0, 1 / 32), (6, 1 / 4), (10, 4)), 18
 Found = dict[str, RunTrace]  # by rival, the run itself under an empty name
 Find = Callable[[Pair, tuple[Prompt, ...]], Found]
 
@@ -92,6 +111,55 @@ def decode(pair: Pair, method: Method, text: str, tokens: int = NEW_TOKENS, samp
     session = DecodeSession(pair, method, pair.vocabulary.encode(text), sampling, Limits(tokens, **limits))
     list(session)
     return session.trace()
+
+
+class RoundedModel(Model):
+    """A model whose logits are rounded as they leave it: finely for likely tokens, coarsely for the others."""
+
+    @property
+    def engine(self):
+        return RoundedEngine(super().engine)
+
+
+@dataclass(frozen=True)
+class RoundedEngine:
+    """An engine that rounds the logits of its passes; in all else it is the engine that it holds."""
+
+    exact: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.exact, name)
+
+    def run(self, *args: Any) -> torch.Tensor:
+        """The logits of a pass, 0 for the most likely token."""
+        logits = self.exact.run(*args)
+        below = logits.max(-1, keepdim=True).values - logits
+        rounded = below
+        for start, step in STEPS:
+            rounded = torch.where(below >= start, (below / step).round() * step, rounded)
+        return -rounded.clamp(max=LEAST)
+
+
+def rounded_pair(pair: Pair) -> Pair:
+    """The same models with rounded logits."""
+    target, draft = (RoundedModel(**vars(model)) for model in (pair.target, pair.draft))
+    return replace(pair, target=target, draft=draft)
+
+
+def decode_paths(pair: Pair, text: str, seed: int) -> RunTrace:
+    """The first iterations of a run of independent paths, with all logits."""
+    sampling, limits = replace(SAMPLING, seed=seed), Limits(NEW_TOKENS, rows="full")
+    session = DecodeSession(pair, PATHS, pair.vocabulary.encode(text), sampling, limits)
+    list(islice(session, PATHS_ITERATIONS))
+    return session.trace()
+
+
+def did(run: RunTrace) -> list[tuple]:
+    """What a run drafted, how each node was judged, and what it committed."""
+    return [
+        ([(node.parent_id, node.token_id, node.verdict) for node in each.nodes], each.committed_ids)
+        for each in run.iterations
+    ]
 
 
 def counted(pair: Pair, method: Method, prompts: Iterable[Prompt]) -> list[tuple[float, Prompt]]:
@@ -161,6 +229,27 @@ def find_race(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     runs = {rival: entry.run for rival, entry in scores if entry.run is not None}
     assert len(runs) == len(RACERS), "a racer failed"
     return runs
+
+
+def record_comparison(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
+    """Measure and write the comparison; returns its figures, nothing where the outputs differ."""
+    contestants = [parse_contestant(text) for text in COMPARED]
+    ids = pair.vocabulary.encode(_text(prompts, PROMPT))
+    found = compare(pair, contestants, [(PROMPT, ids)], COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP)
+    if found.differences or any(call.metrics is None for call in found.results):
+        return ""
+    with whole_file(COMPARISON) as file, zipfile.ZipFile(file, "w") as archive:
+        for call in found.results:
+            if call.run is not None:
+                save_run(call.run, written := io.BytesIO())
+                kind, data = "dscope", written.getvalue()
+            elif call.metrics is not None:
+                kind, line = "json", call.metrics.timeline
+                figures = [call.output_ids, line.seconds, line.tokens, call.metrics.peak_memory_bytes]
+                data = json.dumps(figures).encode()
+            archive.writestr(zipfile.ZipInfo(f"{call.contestant}.{call.repeat}.{kind}"), data, zipfile.ZIP_DEFLATED)
+    speeds = [(each.contestant.label, each.spread_of("throughput")) for each in score(found, loop_free=False)]
+    return "; ".join(f"{label}: {speed.median:.0f} tokens/s" for label, speed in speeds if speed is not None)
 
 
 def _text(prompts: tuple[Prompt, ...], name: str) -> str:
@@ -237,6 +326,23 @@ def find_sampled(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     return best_of(calls, partial(_rescue_score, residual=True))
 
 
+def find_logits(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
+    """Independent paths with rounded logits that do what they would have done with exact ones."""
+    rounded = rounded_pair(pair)
+    calls = [(prompt.text, seed) for prompt in prompts if prompt.kind == "stories" for seed in PATHS_SEEDS]
+    rated = [(_paths_score(decode_paths(rounded, *call)), *call) for call in calls]
+    for _, text, seed in sorted(rated, reverse=True):
+        if did(decode_paths(pair, text, seed)) == did(decode_paths(rounded, text, seed)):
+            return {"": least_disturbed(decode_paths(rounded, text, seed) for _ in range(TRIES))}
+    return {}
+
+
+def _paths_score(run: RunTrace) -> tuple[int, ...]:
+    """What its rescue is worth, and tokens of the iteration that is shown first."""
+    shown = run.iterations[telling_iteration(run)]
+    return *_rescue_score(run, residual=True), len(shown.accepted), run.totals.new_tokens
+
+
 def _rescue_score(run: RunTrace, residual: bool = False) -> tuple[int, int]:
     """Accepted nodes below the best rescue, and nodes of its tree; what a person cannot read scores nothing."""
     found = best_rescue(run, residual)
@@ -253,6 +359,7 @@ FIND: dict[str, Find] = {
     "sibling_rescue": find_rescue,
     "history": find_history,
     "sampled": find_sampled,
+    "full_logits": find_logits,
 }
 
 
@@ -276,7 +383,7 @@ def summary(name: str, runs: Found) -> str:
         return f"{about}; {'; '.join(each.values())}; time per token over the chain's x{lost.ratio:.2f} = {factors}"
     if name == "history":
         return f"{about}; settings moved {dict(threshold_moves(run))}"
-    return f"{about}; {best_rescue(run, residual=name == 'sampled')}"
+    return f"{about}; {best_rescue(run, residual=name in ('sampled', 'full_logits'))}"
 
 
 # What only the times are read of comes without its trees, as `record="summary"` leaves it.
@@ -285,14 +392,17 @@ BARE = dict[str, Any](nodes=(), flatten_order=(), steps=(), draws=(), drawn=(), 
 )
 
 
-def main(names: list[str]) -> None:
-    """Search, write, and say what was found."""
+def main(names: list[str]) -> int:
+    """Search, write, and say what was found; returns how many recordings could not be made."""
+    failed = 0
     pair, prompts = embedded_pair(), load_prompts()
     decode(pair, METHODS["dynatree"], prompts[0].text, 8)  # the first passes after loading are slower
-    for name in names or FIND:
-        runs = FIND[name](pair, prompts)
-        if not runs:
+    for name in names or (*FIND, COMPARISON.stem):
+        runs = {} if name == COMPARISON.stem else FIND[name](pair, prompts)
+        said = summary(name, runs) if runs else record_comparison(pair, prompts) if name == COMPARISON.stem else ""
+        if not said:
             print(f"{name}: no measurement is usable, so its files stay as they are; close other programs and re-run.")
+            failed += 1
             continue
         for rival, run in runs.items():
             if name.startswith("lost_"):
@@ -300,8 +410,9 @@ def main(names: list[str]) -> None:
                     continue
                 run = replace(run, iterations=tuple(replace(each, **BARE) for each in run.iterations))
             save_run(run, recording_file(name, rival))
-        print(f"{name}: {summary(name, runs)}", flush=True)
+        print(f"{name}: {said}", flush=True)
+    return failed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -159,7 +159,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if version < 3:
             rename_fields(document)
         rename_engines(document)
-        arrays = ArraysRead()
+        arrays = ArraysRead(max_bytes)
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
             if match is None:

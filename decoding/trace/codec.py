@@ -178,6 +178,9 @@ class ArraysToWrite:
 
     def put(self, field: str, array: np.ndarray) -> list[Any]:
         """Keep an array; returns [entry, first row, row after the last]."""
+        if field.endswith("_logits"):
+            half = array.astype(np.float16)  # half the bytes, where nothing is lost by it
+            array = half if np.array_equal(half, array, equal_nan=True) else array
         if not 1 <= array.ndim <= MAX_DIMENSIONS or array.dtype.newbyteorder("<").str not in DTYPES:
             raise RecordError(f"is an array of {array.dtype}, which cannot be saved", field)
         same_field = sum(name.startswith(f"{field}.") for name in self.parts)
@@ -194,8 +197,11 @@ class ArraysToWrite:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(part.nbytes for parts in self.parts.values() for part in parts.values())
+        """Bytes of all arrays, once they are read."""
+        halves = (
+            part.nbytes * (1 + (part.dtype == np.float16)) for each in self.parts.values() for part in each.values()
+        )
+        return sum(halves)
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """One entry in numpy's format, piece by piece, without joining the parts in memory."""
@@ -217,7 +223,8 @@ class ArraysRead:
     would stand for more rows than any memory holds, and none left over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._room = max_bytes  # in memory, where logits that were written in half precision take twice their bytes
         self._unread: dict[str, Callable[[], bytes]] = {}
         self._left: dict[str, np.ndarray] = {}
         self._given: dict[str, int] = {}
@@ -237,6 +244,9 @@ class ArraysRead:
         name, start, stop = reference
         if name in self._unread:
             self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
+            self._room -= self._left[name].nbytes
+            if self._room < 0:
+                raise RecordError("its arrays take more memory than a run may")
         if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
             rows = f"rows {start} to {stop} of {shown(name)}"
             raise RecordError(f"{rows} are not in the file, or out of order")
@@ -257,4 +267,5 @@ def array_of(data: bytes) -> np.ndarray:
     if len(shape) > MAX_DIMENSIONS:
         raise RecordError("an array has too many dimensions")
     values = np.frombuffer(data, header[1].decode(), offset=header.end())
+    values = values.astype(np.float32) if values.dtype == np.float16 else values  # which no record holds: see `put`
     return values.reshape(shape)  # refuses a shape that does not fit

@@ -46,7 +46,6 @@ def step_through(page, judge: Callable) -> None:
 
 
 def verifiers(page, judge: Callable) -> None:
-    page.click(".st-key-verify_sampled button")
     page.locator(".vt-row[data-name=nss]").wait_for(timeout=WAIT_MS)
     settle(page)
     judge("with a sampled run")
@@ -126,8 +125,6 @@ def what_if(page, judge: Callable) -> None:
     """As it opens, with a replayed branch, with a live one whose text is biased beside it."""
     page.locator(DRAWN).wait_for(timeout=WAIT_MS)
     judge("as it opens")
-    page.click(".st-key-what_if_again button")
-    page.click(".st-key-what_if_starter_0 button")
     page.locator(".bg-root[data-lanes='2']").wait_for(timeout=WAIT_MS)
     page.locator(".st-key-what_if_tree_a .n.s-rejected").first.click()
     page.click(".st-key-what_if_accept button:enabled")

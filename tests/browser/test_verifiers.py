@@ -1,4 +1,4 @@
-"""The Verifiers journey in a real browser: decode, compare, turn the temperature, look at a node, draft again."""
+"""The Verifiers journey in a real browser: open, compare, turn the temperature, look at a node, draft again."""
 
 import re
 
@@ -40,16 +40,15 @@ def changed(page, read, before, what: str) -> None:
     raise AssertionError(f"{what} did not change")
 
 
-def decode_sampled(page) -> None:
-    """A sampled run of the page's own, at an iteration with a tree."""
-    page.click(".st-key-verify_sampled button")
-    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)  # of the sampled run
+def opened(page) -> None:
+    """The recorded run that the page opens with, a sampled one."""
+    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)
     rolled(page)
 
 
 def test_from_a_sampled_run_to_a_node_another_temperature_and_another_tree(open_page):
     page = open_page("/verifiers")
-    decode_sampled(page)
+    opened(page)
     look_at_all_verifiers_and_one_node(page)
     turn_the_temperature(page)
     draft_another_tree(page)
@@ -114,7 +113,7 @@ def draft_another_tree(page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     page = open_page("/verifiers", color_scheme=scheme)
-    decode_sampled(page)
+    opened(page)
     for place in (".st-key-toolbar", ".vt-root", TREE, ".st-key-verify_steps"):
         box = page.locator(place).first.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= 1280, place

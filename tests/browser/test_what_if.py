@@ -36,7 +36,8 @@ def scene(page, side: str) -> str:
 @pytest.fixture
 def forked(open_page):
     """The recorded run decoded again, and one branch of it."""
-    page = open_page("/what_if")
+    page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
+    page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     page.click(".st-key-what_if_again button")
     page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
@@ -102,3 +103,15 @@ def test_step_through_leads_to_the_iteration_looked_at(open_page):
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     assert page.url.split("?")[0].endswith("/what_if")
     wait_for_iteration(page, FORKED)
+
+
+def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
+    page = open_page("/what_if")
+    for tree in (A, B):
+        page.locator(tree).wait_for(state="attached", timeout=WAIT_MS)
+    settle(page)
+    assert page.locator("[data-testid=stMain] button:disabled").count() == 0
+    assert_one_screen(page)
+    page.locator(".st-key-what_if_fork button").first.click()
+    wait_for_lanes(page, 3)
+    assert page.locator(f"{GRAPH} .kind.live").count() == 0, "no model ran"

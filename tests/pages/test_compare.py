@@ -33,7 +33,7 @@ from pages.ui.compare.results import (
 )
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
 from pages.ui.widgets.controls import sample_prompts
-from tests.pages.apptest import open_field, press_start, sentences
+from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.formats import elapsed
 
 TOKENS = 24
@@ -53,12 +53,18 @@ def done() -> AppTest:
     return app
 
 
-def test_an_empty_page_says_what_to_do_and_offers_five_methods():
-    app = open_compare()
-    assert not sentences(app)
-    assert "press Compare" in app.info[0].value
+@pytest.mark.parametrize("view", ["Overview", "Time", "Acceptance", "Outputs", "Trees"])
+def test_the_page_opens_with_a_recorded_comparison_of_its_own_settings(view: str):
+    app = open_page("pages/compare.py")
+    app.session_state["compare_view"] = view
+    app.run()
+    assert not sentences(app) and not app.info and not app.warning
+    assert "comparison" not in app.session_state, "a measured one takes its place"
     names = [app.session_state[key] for key in app.session_state["compare_slots"]]
     assert names == ["autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree"]
+    assert any("Not measured on this machine" in caption.value for caption in app.caption)
+    if view == "Overview":
+        assert [button.key for button in app.button if button.disabled] == []
 
 
 def test_a_comparison_measures_everyone_and_outputs_agree(done: AppTest):

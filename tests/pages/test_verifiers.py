@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.recorded import logits_run, recorded_run
 from decoding.replay.replay import recorded_outcome, replay
 from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
@@ -17,14 +18,18 @@ from tests.pages.apptest import finish, open_page, sentences
 PAGE = "pages/verifiers.py"
 
 
+def without_logits(**changed):
+    """The page with a recorded run whose logits were not kept."""
+    at = open_page(None)
+    at.session_state["run"] = Run(replace(recorded_run("tree_helps"), **changed), "recorded")
+    return at.switch_page(PAGE).run()
+
+
 @pytest.fixture
 def page():
     """The page with a short sampled run of its own."""
-    at = open_page(PAGE)
-    run = at.session_state["run"]
-    at.session_state["run"] = Run(replace(run.trace, max_new_tokens=16), "recorded")
+    at = without_logits(max_new_tokens=16)
     at.session_state["verify_rerolls"] = 100  # at first 1,000, a second of work whenever a setting moves
-    at.run()
     at.button(key="verify_sampled").click().run()
     return finish(at, "verify")
 
@@ -69,11 +74,25 @@ def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
         draft_again(looked, METHODS["linear"], looked.sampling, ModelTask("Drafting", lambda job: None))
 
 
+@pytest.mark.parametrize("page_before", [None, "pages/step_through.py"])
+def test_the_page_opens_with_a_recorded_run_on_which_every_control_works(page_before):
+    at = open_page(page_before)
+    at.switch_page(PAGE).run()
+    assert sentences(at) == [] and not at.info
+    assert run_of(at).trace is logits_run()
+    controls = (*at.button, *at.slider, *at.number_input, *at.selectbox)
+    assert [each.key for each in controls if each.disabled] == []
+    (exact,) = results(at, "exact").values()
+    assert [each.verifier.name for each in exact if each.refusal] == ["greedy"]
+    at.button(key="verify_run").click().run()
+    assert sentences(finish(at, "verify_run")) == []
+
+
 def test_a_recorded_run_says_what_is_missing_and_what_to_do():
-    at = open_page(PAGE)
+    at = without_logits()
     assert sentences(at) == []
     assert "recorded without the full logits" in at.info[0].value
-    assert at.slider(key="verify_temperature").disabled
+    assert not at.slider
     assert not at.button(key="verify_sampled").disabled
     assert not at.button(key="verify_as_it_was").disabled
 
@@ -91,7 +110,7 @@ def test_the_prompt_is_decoded_again_with_every_row(page):
 
 
 def test_as_it_was_takes_method_settings_and_prompt_of_the_run():
-    at = open_page(PAGE)
+    at = without_logits()
     before = run_of(at).trace
     at.button(key="verify_as_it_was").click().run()
     finish(at, "verify")
@@ -236,7 +255,7 @@ def test_rows_that_were_let_go_are_said(page):
 
 def test_a_run_of_another_pair_is_one_sentence():
     at = open_page(PAGE)
-    trace = run_of(at).trace
+    trace = recorded_run("tree_helps")
     at.session_state["run"] = Run(replace(trace, pair=replace(trace.pair, name="other pair")), "opened")
     at.run()
     at.button(key="verify_sampled").click().run()

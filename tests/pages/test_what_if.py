@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.methods.methods import METHODS
+from decoding.recorded import logits_run, recorded_run
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
@@ -15,9 +16,10 @@ from decoding.trace.records import SamplingTrace, node_paths
 from pages.ui.common.models import manager
 from pages.ui.common.run_store import store
 from pages.ui.common.state import Run
+from pages.ui.compare.plan import prompt_of
 from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
 from pages.ui.what_if.change import child_tokens, missing_token, missing_words, starters
-from pages.ui.widgets.controls import DEFAULT_PROMPT, setting_key
+from pages.ui.widgets.controls import setting_key
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import fork_summary
@@ -84,26 +86,43 @@ def told(at) -> str:
 
 
 def test_a_recorded_run_without_rows_says_what_to_do_and_is_decoded_again():
-    at = open_page(PAGE)
+    at = open_with(Run(recorded_run("tree_helps"), "recorded"))
     assert sentences(at) == []
     before = at.session_state["run"]
     assert before.source == "recorded"
-    assert "no models loaded" in " ".join(element.value for element in at.markdown)
+    assert "a recorded run" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     run = at.session_state["run"]
     assert run.source == "decoded" and run is not before
     assert run.trace.output_ids[: len(before.trace.output_ids)] == before.trace.output_ids
-    assert (run.asked.prompt.name, run.asked.method.name) == (DEFAULT_PROMPT, run.trace.method), "a link can hold it"
+    assert (run.asked.prompt, run.asked.method.name) == (prompt_of(run.trace), run.trace.method), "a link can hold it"
     assert history_of(at).branches[0].run is run
     assert "what_if_again" not in {button.key for button in at.button}
 
 
-def test_without_rows_a_fork_says_why_it_cannot_be_made():
-    at = force(open_page(PAGE), "accept", 1)
+def test_the_page_opens_with_a_recorded_run_a_branch_and_a_change_to_fork():
+    at = open_page(PAGE)
+    assert sentences(at) == []
+    history = history_of(at)
+    assert history.branches[0].run.trace is logits_run()
+    assert history.branches[history.b].fork.kind == "replayed"
+    controls = (*at.button, *at.number_input, *at.selectbox, *at.toggle)
+    assert [each.key for each in controls if each.disabled] == []
     press(at, "what_if_fork")
-    (sentence,) = sentences(at)
-    assert "full logits of iteration 1 were not saved" in sentence and "re-run with its pair loaded" in sentence
-    assert list(history_of(at).branches) == [0]
+    assert [branch.fork.kind for branch in history.branches.values() if branch.fork] == ["replayed"] * 2
+    press(at, "what_if_step_b")
+    assert sentences(at) == []
+    branch = history.branches[history.b]
+    assert branch.fork.kind == "live" and len(branch.run.trace.iterations) == branch.at + 2
+    press(at, "what_if_step_a")
+    assert len(history.branches[0].run.trace.iterations) == len(logits_run().iterations) + 1
+
+
+def test_a_recorded_run_without_rows_is_forked_by_its_models():
+    at = force(open_with(Run(recorded_run("tree_helps"), "recorded")), "accept", 1)
+    press(at, "what_if_fork")
+    assert sentences(at) == []
+    assert history_of(at).branches[1].fork.kind == "live"
 
 
 def test_a_setting_becomes_a_branch_beside_the_run(page):
@@ -322,7 +341,7 @@ def test_a_deleted_branch_takes_its_forks_with_it(page):
     assert sentences(page) == []
     assert list(history.branches) == [0]
     assert (history.a, history.b) == (0, None)
-    assert page.button(key="what_if_delete_a").disabled
+    assert "what_if_delete_a" not in [button.key for button in page.button], "the run itself stays"
 
 
 def test_a_deletion_can_be_undone_until_the_next_fork(page):

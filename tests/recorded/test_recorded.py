@@ -6,13 +6,18 @@ from math import isclose, prod
 import pytest
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
+from decoding.models.pair import embedded_pair
 from decoding.recorded import (
     CHAIN,
+    COMPARED,
+    COMPARED_REPEATS,
     PLAIN,
     RECORDINGS,
     Rescue,
     best_rescue,
+    logits_run,
     loops,
+    recorded_comparison,
     recorded_run,
     recorded_runs,
     rescues,
@@ -21,7 +26,12 @@ from decoding.recorded import (
     threshold_moves,
     tokens_per_pass,
 )
+from decoding.replay.forks import ForkChange, fork
+from decoding.replay.replay import replay
+from decoding.replay.stored_state import method_of, sampling_of
+from decoding.session.session import DecodeSession, Limits
 from tests.helpers.process import printed
+from tests.helpers.same_traces import differences
 from tests.helpers.traces import bonus, run_of
 
 LOST = {"tree_loses": TOKENS, "lost_draft": DRAFT, "lost_verify": VERIFY, "lost_rebuild": REBUILD}
@@ -29,6 +39,7 @@ LOST = {"tree_loses": TOKENS, "lost_draft": DRAFT, "lost_verify": VERIFY, "lost_
 
 def test_all_are_there_and_small():
     sizes = {name: file.stat().st_size for name, file in recorded_runs().items()}
+    assert sizes.pop("full_logits") < 400_000
     assert max(sizes.values()) < 150_000, sizes
     assert sum(sizes.values()) < 1_500_000
 
@@ -136,3 +147,40 @@ def test_the_factors_multiply_to_the_ratio(name):
 def test_a_run_against_itself_has_no_reason():
     run = recorded_run("tree_loses")
     assert set(slowdown(run, run).factors.values()) == {1.0}
+
+
+def test_stored_logits_draft_and_verify_every_iteration_again_as_recorded():
+    """The very numbers in the file: trees, tests, verdicts, draws and distributions come out bit for bit."""
+    run = logits_run()
+    for iteration in run.iterations:
+        again = fork(run, None, iteration.index, ForkChange(), live=False).trace.iterations[-1]
+        assert differences([again], [iteration]) == []
+
+
+def test_every_verifier_but_greedy_answers_on_every_recorded_tree():
+    run = logits_run()
+    for iteration in run.iterations:
+        told = replay(iteration, sampling_of(run), rerolls=0)
+        assert [each.verifier.name for each in told if each.refusal] == ["greedy"]
+
+
+def test_the_models_without_rounding_go_on_from_the_same_trees():
+    run = logits_run()
+    session = DecodeSession(
+        embedded_pair(), method_of(run), list(run.prompt_ids), sampling_of(run), Limits(run.max_new_tokens)
+    )
+    for iteration in run.iterations:
+        made = session.step()
+        ours, theirs = ([(n.parent_id, n.token_id, n.verdict) for n in each.nodes] for each in (made, iteration))
+        assert ours == theirs
+        assert made.committed_ids == iteration.committed_ids
+    assert not session.finished, "there is something left to decode"
+
+
+def test_the_comparison_has_every_call_and_all_wrote_the_same():
+    comparison = recorded_comparison()
+    calls = [(result.contestant, result.repeat) for result in comparison.results]
+    assert sorted(calls) == [(place, repeat) for place in range(len(COMPARED)) for repeat in range(COMPARED_REPEATS)]
+    assert len({result.output_ids for result in comparison.results}) == 1
+    assert all(result.metrics.throughput > 0 for result in comparison.results)
+    assert [result.contestant for result in comparison.results if result.run is None] == [1] * COMPARED_REPEATS

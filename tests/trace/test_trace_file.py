@@ -20,7 +20,7 @@ from decoding.common.errors import TraceFileError
 from decoding.methods.methods import METHODS
 from decoding.trace import archive as trace_file
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.codec import RecordError, array_of, shown
+from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, array_of, shown
 from decoding.trace.records import FORMAT_VERSION, InterventionTrace, RunTrace, SamplingTrace
 from tests.helpers.families import MEASURED, family
 from tests.helpers.traces import (
@@ -462,7 +462,24 @@ def test_logits_that_pack_too_well_are_stored_and_open():
     wide = np.full((len(first.nodes), 2**16), np.nan, np.float32)
     wide[[node.draft_level is not None for node in first.nodes]] = 0.5
     run = run_of([replace(first, draft_logits=wide, target_logits=None)])
-    assert len(saved(run)) > wide.nbytes and same(run, loaded(saved(run)))
+    assert len(saved(run)) > wide.nbytes / 2 and same(run, loaded(saved(run)))
+
+
+def test_logits_that_half_precision_holds_take_half_the_bytes_and_come_back_in_single():
+    rough = np.random.default_rng(0).integers(-300, 0, size=(3, 4000)).astype(np.float32) / 16
+    exact = rough + np.float32(1e-5)
+    for logits, size in ((rough, 2), (exact, 4)):
+        arrays = ArraysToWrite()
+        name, *_ = arrays.put("target_logits", logits)
+        content = b"".join(arrays.pieces(name))
+        assert size * logits.size <= len(content) < size * logits.size + 200
+        assert same(array_of(content), logits) and arrays.num_bytes == logits.nbytes
+    read = ArraysRead(rough.nbytes - 1)
+    arrays = ArraysToWrite()
+    reference = arrays.put("target_logits", rough)
+    read.add(reference[0], lambda: b"".join(arrays.pieces(reference[0])))
+    with pytest.raises(RecordError):  # in memory they take as much as any
+        read.get(reference)
 
 
 def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):

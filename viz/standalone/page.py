@@ -1,7 +1,11 @@
-"""Standalone pages: a scope, or figures, in one HTML file that works offline and makes no network requests.
+"""Standalone pages: a scope, figures, a race or text, in one HTML file that works offline without network requests.
 
     page = scope_html(run, index)                 # the linked scope at an iteration and its neighbours
     page = figures_html(figures, title)           # [(heading, light, dark)]; each can be saved as SVG and PNG
+    page = race_html(race_data(lanes, key), title, about)
+    page = text_html(title, body)
+
+What stands above and below the scope, the figures or the race, such as links to other pages, is given as HTML.
 
 Scripts and data are in the file. Its content security policy allows no requests and only these scripts, by hash; token
 text is JSON that cannot close its element, and scripts write it only as text.
@@ -40,25 +44,30 @@ def scope_html(
     node: int | None = None,
     phase: str | None = None,
     unfolded: Mapping[int, Collection[int]] | None = None,
+    whole: bool = False,
+    above: str = "",
 ) -> str:
-    """The linked scope at iteration `index` of a run, with as many iterations around it as one film holds.
+    """The linked scope at iteration `index` of a run, with the `whole` run or as many iterations as one film holds.
 
     `unfolded` are nodes, by iteration, whose folded children are drawn: a standalone page cannot open folds later.
     """
-    window = window_around([len(iteration.nodes) for iteration in run.iterations], index)
+    sizes = [len(iteration.nodes) for iteration in run.iterations]
+    window = range(len(sizes)) if whole else window_around(sizes, index)
     frames = [make_frame(run.iterations[i], "saved", i, run.label, (unfolded or {}).get(i, ())) for i in window]
     ask = {"serial": 1, "iteration": index, "node": node, "phase": phase}
     told = f"{run.label} · {run.pair.name} on {run.pair.target.device} · {run.created[:10]}"
     if len(window) < len(run.iterations):
         told += f" · iterations {window.start + 1} to {window.stop} of {len(run.iterations)}"
     data = {"scope": film_data(run, "saved", window, frames, ask), "first": window.start, "last": window.stop - 1}
-    body = f'<header><b>Draftscope</b> <span>{html.escape(told)}</span><span id="told"></span></header>'
+    body = f'{above}<header><b>Draftscope</b> <span>{html.escape(told)}</span><span id="told"></span></header>'
     body += '<main id="scope"></main>'
     style, script = component_style("scope/scope.css"), component_script("standalone/scope.js")
     return _page(f"{run.label}, iteration {index + 1}", body, style, [script], data)
 
 
-def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str) -> str:
+def figures_html(
+    figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str, above: str = "", below: str = ""
+) -> str:
     """Figures below one another, each with a button that saves it as SVG and one that saves it as PNG.
 
     Each figure is given for the light and the dark theme; the reader's system setting chooses.
@@ -70,9 +79,25 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
             for kind in ("svg", "png")
         )
         parts.append(f'<section><h2>{html.escape(heading)}</h2>{buttons}<div id="figure-{place}"></div></section>')
-    body = f"<header><b>Draftscope</b> <span>{html.escape(title)}</span></header><main>{''.join(parts)}</main>"
+    body = f"{above}{_head(title)}<main>{''.join(parts)}</main>{below}"
     data = [{"name": heading, "themes": [json.loads(each.to_json()) for each in both]} for heading, *both in figures]
     return _page(title, body, "", [get_plotlyjs(), component_script("standalone/figures.js")], data)
+
+
+def race_html(data: dict, title: str, about: str, above: str = "") -> str:
+    """A race as `viz.race.data` gives it; `about` says how it was measured."""
+    body = f'{above}{_head(title)}<main id="race"></main><p>{html.escape(about)}</p>'
+    style, script = component_style("race/race.css"), component_script("standalone/race.js")
+    return _page(title, body, style, [script], data)
+
+
+def text_html(title: str, body: str) -> str:
+    """A page of text with links; `body` is HTML."""
+    return _page(title, f"{_head(title)}<main>{body}</main>", "", [], None)
+
+
+def _head(title: str) -> str:
+    return f"<header><b>Draftscope</b> <span>{html.escape(title)}</span></header>"
 
 
 def _page(title: str, body: str, style: str, scripts: Sequence[str], data: object) -> str:

@@ -10,6 +10,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import PromptError, SettingsError
+from decoding.recorded import home_run, logits_run, telling_iteration
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown, torch_there
@@ -185,6 +186,21 @@ def _asked_again(trace: RunTrace, notes: RunNotes) -> RunRequest | None:
     except (SettingsError, TypeError):  # written by another version
         return None
     return RunRequest(PromptChoice(*notes.prompt), method, sampling_of(trace), trace.max_new_tokens)
+
+
+ROUNDED = (
+    "Recorded with the full logits of both models. They were rounded as they left the models, to be stored small; "
+    "without rounding the models draft and accept the same."
+)
+
+
+def open_with_logits() -> None:
+    """Put the recorded run with all logits on screen where nobody chose a run; the one of Home has none."""
+    run = current_run()
+    shown = run is not None and (run.source != "recorded" or run.trace is not home_run())
+    if not shown or not run.trace.iterations:
+        recorded = logits_run()
+        keep_run(Run(recorded, "recorded", told=ROUNDED), telling_iteration(recorded))
 
 
 def selected_iteration() -> int:

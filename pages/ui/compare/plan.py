@@ -10,14 +10,15 @@ from uuid import uuid4
 import streamlit as st
 
 from decoding.models.presets import PairSettings
-from decoding.recorded import race_runs
-from decoding.trace.records import IterationTrace, PairInfo
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, race_runs
+from decoding.trace.records import IterationTrace, PairInfo, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
+    OWN_TEXT,
     length_control,
     picked_prompt_words,
     picked_sampling,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
-DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
+DEFAULT_REPEATS, DEFAULT_WARMUP = COMPARED_REPEATS, COMPARED_WARMUP
 MOST_PROMPTS = 12
 
 
@@ -216,6 +217,37 @@ def so_far_words(outcome: ComparisonResult) -> str:
     speeds = [(each.contestant.label, each.spread_of("throughput")) for each in scores if each.measured]
     figures = ", ".join(f"{label} {speed.median:.1f}" for label, speed in speeds)
     return f"{outcome.repeats} of {plural(outcome.plan.repeats, 'repeat')} in. Tokens/s so far: {figures}."
+
+
+def recorded_result(comparison: "Comparison", repeats: int, warmup: int) -> ComparisonResult:
+    """A comparison that came with the program, of runs on one prompt."""
+    runs = [result.run for result in comparison.results if result.run is not None]
+    first = runs[0]
+    return ComparisonResult(
+        comparison=comparison,
+        plan=ComparisonPlan(prompt_of(first), first.max_new_tokens, repeats, warmup, comparison.sampling),
+        prompt_ids=first.prompt_ids,
+        prompt_texts=first.prompt_texts,
+        texts={
+            token: text
+            for run in runs
+            for each in run.iterations
+            for token, text in zip(each.committed_ids, each.committed_texts, strict=True)
+        },
+        cancelled=False,
+        pair=first.pair,
+        settings=PairSettings(),
+        generation=manager().generation,
+        hardware=dict(first.hardware),
+        recorded=True,
+    )
+
+
+def prompt_of(run: RunTrace) -> PromptChoice:
+    """The prompt of a run: the sample with its text, or the text alone."""
+    text = "".join(run.prompt_texts)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text)
 
 
 def pause_words(outcome: ComparisonResult) -> str:

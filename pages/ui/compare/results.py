@@ -317,6 +317,16 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
     return cell
 
 
+def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
+    """Tokens per second of each contestant with its speed-up."""
+    bars = []
+    for entry in (entry for entry in scores if entry.measured):
+        speed, over = entry.spread_of("throughput"), over_plain(entry)
+        shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
+        bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
+    return bars
+
+
 def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """The bottom line, speed with its spread, the reasons, and the table."""
     line = _draw_bottom_line(
@@ -328,12 +338,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             "**Tokens per second** · dotted: plain decoding · ×: median of paired ratios",
             help=f"{explain_term('throughput')}\n\n{PAIRED}",
         )
-        measured = [entry for entry in scores if entry.measured]
-        bars = []
-        for entry in measured:
-            speed, over = entry.spread_of("throughput"), over_plain(entry)
-            shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
-            bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
+        bars = speed_bars(scores)
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
         st.markdown("**Findings**")

@@ -9,7 +9,6 @@ import streamlit as st
 
 import decoding
 from decoding.analysis.slowdown import slowdown
-from decoding.models.presets import PairSettings
 from decoding.recorded import (
     CHAIN,
     PLAIN,
@@ -23,13 +22,10 @@ from decoding.recorded import (
     threshold_moves,
     tokens_per_pass,
 )
-from decoding.trace.metrics import measure_run, tokens_before_loop
 from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.models import manager
 from pages.ui.common.state import (
-    PromptChoice,
     Run,
     ask_view,
     current_run,
@@ -38,9 +34,9 @@ from pages.ui.common.state import (
     selected_iteration,
     set_aside,
 )
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
+from pages.ui.compare.plan import prompt_of, recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
-from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
+from pages.ui.widgets.controls import set_method
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
@@ -242,48 +238,16 @@ def place_comparison(name: str) -> dict[str, Any]:
 
 def recorded_outcome(name: str) -> "ComparisonResult":
     """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
-    from decoding.compare.comparison import Comparison, Contestant
+    from decoding.compare.comparison import Comparison, Contestant, result_of
 
     others = rivals(name)
     runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
     contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
-    prompt, first = prompt_of(runs[0]), runs[0]
-    sampling = decoding.Sampling()
-    results = tuple(_result(place, run) for place, run in enumerate(runs))
-    return ComparisonResult(
-        comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
-        plan=ComparisonPlan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
-        prompt_ids=first.prompt_ids,
-        prompt_texts=first.prompt_texts,
-        texts={
-            token: text
-            for run in runs
-            for each in run.iterations
-            for token, text in zip(each.committed_ids, each.committed_texts, strict=True)
-        },
-        cancelled=False,
-        pair=first.pair,
-        settings=PairSettings(),
-        generation=manager().generation,
-        hardware=dict(first.hardware),
-        recorded=True,
-    )
-
-
-def _result(place: int, run: RunTrace):
-    from decoding.compare.comparison import Result
-
-    loop_free = tokens_before_loop(run.output_ids)
-    return Result(place, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+    results = tuple(replace(result_of(run), contestant=place) for place, run in enumerate(runs))
+    comparison = Comparison(contestants, (prompt_of(runs[0]).name,), results, differences=(), reference=0)
+    return recorded_result(comparison, repeats=1, warmup=0)
 
 
 def method_of(run: RunTrace) -> "Method":
     """The method of a run with its initial settings, under its recorded label."""
     return replace(decoding.METHODS[run.method].with_settings(**run.settings), label=run.label)
-
-
-def prompt_of(run: RunTrace) -> PromptChoice:
-    """The prompt of a run: the sample with its text, or the text alone."""
-    text = "".join(run.prompt_texts)
-    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
-    return PromptChoice(name, text)

@@ -45,12 +45,9 @@ class Looked:
         return "verify:" + ":".join(map(str, self.key))
 
 
-def tree_in_view() -> Looked | None:
-    """The tree drafted on this page for the iteration on screen, else the iteration's own; None without any."""
-    run = current_run()
-    if run is None or not run.trace.iterations:
-        return None
-    index = selected_iteration()
+def tree_in_view() -> Looked:
+    """The tree drafted on this page for the iteration on screen, else the iteration's own."""
+    run, index = current_run(), selected_iteration()
     drafted = st.session_state.get("verify_drafted")
     if drafted is not None and drafted.key[:2] == (run.key, index):
         return drafted
@@ -128,14 +125,17 @@ DRAWN_ANEW = (
 REPLAYED = "The tree does not depend on it, so the same tree is replayed without running a model."
 
 
-def replay_controls(looked: Looked, disabled: bool) -> "tuple[Sampling, int]":
-    """The iteration (shared with Step through), the target's sampling, and the number of re-rolled seeds."""
+def replay_controls(looked: Looked, ready: bool) -> "tuple[Sampling, int]":
+    """The iteration (shared with Step through), and of a tree that can be verified again the target's sampling and the
+    number of re-rolled seeds."""
     count = len(current_run().trace.iterations)
     st.session_state["verify_iteration"] = selected_iteration() + 1
     st.number_input(
         f"Iteration of {count}", 1, count, key="verify_iteration", width=126,
         on_change=lambda: select_iteration(st.session_state["verify_iteration"] - 1),
     )  # fmt: skip
+    if not ready:
+        return looked.sampling, 0
     if st.session_state.get("verify_sampling_of") != looked.run.key:
         st.session_state["verify_sampling_of"] = looked.run.key
         for name in ("temperature", "top_p", "seed"):
@@ -143,19 +143,19 @@ def replay_controls(looked: Looked, disabled: bool) -> "tuple[Sampling, int]":
     _, low, high, step, _, meaning = SAMPLING["temperature"]
     temperature = st.slider(
         "Target temperature · replayed", low, high, step=step, key="verify_temperature", persist_state="session",
-        width=214, disabled=disabled, help=f"{meaning} {REPLAYED}",
+        width=214, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     _, low, high, step, _, meaning = SAMPLING["top_p"]
     top_p = st.slider(
         "Top-p · replayed", low, high, step=step, key="verify_top_p", persist_state="session", width=160,
-        disabled=disabled or temperature == 0, help=f"{meaning} {REPLAYED}",
+        disabled=temperature == 0, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     seed = st.number_input(
-        "Seed · re-drawn", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
+        "Seed · re-drawn", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140,
         help=DRAWN_ANEW,
     )  # fmt: skip
     rerolls = st.selectbox(
         "Re-rolled seeds", REROLLS, index=1, key="verify_rerolls", persist_state="session", width=116,
-        format_func=lambda count: f"{count:,}", disabled=disabled,
+        format_func=lambda count: f"{count:,}",
     )  # fmt: skip
     return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed)), rerolls

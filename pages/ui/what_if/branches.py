@@ -72,6 +72,7 @@ class Branch:
 
     Attributes:
         run: shown in Step through.
+        recorded: its models are loaded when they are first needed, and decode the run again.
         used: a counter of the last decoding. let_go_at: iterations it had when its caches were released.
     """
 
@@ -79,6 +80,7 @@ class Branch:
     run: Run
     parent: int | None = None
     fork: "Fork | None" = None
+    recorded: bool = False
     used: int = 0
     let_go_at: int | None = None
 
@@ -105,10 +107,12 @@ class Branch:
     @property
     def can_go_on(self) -> bool:
         """Whether one more iteration can be decoded; a replayed fork is then decoded by the session of its parent."""
+        if self.ended:
+            return False
         if self.fork is None or self.fork.kind == "live":
-            return self.run.can_continue
+            return self.run.can_continue or self.recorded
         session = self.fork.origin.session
-        return session is not None and not session.pair.target.released and not self.ended
+        return self.recorded or (session is not None and not session.pair.target.released)
 
     @property
     def holds_caches(self) -> bool:
@@ -269,6 +273,17 @@ class History:
         if index != self.index:
             self.index, self.nodes, self.interventions = index, {}, ()
 
+    def add(self, parent: Branch, made: "Fork", index: int) -> Branch:
+        """Add a fork and show it as B at an iteration; the change that made it has been used."""
+        self.count += 1
+        forked = Run(made.trace, "forked", made.session)
+        branch = Branch(self.count, forked, parent.number, made, recorded=parent.recorded)
+        self.branches = {**self.branches, branch.number: branch}  # a page may be iterating over the old one
+        self.b, self.index = self.count, index
+        self.nodes.pop("B", None)
+        self.interventions, self.edited, self.deleted = (), None, None
+        return branch
+
     def delete(self, number: int) -> None:
         """Delete a branch and its descendants; the latest deletion can be undone."""
         gone = {number}
@@ -297,7 +312,7 @@ def current_history() -> History:
     run, history = current_run(), st.session_state.get(KEY)
     numbers = {} if history is None else _numbers(history.branches)
     if run.key not in numbers:
-        branches = run.branches or {0: Branch(0, run)}
+        branches = run.branches or {0: Branch(0, run, recorded=run.source == "recorded")}
         numbers, last, used = _numbers(branches), max(branches), max(each.used for each in branches.values())
         history = History(branches, b=last or None, index=selected_iteration(), count=last, uses=used)
         st.session_state[KEY] = history
@@ -323,6 +338,12 @@ def share(history: History) -> None:
         branch.run.branches = history.branches
 
 
+def is_chosen() -> bool:
+    """Whether Step through asked for the run on screen, or it was on screen here before."""
+    run, history = current_run(), st.session_state.get(KEY)
+    return ASKED in st.session_state or (history is not None and run is not None and history.screen == run.key)
+
+
 def ask_what_if(index: int, node: int | None) -> None:
     """Open the page at an iteration and a node of the run on screen."""
     st.session_state[ASKED] = (index, node)
@@ -336,26 +357,31 @@ def start_fork(
     Where neither recorded logits nor a model suffice, or the change does not fit, the page says so.
     """
     from decoding.replay.forks import ForkChange, fork, fork_again
+    from decoding.replay.recorded_logits import LogitsMissing
 
     paths = {kind: tuple(edit.path for edit in interventions if edit.kind == kind) for kind in FORCE_WORDS}
     parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None
 
     def make(job: ModelTask) -> None:
         change = ForkChange(method, sampling, Interventions(**paths))
-        if parent.fork is None:
-            made = fork(parent.run.trace, parent.run.session, index, change, live=live)
-        else:
-            made = fork_again(parent.as_it_is(), index, change, live=live)
+
+        def attempt() -> "Fork":
+            if parent.fork is None:
+                return fork(parent.run.trace, parent.run.session, index, change, live=live)
+            return fork_again(parent.as_it_is(), index, change, live=live)
+
+        try:
+            if live:
+                load_models(history, parent, job)
+            made = attempt()
+        except LogitsMissing:
+            if not load_models(history, parent, job):
+                raise
+            made = attempt()
         if job.cancelled:
             return
-        history.count += 1
-        branch = Branch(history.count, Run(made.trace, "forked", made.session), parent.number, made)
-        history.branches = {**history.branches, branch.number: branch}  # a page may be iterating over the old one
+        mark_used(history, history.add(parent, made, index).number)
         share(history)
-        history.b, history.index = history.count, index
-        history.nodes.pop("B", None)
-        history.interventions, history.edited, history.deleted = (), None, None
-        mark_used(history, branch.number)
 
     start_job(SLOT, "Forking", make, keeps=(KEY,))
 
@@ -365,6 +391,7 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
 
     def go_on_with(job: ModelTask) -> None:
         branch = history.branches[number]
+        load_models(history, branch, job)
         if branch.fork is None:
             decode_more(branch.run, iterations, job)
         else:
@@ -381,6 +408,24 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
         history.look_at(min(len(each.run.trace.iterations) for each in (branch, *ended)) - 1)
 
     start_job(SLOT, "Next iteration" if iterations == 1 else "Decoding to the end", go_on_with, keeps=(KEY,))
+
+
+def load_models(history: History, branch: Branch, job: ModelTask) -> bool:
+    """Decode a recorded run again, so that it and its branches have models; False where nothing was to be done.
+
+    Raises:
+        DraftscopeError: its pair is not the one in memory.
+    """
+    root = history.branches[0]
+    if not branch.recorded or (branch.fork is not None and branch.fork.kind == "live"):
+        return False
+    if root.run.session is None:
+        again = decode_again(root.run.trace, job)
+        root.run.session, root.run.asked, root.run.source, root.run.told = again.session, again.asked, "decoded", ""
+    if branch.fork is not None:
+        branch.fork = replace(branch.fork, origin=replace(branch.fork.origin, session=root.run.session))
+    branch.recorded = False
+    return True
 
 
 def decode_again(trace: RunTrace, job: ModelTask) -> Run:

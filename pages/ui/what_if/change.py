@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import SettingsError
+from decoding.recorded import logits_run
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, NodeTrace, Setting, node_paths
 from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.common.worker import is_busy
@@ -347,6 +349,21 @@ def missing_words(iteration: IterationTrace, missing: Edit) -> str:
     if missing.path in node_paths(iteration):
         return f"Verify {_quoted(missing.text)}, which was drafted but pruned"
     return f"Add the missing token {_quoted(missing.text)} to the tree"
+
+
+def begin_with_a_branch(history: History) -> None:
+    """Open the recorded run with a branch that was replayed, and another change that Fork would carry out."""
+    if history.count or history.base.run.trace is not logits_run():
+        return
+    from decoding.replay.forks import ForkChange, fork
+
+    iteration = history.iteration(history.a)
+    paths = node_paths(iteration)
+    rejected = next(node.node_id for node in iteration.nodes if node.verdict == "rejected")
+    change = ForkChange(interventions=Interventions(accept=(paths[rejected],)))
+    history.add(history.base, fork(history.base.run.trace, None, history.index, change, live=False), history.index)
+    node = iteration.accepted[0]
+    history.nodes["A"], history.interventions = node, (Edit("reject", paths[node], iteration.nodes[node].text),)
 
 
 def draw_starters(history: History) -> None:

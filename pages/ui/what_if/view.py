@@ -169,14 +169,15 @@ def draw_head(history: History, side: str, number: int | None) -> None:
         ):
             keep_run(branch.run, min(history.index, len(branch.run.trace.iterations) - 1))
             st.switch_page("pages/step_through.py", query_params={})
-        st.button(
-            ":material/delete:",
-            key=f"what_if_delete_{low}",
-            disabled=branch is None or branch.fork is None or is_busy(SLOT),
-            help="Delete this branch and the branches forked from it; you can undo this until the next fork",
-            on_click=history.delete,
-            args=(number,),
-        )
+        if branch is not None and branch.fork is not None:
+            st.button(
+                ":material/delete:",
+                key=f"what_if_delete_{low}",
+                disabled=is_busy(SLOT),
+                help="Delete this branch and the branches forked from it; you can undo this until the next fork",
+                on_click=history.delete,
+                args=(number,),
+            )
 
 
 def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> str:
@@ -247,8 +248,13 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
 
 
 def can_be_forked(run: Run) -> bool:
-    """Whether a run has its models or stored logits."""
-    return has_models(run) or any(each.target_logits is not None for each in run.trace.iterations)
+    """Whether a run has its models or stored logits, or its models can be loaded for it."""
+    return run.source == "recorded" or has_models(run) or has_logits(run)
+
+
+def has_logits(run: Run) -> bool:
+    """Whether logits of the target were stored."""
+    return any(each.target_logits is not None for each in run.trace.iterations)
 
 
 def has_models(run: Run) -> bool:
@@ -257,16 +263,21 @@ def has_models(run: Run) -> bool:
 
 
 def draw_models_missing(history: History) -> None:
-    """The limits of a run without models, and a button that decodes it again."""
-    run = history.branches[0].run
-    if has_models(run) or history.unknown:
+    """The limits of a run without models, and a button that decodes it again.
+
+    A recorded run with logits is decoded again by whatever needs its models.
+    """
+    run, recorded = history.branches[0].run, history.branches[0].recorded
+    if has_models(run) or history.unknown or (recorded and has_logits(run)):
         return
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
         words = (
             "This run was recorded without full logits and has no models loaded: it can be viewed but not forked. "
             "Decode it again, or start a run of your own in Step through."
         )
-        if can_be_forked(run):
+        if recorded:
+            words = "This is a recorded run without full logits: to fork it, its models are loaded and decode it again."
+        elif can_be_forked(run):
             words = (
                 "This run has no models loaded: forks are replayed from its stored logits. Changes that need more "
                 "logits require decoding the run again."

@@ -9,6 +9,7 @@ import streamlit as st
 import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
+from decoding.recorded import COMPARED
 from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.widgets.controls import (
@@ -54,9 +55,7 @@ class ContestantForm:
     engines: bool = False
 
 
-COMPARE = ContestantForm(
-    "compare", "contestant", "comparison", 6, ("autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree")
-)
+COMPARE = ContestantForm("compare", "contestant", "comparison", 6, COMPARED)
 RACE = ContestantForm(
     "race", "racer", "race", MOST,
     ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
@@ -73,7 +72,7 @@ def slots(field: ContestantForm) -> list[str]:
         for text in field.defaults:
             contestant = parse_contestant(text)
             key = add_slot(field, contestant.baseline or contestant.method.name)
-            if ":" in text:
+            if contestant.method and text not in decoding.METHODS:
                 set_method(key, contestant.method)
     return st.session_state[name]
 
@@ -89,7 +88,7 @@ def add_slot(field: ContestantForm, name: str) -> str:
 
 
 def contestant_bar(field: ContestantForm) -> None:
-    """One button per contestant that opens its settings, and one that adds another."""
+    """One button per contestant that opens its settings, and one that adds another where there is room for it."""
     from decoding.compare.hf_generate import BASELINES
 
     names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
@@ -101,8 +100,10 @@ def contestant_bar(field: ContestantForm) -> None:
             if place.open:
                 with place, st.container(width=700):
                     _slot_form(field, key, names)
-        adding, full = f"{field.name}_add", len(slots(field)) >= field.most
-        with st.popover("Add", key=adding, icon=":material/add:", disabled=full, on_change="rerun"):
+        adding = f"{field.name}_add"
+        if len(slots(field)) >= field.most:
+            return
+        with st.popover("Add", key=adding, icon=":material/add:", on_change="rerun"):
             for name, label in names.items():
                 about = decoding.METHODS[name].summary if name in decoding.METHODS else BASELINE
                 st.button(

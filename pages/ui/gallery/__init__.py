@@ -1,0 +1,1 @@
+"""The recorded runs as static pages."""
