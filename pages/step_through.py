@@ -93,8 +93,8 @@ def main() -> None:
         if changed and current_tour() is None:  # the tour needs the room and says what it shows
             on_screen = f"{run_words(current_run().trace)[1]}. {changed} Press Start."
             st.caption(f":material/pending: {escape_markdown(on_screen)}")
-        if current_run().told:
-            st.caption(f":material/replay: {escape_markdown(current_run().told)}")
+        if current_run().origin:
+            st.caption(f":material/replay: {escape_markdown(current_run().origin)}")
         job_error(SLOT)
         if not is_busy(SLOT) and (said := slow_words(current_run().trace.iterations, own_costs(current_run()))):
             draw_warning(said, SLOT, str(current_run().trace.settings.get("draft_head", "")))

@@ -56,7 +56,7 @@ def workplace() -> None:
     left, right = st.columns([1, 3.5], gap="small")
     settings = left.container(key="tune_settings", height=600, border=True)
     with right:
-        trees, told = st.container(key="tune_trees"), st.container(key="tune_told")
+        trees, changes = st.container(key="tune_trees"), st.container(key="tune_told")
         chart, whole = st.columns([2.1, 1], gap="small")
     first = bench.shown is None
     if first:
@@ -72,7 +72,7 @@ def workplace() -> None:
         draw_settings(settings, bench, source)
     if drawn:
         measure_shown(bench)
-    with told:
+    with changes:
         if contradiction is not None:
             show_error(contradiction)
             if bench.shown is not None:

@@ -1,7 +1,7 @@
 """Who makes the runs of an experiment: this process with its pair, a process for each of several devices, or Ray.
 
-A crew plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device: every
-run is a row with what it ran on, and every method is warmed up first.
+An executor plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device:
+every run is a row with what it ran on, and every method is warmed up first.
 """
 
 import json
@@ -63,7 +63,7 @@ def _git(*words: str) -> str | None:
 
 
 def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dict[str, Any]:
-    """The columns that a run has of its own, beside those that are the same for all runs of a crew.
+    """The columns that a run has of its own, beside those that are the same for all runs of an executor.
 
     Args:
         started: seconds since 1970.

@@ -152,7 +152,7 @@ def test_an_older_file_keeps_what_was_forced():
 def test_an_older_file_may_hold_packed_empty_rows(monkeypatch):
     """Format 1 packed the draft's rows of a method without a draft, which are nan throughout."""
     monkeypatch.setattr(archive, "_packs_too_well", lambda pieces: False)
-    random, width = np.random.default_rng(0), 2**19
+    random, width = np.random.default_rng(0), 2**20
     rows = random.normal(size=(1, width)).astype(np.float32)
     data = saved(run_of([replace(autoregressive(), target_logits=rows, draft_logits=np.full_like(rows, np.nan))]))
     with pytest.raises(TraceFileError, match="of repetitions"):

@@ -74,7 +74,7 @@ def test_the_race_runs_to_its_result(visit):
     page = visit(RACE)
     page.locator(".race-root").focus()
     page.keyboard.press("End")
-    page.locator(".lane.finished .place").first.wait_for()
+    page.locator(".lane.finished").first.wait_for()
     assert page.locator(".finish").bounding_box()["height"] > 0
 
 

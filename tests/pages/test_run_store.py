@@ -64,7 +64,7 @@ def test_a_file_brings_back_the_run_and_what_was_asked(tmp_path, monkeypatch):
     method = decoding.METHODS["linear"].with_settings(length=3)
     trace = replace(TRACE, method="linear")
     asked = RunRequest(PromptChoice("own text", "Once upon"), method, state_sampling(trace), trace.max_new_tokens)
-    run = Run(trace, asked=asked, told="A sentence.")
+    run = Run(trace, asked=asked, origin="A sentence.")
     store.put(run)
     store.write_due()
     assert (tmp_path / "runs").stat().st_mode & 0o077 == 0, "others on this machine cannot list it"
@@ -72,7 +72,7 @@ def test_a_file_brings_back_the_run_and_what_was_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(state, "store", lambda: other)
     found = state.known_run(run.id)
     assert found is not run and told_by(found.trace) == told_by(trace) and not found.can_continue
-    assert (found.id, found.source, found.told, found.asked) == (run.id, "decoded", "A sentence.", asked)
+    assert (found.id, found.source, found.origin, found.asked) == (run.id, "decoded", "A sentence.", asked)
     before = sorted(file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir())
     other.flush()
     assert sorted(file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir()) == before, "not written again"

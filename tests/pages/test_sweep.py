@@ -300,8 +300,8 @@ def test_a_run_is_opened_again_in_step_through(home):
         finish(at, "sweep_open")
     assert sentences(at) == []
     run = at.session_state["run"]
-    assert "the same 10 tokens as in the sweep" in run.told and run.trace.settings["max_depth"] == 3
-    assert run.trace.totals.new_tokens == 10 and len(run.trace.prompt_ids) == 12 and run.told in words(at)
+    assert "the same 10 tokens as in the sweep" in run.origin and run.trace.settings["max_depth"] == 3
+    assert run.trace.totals.new_tokens == 10 and len(run.trace.prompt_ids) == 12 and run.origin in words(at)
     assert at.session_state["method"] == "fixed_tree" and at.session_state["max_new_tokens"] == 10
 
 
@@ -381,7 +381,7 @@ def test_what_was_asked_for_is_told_in_lines():
         "prompts": {"max_tokens": [0, 64]},
     }, "x"))  # fmt: skip
     lines = asked_words(json.loads(json.dumps(grid)))
-    assert lines[0] == "DynaTree (lean) (base_depth=3) · History adaptation: on, off" and len(lines) == 3
+    assert lines[0] == "DynaTree (packed) (base_depth=3) · History adaptation: on, off" and len(lines) == 3
     assert "whole and at most 64 tokens" in lines[-1] and "T 0.8 top-p 0.9 seed 1 · 2 times" in lines[-1]
     assert base_label("fixed tree D5 B2 (ablation)") == "fixed tree D5 B2 (ablation)"
     assert set(EMBEDDED_KINDS) <= set(KINDS) and asked_words({}) == []

@@ -8,7 +8,7 @@ from viz.components import FOLDER, component_script, component_style
 from viz.theme import MARKS, PHASE_COLORS, SERIES
 
 COMPONENTS = ("scope/scope.js", "race/race.js", "branches/graph.js", "verify/table.js")
-PAGES = ("standalone/scope.js", "standalone/figures.js")
+PAGES = ("standalone/scope.js", "standalone/figures.js", "standalone/race.js")
 STYLES = ("scope/scope.css", "race/race.css", "branches/graph.css", "verify/table.css")
 
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from viz.formats import plural
 from viz.scope.outline import Table
 
-SERIES_TOLD = 3
+SERIES_NAMED = 3
 MOST_ROWS = 500
 
 
@@ -32,10 +32,10 @@ def chart_sentence(figure: go.Figure) -> str:
     measures = list(dict.fromkeys(one.measure for one in series if one.measure))
     measured = " and ".join(measures) or "values"
     head = f"{measured[0].upper()}{measured[1:]} by {places or 'place'}"
-    told = [_range(one) for one in series[:SERIES_TOLD]]
-    if len(series) > len(told):
-        told.append(f"and {len(series) - len(told)} more series")
-    return f"{head}: {'; '.join(told)}."
+    ranges = [_range(one) for one in series[:SERIES_NAMED]]
+    if len(series) > len(ranges):
+        ranges.append(f"and {len(series) - len(ranges)} more series")
+    return f"{head}: {'; '.join(ranges)}."
 
 
 def chart_table(figure: go.Figure) -> Table:

@@ -104,10 +104,10 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
     """
     nodes, rates = list(range(len(line.tokens))), line.rates
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.66, 0.34], vertical_spacing=0.07)
-    told = [[tokens, 1e3 * seconds] for tokens, seconds in zip(line.tokens, line.seconds, strict=True)]
+    hovered = [[tokens, 1e3 * seconds] for tokens, seconds in zip(line.tokens, line.seconds, strict=True)]
     hover = "%{x} nodes: %{y:.1f} tokens/s (%{customdata[0]:.2f} tokens in %{customdata[1]:.1f} ms)<extra></extra>"
     figure.add_scatter(
-        x=nodes, y=rates, mode="lines", line={"color": SERIES[0], "width": 2}, customdata=told, hovertemplate=hover,
+        x=nodes, y=rates, mode="lines", line={"color": SERIES[0], "width": 2}, customdata=hovered, hovertemplate=hover,
         name="modelled", showlegend=False, row=1, col=1,
     )  # fmt: skip
     for name, place, symbol, color in (
@@ -117,7 +117,7 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
         figure.add_scatter(
             x=[place], y=[rates[place]], mode="markers", name=f"{name}: {number(rates[place], 1)} tokens/s",
             marker={"symbol": symbol, "size": 13, "color": color, "line": {"color": palette(dark).text, "width": 1}},
-            customdata=[told[place]], hovertemplate=hover, row=1, col=1,
+            customdata=[hovered[place]], hovertemplate=hover, row=1, col=1,
         )  # fmt: skip
     figure.add_scatter(
         x=nodes, y=line.tokens, mode="lines", name="tokens", showlegend=False,

@@ -56,8 +56,8 @@ class Panel:
     @property
     def title(self) -> str:
         """Heading of the panel."""
-        told = "held-out" in self.family.title or not self.held_out
-        return self.family.title if told else f"{self.family.title}, held-out text"
+        said = "held-out" in self.family.title or not self.held_out
+        return self.family.title if said else f"{self.family.title}, held-out text"
 
     def words(self, name: str) -> str:
         """A value's name in the legend, without what the heading already says."""

@@ -103,18 +103,18 @@ def sampling_words(sampling: SamplingTrace) -> str:
 def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
     """Heading for a column of target probabilities, and a sentence on which distribution they come from."""
     if not is_sampled(iteration):
-        told = "The target's probability of a token here, at temperature 1. Greedy decoding takes the highest."
-        return "target", told
+        meaning = "The target's probability of a token here, at temperature 1. Greedy decoding takes the highest."
+        return "target", meaning
     words = distribution_text(iteration)
     short = words.replace("temperature", "T").replace(", top-p", " · p")
     if iteration.tested_top_probs is None:
-        told = (
+        meaning = (
             "The target's probability of a token here, at temperature 1. The run tested at its own temperature, for "
             "which this record has no probabilities."
         )
-        return f"target · {short}", told
-    told = f"The target's probability of a token here, at {words}: the distribution the verifier tested against"
-    return f"target · {short}", f"{told}{', except for forced verdicts' if iteration.interventions else ''}."
+        return f"target · {short}", meaning
+    meaning = f"The target's probability of a token here, at {words}: the distribution the verifier tested against"
+    return f"target · {short}", f"{meaning}{', except for forced verdicts' if iteration.interventions else ''}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class KnownInterventions:
             return f"A sibling was forced to pass: the verifier saw 0 for this token, not {gives}."
         if not removed:
             return usual
-        told = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
-        names = listed([*told, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else told)
+        shown = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
+        names = listed([*shown, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else shown)
         if is_sampled(self._iteration):
             return f"With {names} forced to fail: {_lower(usual)}"
         likeliest = "the target's most likely remaining token"

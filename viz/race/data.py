@@ -182,9 +182,9 @@ def _phases(lane: Lane) -> str:
         part = "target" if name in ("verify", "rebuild") else name
         if part in seconds:
             seconds[part] += value / len(lane.later)
-    told = {name: value for name, value in seconds.items() if value >= LEAST_SHARE * total}
-    told["rest"] = total - sum(told.values())
-    return ", ".join(f"{name} {duration(value)}" for name, value in told.items() if value >= LEAST_SHARE * total)
+    parts = {name: value for name, value in seconds.items() if value >= LEAST_SHARE * total}
+    parts["rest"] = total - sum(parts.values())
+    return ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value >= LEAST_SHARE * total)
 
 
 # Share of the real speed, and its button label.

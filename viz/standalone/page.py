@@ -55,11 +55,11 @@ def scope_html(
     window = range(len(sizes)) if whole else window_around(sizes, index)
     frames = [make_frame(run.iterations[i], "saved", i, run.label, (unfolded or {}).get(i, ())) for i in window]
     ask = {"serial": 1, "iteration": index, "node": node, "phase": phase}
-    told = f"{run.label} · {run.pair.name} on {run.pair.target.device} · {run.created[:10]}"
+    about = f"{run.label} · {run.pair.name} on {run.pair.target.device} · {run.created[:10]}"
     if len(window) < len(run.iterations):
-        told += f" · iterations {window.start + 1} to {window.stop} of {len(run.iterations)}"
+        about += f" · iterations {window.start + 1} to {window.stop} of {len(run.iterations)}"
     data = {"scope": film_data(run, "saved", window, frames, ask), "first": window.start, "last": window.stop - 1}
-    body = f'{above}<header><b>Draftscope</b> <span>{html.escape(told)}</span><span id="told"></span></header>'
+    body = f'{above}<header><b>Draftscope</b> <span>{html.escape(about)}</span><span id="told"></span></header>'
     body += '<main id="scope"></main>'
     style, script = component_style("scope/scope.css"), component_script("standalone/scope.js")
     return _page(f"{run.label}, iteration {index + 1}", body, style, [script], data)

@@ -252,7 +252,8 @@ def go_to(asked: RunRequest, iteration: int) -> None:
     A run of the user's own that is on screen is set aside.
     """
     set_aside(current_run(), selected_iteration())
-    view = st.session_state[GOAL] = View(**_asked_for(asked), iteration=iteration + 1)
+    view = View(**_asked_for(asked), iteration=iteration + 1)
+    st.session_state[GOAL] = Goal(view, iteration + 1)
     st.session_state[OBEYED] = True
     _set_widgets(view)
 

@@ -48,8 +48,8 @@ def draw_introduction() -> None:
     """The idea in three sentences."""
     st.html(Path(__file__).with_suffix(".css"))
     words, tour = st.columns([6.4, 1], vertical_alignment="center")
-    on, told = current_tour(), "Continue the tour" if current_tour() else "Take the tour"
-    if tour.button(told, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
+    on, label = current_tour(), "Continue the tour" if current_tour() else "Take the tour"
+    if tour.button(label, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
         if on:
             show_step("Home")
         start_tour()
@@ -75,11 +75,11 @@ def draw_iteration() -> None:
         with st.container(key="home_tree_area"):
             lone_tree(iteration, "home_tree", TREE_HEIGHT, f"home:{phase}", phase=phase)
     with right:
-        told = (
+        lines = (
             f'<div class="home-step{" current" * (name == step)}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
             for name, words in _steps(run, iteration).items()
         )
-        st.html("".join(told))
+        st.html("".join(lines))
     st.html(_text_html(run, iteration))
 
 

@@ -182,8 +182,8 @@ def file_menu(link: Link) -> None:
                 help="Lists the differences: output, settings, trees, totals. The run on screen stays.",
             )  # fmt: skip
             _keep_switch(run)
-        told = "It opens this very run while this server has it; elsewhere the run is decoded again."
-        st.markdown("**Link to this view**", help=f"Contains prompt, settings, run, iteration and node. {told}")
+        where = "It opens this very run while this server has it; elsewhere the run is decoded again."
+        st.markdown("**Link to this view**", help=f"Contains prompt, settings, run, iteration and node. {where}")
         if link.lacks:
             st.caption(escape_markdown(link.lacks))
         else:

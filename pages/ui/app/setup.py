@@ -46,8 +46,8 @@ def setup(title: str) -> None:
         words = escape_markdown(
             words + models.memory_words() if there else "torch is not installed · recorded and opened runs only"
         )
-        told = "Choose another pair of models" if there else NEEDS_TORCH
-        if st.button(words, key="pair_open", help=told, icon=":material/memory:", disabled=not there):
+        hint = "Choose another pair of models" if there else NEEDS_TORCH
+        if st.button(words, key="pair_open", help=hint, icon=":material/memory:", disabled=not there):
             # Imported here: estimating a pair's memory may import torch, and Home must draw without it.
             from pages.ui.app.pair_dialog import pair_dialog
 

@@ -45,7 +45,7 @@ class KeptRun(Protocol):
     id: str
     trace: RunTrace
     source: Any
-    told: str
+    origin: str
     asked: Any
     session: Any
     branches: Mapping[int, Any]
@@ -58,13 +58,13 @@ class RunNotes:
     """What a run is besides its record.
 
     Attributes:
-        source, told: as in `Run`.
+        source, origin: as in `Run`.
         prompt: name, text and whether in the chat template, None where a link cannot decode it again.
         settings: of the method, as requested.
     """
 
     source: Literal["decoded", "opened", "forked"] = "decoded"
-    told: str = ""
+    origin: str = ""
     prompt: tuple[str, str, bool] | None = None
     settings: dict[str, Setting] = field(default_factory=dict)
 
@@ -173,7 +173,7 @@ class RunStore:
     def _write(self, run: KeptRun, give_way: Callable[[], Any]) -> None:
         """Write a run's file; where the disk refuses, the run says so and nothing else changes."""
         trace, asked = run.trace, run.asked
-        notes = RunNotes(run.source, run.told)
+        notes = RunNotes(run.source, run.origin)
         if asked is not None:
             prompt = (asked.prompt.name, asked.prompt.text, asked.prompt.chat)
             notes = replace(notes, prompt=prompt, settings=asked.method.settings())

@@ -41,7 +41,7 @@ class Run:
         session: can decode further; None for runs that cannot.
         key: identifies the run to the scope component. id: names it in addresses; whoever knows it may see the run.
         asked: the request it was decoded from, None where unknown.
-        told: a sentence on its origin, empty where the page already says it.
+        origin: a sentence on its origin, empty where the page already says it.
         branches: its forks and the run they come from, by their numbers on What if.
         on_disk: whether it may be kept once no session shows it. unkept: why it is not on the disk, empty if it is.
     """
@@ -52,7 +52,7 @@ class Run:
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: "RunRequest | None" = None
-    told: str = ""
+    origin: str = ""
     branches: dict[int, Any] = field(default_factory=dict)
     on_disk: bool = True
     unkept: str = ""
@@ -170,7 +170,7 @@ def known_run(run_id: str) -> Run | None:
     run = store().find(run_id)
     if run is None and (found := store().read(run_id)) is not None:
         trace, notes = found
-        run = Run(trace, notes.source, id=run_id, asked=_asked_again(trace, notes), told=notes.told)
+        run = Run(trace, notes.source, id=run_id, asked=_asked_again(trace, notes), origin=notes.origin)
         store().put(run, written=True)
     return run
 
@@ -200,7 +200,7 @@ def open_with_logits() -> None:
     shown = run is not None and (run.source != "recorded" or run.trace is not home_run())
     if not shown or not run.trace.iterations:
         recorded = logits_run()
-        keep_run(Run(recorded, "recorded", told=ROUNDED), telling_iteration(recorded))
+        keep_run(Run(recorded, "recorded", origin=ROUNDED), telling_iteration(recorded))
 
 
 def selected_iteration() -> int:

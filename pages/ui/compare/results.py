@@ -342,8 +342,8 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
         st.markdown("**Findings**")
-        told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
-        st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{told}</ul>')
+        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
+        st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{items}</ul>')
     st.html(STYLE)
     st.html(table_html(scores, outcome, line))
     words = "Peak memory: the most GPU memory allocated during the call, weights of both models included."

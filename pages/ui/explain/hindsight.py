@@ -56,7 +56,7 @@ def draw_luck(run: Run) -> None:
         return
     left, right = st.columns(2, gap="large")
     with left:
-        st.html(f'<div class="why told">{luck_html(iteration, luck)}</div>')
+        st.html(f'<div class="why summary">{luck_html(iteration, luck)}</div>')
         rolled = known_results().get(("rolled", run.key, index))
         if luck.certain:
             st.caption("Every draw of the verifier commits this many tokens in this iteration.")
@@ -67,7 +67,7 @@ def draw_luck(run: Run) -> None:
         reroll_button(run, iteration, rolled is not None)
     with right:
         committed = sum(len(run.trace.iterations[place].committed_ids) for place in whole.places)
-        st.html(f'<div class="why told">{run_html(whole, whole.happened - committed)}</div>')
+        st.html(f'<div class="why summary">{run_html(whole, whole.happened - committed)}</div>')
         series = whole.places, whole.tokens, whole.expected, whole.variances
         key = ("run_luck", run.key, len(run.trace.iterations), index, is_dark())
         figure = kept(key, lambda: run_luck_figure(*series, iteration.index, is_dark()))
@@ -93,15 +93,15 @@ def luck_html(iteration: IterationTrace, luck: Luck) -> str:
         (node for node in iteration.nodes[1:] if node.verdict != "accepted" and node.acceptance_probability),
         key=lambda node: -node.acceptance_probability,
     )[:3]
-    told = [f"Accepted, with the exact probability of getting this far: {', '.join(steps)}."] if steps else []
+    paragraphs = [f"Accepted, with the exact probability of getting this far: {', '.join(steps)}."] if steps else []
     if missed:
         likely = ", ".join(
             f"<code>{html.escape(visible(node.text, 12))}</code> (node {node.node_id}) "
             f"{chance(node.acceptance_probability)}"
             for node in missed
         )
-        told.append(f"Likeliest nodes that were not accepted: {likely}.")
-    return f"<p>{said}</p>" + "".join(f'<p class="quiet">{each}</p>' for each in told)
+        paragraphs.append(f"Likeliest nodes that were not accepted: {likely}.")
+    return f"<p>{said}</p>" + "".join(f'<p class="quiet">{each}</p>' for each in paragraphs)
 
 
 def run_html(whole: RunLuck, cut: int) -> str:
@@ -159,18 +159,18 @@ def draw_possible(run: Run) -> None:
         keep(*found)
     index, count = selected_iteration(), len(run.trace.iterations)
     known = kept(("ranks", run.key, count), lambda: ranks_along(run.trace))
-    told = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
-    if told is None:
+    found = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
+    if found is None:
         done = "verified" if run.trace.iterations[index].drafted else "drafted"
         st.caption(f"Nothing was {done} in this iteration, so there is no tree to compare.")
         return
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown(hindsight_words(run, index, told))
+        st.markdown(hindsight_words(run, index, found))
         key = ("ranks_figure", run.key, count, index, is_dark())
-        bars = (_bar(told, place, index) for place in range(len(told.followed)))
+        bars = (_bar(found, place, index) for place in range(len(found.followed)))
         chart(kept(key, lambda: ranks_figure(list(bars), is_dark())), "why_ranks", CHART_HEIGHT)
-        st.caption(escape_markdown(definition(told)))
+        st.caption(escape_markdown(definition(found)))
     with right:
         costs = usable_costs(run)
         if costs is not None:
@@ -181,20 +181,20 @@ def draw_possible(run: Run) -> None:
     job_bar(SLOT)
 
 
-def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
+def hindsight_words(run: Run, index: int, found: Hindsight) -> str:
     """This tree compared with the best of its size and the ceiling."""
-    best = plural(told.best, "token")
-    best = f"**{best}**" if told.complete else f"**at least {best}**"
-    said = f"This tree of {plural(told.nodes, 'node')} committed **{plural(told.committed, 'token')}**. "
+    best = plural(found.best, "token")
+    best = f"**{best}**" if found.complete else f"**at least {best}**"
+    said = f"This tree of {plural(found.nodes, 'node')} committed **{plural(found.committed, 'token')}**. "
     said += f"The best tree of this size in the draft's own order commits {best}"
-    if told.committed <= told.best:
+    if found.committed <= found.best:
         said += " of the text that followed. "
     elif run.trace.iterations[index].draft_sampling != "deterministic":
         said += ": the sampled tree did better. "
     else:  # undecided where a rank is unknown
-        said += ", but this tree is not in that order. " if told.complete else ". "
-    said += f"Ceiling, a chain of exactly the text that followed: {plural(told.ceiling, 'token')}."
-    return said + (f" {end_words(run)}" if told.ends else "")
+        said += ", but this tree is not in that order. " if found.complete else ". "
+    said += f"Ceiling, a chain of exactly the text that followed: {plural(found.ceiling, 'token')}."
+    return said + (f" {end_words(run)}" if found.ends else "")
 
 
 def end_words(run: Run) -> str:
@@ -208,9 +208,9 @@ def end_words(run: Run) -> str:
     }[run.trace.totals.stopped]
 
 
-def definition(told: Hindsight) -> str:
+def definition(found: Hindsight) -> str:
     """Definition of the best tree in hindsight."""
-    unknown = sum(token.rank is None for token in told.followed)
+    unknown = sum(token.rank is None for token in found.followed)
     said = (
         "In the draft's own order: a tree may contain a child only with all its likelier siblings. The number of "
         "children may vary, so reaching depth d takes as many nodes as the ranks of the first d tokens sum to."
@@ -220,10 +220,10 @@ def definition(told: Hindsight) -> str:
     return said
 
 
-def _bar(told: Hindsight, place: int, index: int) -> RankBar:
+def _bar(found: Hindsight, place: int, index: int) -> RankBar:
     """One of the tokens that followed, as the chart draws it."""
-    token = told.followed[place]
-    kind = "taken" if token.drafted else "possible" if place < told.best - 1 else "beyond"
+    token = found.followed[place]
+    kind = "taken" if token.drafted else "possible" if place < found.best - 1 else "beyond"
     seen = "unknown" if token.seen_in is None else f"seen in iteration {token.seen_in + 1}"
     return RankBar(token.text, token.rank, token.exact, kind, "in this tree" if token.seen_in == index else seen)
 
@@ -254,14 +254,14 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
                 start_job(SLOT, "Verifying subtrees", lambda job: (key, budgets(trace, index, costs)))
                 st.rerun(scope="app")
             return
-        told = known_results()[key]
+        found = known_results()[key]
     else:
-        told = kept(key, lambda: budgets(trace, index, costs))
-    if told is None:
+        found = kept(key, lambda: budgets(trace, index, costs))
+    if found is None:
         st.caption(FORCED if trace.iterations[index].forced_verdicts else NOT_OWN)
         return
-    st.markdown(budget_words(told))
-    line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
+    st.markdown(budget_words(found))
+    line = BudgetLine(tuple(found.tokens.tolist()), tuple(found.seconds.tolist()), found.best)
     exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
     which = "the nodes sampled first" if needs_logits(trace) else "the nodes of highest path probability"
@@ -294,16 +294,16 @@ def usable_costs(run: Run) -> CostModel | None:
     return None
 
 
-def budget_words(told: Budgets) -> str:
+def budget_words(budget: Budgets) -> str:
     """The best subtree, and what the whole tree lost compared with it."""
-    rates, best = told.rates, plural(told.best, "node")
-    if told.best == told.nodes:
+    rates, best = budget.rates, plural(budget.best, "node")
+    if budget.best == budget.nodes:
         said = f"**The whole tree of {best} was the best budget: {rates[-1]:.0f} tokens/s.**"
         return f"{said} *Modelled from measured costs.*"
-    chosen = f"Only its best {best}" if told.best else "No drafting"
-    lost = f"{told.lost:.0f} ({told.lost / rates[told.best]:.0%}) slower"
-    whole = f"the whole tree of {plural(told.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
-    return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
+    chosen = f"Only its best {best}" if budget.best else "No drafting"
+    lost = f"{budget.lost:.0f} ({budget.lost / rates[budget.best]:.0%}) slower"
+    whole = f"the whole tree of {plural(budget.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
+    return f"**{chosen}: {rates[budget.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
 
 
 def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:

@@ -127,12 +127,12 @@ def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") 
         whole = not (found.unknown or found.too_large or found.untried)
         st.markdown(f"**No {'single setting' if whole else 'setting tried'} includes it.**")
     else:
-        told = (
+        explained = (
             f"{plural(found.trees, 'tree')} drafted again, varying one setting at a time from the values in force. "
             "Ordered by the change relative to the old value, or to the whole range if that was 0. The random draws "
             "are those of the run."
         )
-        st.markdown("**Smallest changes that include it**", help=told)
+        st.markdown("**Smallest changes that include it**", help=explained)
     for place, change in enumerate(found.changes[:TRIED]):
         left, right = st.columns([3.4, 1], vertical_alignment="center")
         left.html(f'<div class="why">{change_html(found, change)}</div>')
@@ -152,13 +152,13 @@ def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
     if change.drafted != found.drafted:
         nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
-    told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a smaller change could not be tried")
+    detail = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a smaller change could not be tried")
     before, after = (
         "no limit" if change.setting == "children" and not value else html.escape(setting_words(value))
         for value in (change.before, change.after)
     )
     arrow = f"{before} → <b>{after}</b>{size}"
-    return f'<div><b>{html.escape(info.title)}</b> {arrow}<br><span class="quiet">{told}</span></div>'
+    return f'<div><b>{html.escape(info.title)}</b> {arrow}<br><span class="quiet">{detail}</span></div>'
 
 
 def _rest_words(found: "SmallestChanges") -> str:
@@ -232,11 +232,11 @@ def draw_reasons(run: Run) -> None:
 
 def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
     """What every rejection at the token's place left of it, and the likeliest tokens left; empty without any."""
-    told = residuals(iteration, max(subject.parent, 0), 3, token=subject.token_id)
-    if not told:
+    left = residuals(iteration, max(subject.parent, 0), 3, token=subject.token_id)
+    if not left:
         return ""
     body = ""
-    for each in told:
+    for each in left:
         tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
         after = each["after"].removeprefix("residual of the target's distribution ")
         body += f'<tr><td>{html.escape(after)}</td><td class="number">{each["own"]}</td><td>{tokens}</td></tr>'
@@ -251,15 +251,15 @@ def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
     """Why the token was accepted, rejected or absent."""
     if subject.node == FINAL_ID:
-        told = [why_final(iteration)]
+        sentences = [why_final(iteration)]
         parent = iteration.nodes[subject.parent]
         drafted = absent_subject(iteration, subject.index, subject.parent, subject.token_id).node
         if drafted is not None:
             removed = why_pruned(iteration, drafted)
-            told.append(f"Node {drafted} had this token. {removed}" if removed else "")
+            sentences.append(f"Node {drafted} had this token. {removed}" if removed else "")
         elif parent.stop_reason == "expanded" or iteration.drafted == 0:
-            told.append(why_absent(iteration, subject.parent, subject.token_id))
-        return [sentence for sentence in told if sentence]
+            sentences.append(why_absent(iteration, subject.parent, subject.token_id))
+        return [sentence for sentence in sentences if sentence]
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
     stop_reason = why_not_expanded(iteration, subject.node)
@@ -300,8 +300,8 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
         pairs.append(("drafted", f"{node.multiplicity} times"))
-    told = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
-    return f"<dl>{told}</dl>" if told else ""
+    facts = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
+    return f"<dl>{facts}</dl>" if facts else ""
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
@@ -315,13 +315,13 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, law_told)]
     if drawn:
         heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
-    told = "".join(
+    header = "".join(
         f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
         for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = "Tests" if drawn else "Compared with the target's argmax"
-    return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
+    return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{header}</tr>{body}</table>"
 
 
 def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, late: bool, here: bool) -> str:
@@ -338,7 +338,7 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
         limits = list(limit_and_drawn(step.acceptance_probability, step.drawn))
     cells = [number(child.draft_probability if child is not None else draft, 3), number(target, 3)]
     cells += limits if drawn else []
-    told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
+    numbers = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
     text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
     in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
     if step.kind == "match":
@@ -353,7 +353,7 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
         outcome = "accepted" if step.accepted else "rejected"
     outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))
     weight = " style=font-weight:600" if here else ""
-    return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
+    return f'<tr{weight}><td class="token">{text}</td>{numbers}<td>{outcome}</td></tr>'
 
 
 def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None:

@@ -51,8 +51,8 @@ def subject_of(run: Run) -> Subject | None:
         node = kept(("selected", run.key, index), lambda: build_scene(iteration, scene_id="").default_selected)
     if node == FINAL_ID:
         return final_subject(iteration, index)
-    told = iteration.nodes[node]
-    return Subject(index, told.parent_id, told.token_id, told.text, node)
+    node_trace = iteration.nodes[node]
+    return Subject(index, node_trace.parent_id, node_trace.token_id, node_trace.text, node)
 
 
 def absent_subject(iteration: IterationTrace, index: int, parent: int, token: int) -> Subject:

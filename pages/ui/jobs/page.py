@@ -138,15 +138,15 @@ class JobPage:
             st.caption(self.none_yet)
         for followed in found[:MOST_LISTED] if not st.session_state.get(f"{name}_all") else found:
             key, stand = followed.key, followed.stand
-            told = ["shipped with Draftscope"] if followed.shipped else []
-            told += [] if stand.state == "kept" else [stand.state]
+            state_words = ["shipped with Draftscope"] if followed.shipped else []
+            state_words += [] if stand.state == "kept" else [stand.state]
             if stand.running and stand.status.share is not None:
-                told[-1] += f" {stand.status.share:.0%}"
+                state_words[-1] += f" {stand.status.share:.0%}"
             past_s = max(time.time() - followed.started_s, 0.0)
             if stand.running:
-                told.append(_left_words(followed))
+                state_words.append(_left_words(followed))
             elif followed.started_s:
-                told.append("just now" if past_s < 60 else f"{long_duration(past_s)} ago")
+                state_words.append("just now" if past_s < 60 else f"{long_duration(past_s)} ago")
             with st.container(key=f"{name}_entry_{key.replace('/', '_')}", gap=None):
                 if st.button(
                     escape_markdown(followed.name), key=f"{name}_see_{key}", width="stretch",
@@ -155,7 +155,7 @@ class JobPage:
                     help=escape_markdown(str(followed.folder)),
                 ):  # fmt: skip
                     st.rerun()
-                st.caption(escape_markdown(" · ".join(filter(None, [*told, *tell(followed)])) or "results only"))
+                st.caption(escape_markdown(" · ".join(filter(None, [*state_words, *tell(followed)])) or "results only"))
         if len(found) > MOST_LISTED:
             st.toggle(f"All {len(found)}", key=f"{name}_all", persist_state="session")
 

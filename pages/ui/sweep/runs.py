@@ -44,7 +44,7 @@ def _decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end
     run = Run(session.trace(), session=session, asked=_asked(session, prompt, row))
     decode_more(run, None, job)
     same = same_text(kept_output(folder, row["key"]), session.tokens[len(session.prompt_ids) :])
-    run.told = f"A run of the sweep {row['experiment']}, decoded again: {same}; times are from this decoding."
+    run.origin = f"A run of the sweep {row['experiment']}, decoded again: {same}; times are from this decoding."
     return run
 
 

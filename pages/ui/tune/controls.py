@@ -92,10 +92,10 @@ def pin_buttons(method: "Method | None") -> None:
         st.session_state["tune_pinned"] = method
 
     pinned = pinned_method(picked_sampling())
-    same, told = method == pinned, "Put the pinned settings back into the sliders"
-    st.button("Back to pinned", key="tune_back", on_click=set_method, args=(KEY, pinned), disabled=same, help=told)
-    told, idle = "Compare later trees with the current one", same or method is None
-    st.button("Pin this tree", key="tune_pin", help=told, on_click=pin, type="primary", disabled=idle, icon=PIN)
+    same, hint = method == pinned, "Put the pinned settings back into the sliders"
+    st.button("Back to pinned", key="tune_back", on_click=set_method, args=(KEY, pinned), disabled=same, help=hint)
+    hint, idle = "Compare later trees with the current one", same or method is None
+    st.button("Pin this tree", key="tune_pin", help=hint, on_click=pin, type="primary", disabled=idle, icon=PIN)
 
 
 def prefix_popover() -> PrefixSource:
@@ -141,18 +141,18 @@ def position_slider(bench: Bench, source: PrefixSource) -> None:
     st.markdown("**Prefix**")
     known = bench.text is not None and bench.text.key == source.key
     last = bench.text.last_position if known else TEXT_TOKENS - 1
-    told = "Both trees are drafted again at the new place. Points of single iterations belong to their prefix."
+    hint = "Both trees are drafted again at the new place. Points of single iterations belong to their prefix."
     if last < 1:
         st.caption("The text ends right after the prompt: there is only one prefix.")
         return
     st.session_state["tune_position"] = min(position(), last)
-    st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=told)
+    st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=hint)
 
 
 def try_elsewhere(method: "Method | None") -> None:
     """Copy the settings to Step through."""
-    idle, told = method is None, "Use this method and these settings in Step through"
-    if st.button("Step through", key="tune_take", disabled=idle, icon=":material/arrow_forward:", help=told):
+    idle, hint = method is None, "Use this method and these settings in Step through"
+    if st.button("Step through", key="tune_take", disabled=idle, icon=":material/arrow_forward:", help=hint):
         set_method("method", method)
         st.switch_page("pages/step_through.py", query_params={})
 

@@ -77,8 +77,8 @@ def draw_told(bench: Bench) -> None:
         draw_waiting(MEASURE_SLOT)
         return
     medians = [median(seconds) for seconds in times]
-    told = told_html(what_changed(pinned, now, *medians), len(times[0]))
-    st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
+    changes = told_html(what_changed(pinned, now, *medians), len(times[0]))
+    st.html(changes + text_html(bench.tail(), pinned, now, _why(bench)))
 
 
 def draw_disturbance(bench: Bench) -> None:

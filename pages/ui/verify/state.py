@@ -111,8 +111,8 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
         return None
 
     def roll() -> dict[str, dict[int, int]]:
-        told = replay(looked.iteration, sampling, rerolls=rerolls)
-        return {replayed.verifier.name: replayed.tokens for replayed in told if replayed.refusal is None}
+        results = replay(looked.iteration, sampling, rerolls=rerolls)
+        return {replayed.verifier.name: replayed.tokens for replayed in results if replayed.refusal is None}
 
     return kept(key, roll)
 

@@ -82,10 +82,10 @@ _component = st.components.v2.component(
 )
 
 
-def walks(looked: Looked, told: tuple["Replayed | Refused", ...]) -> dict[str, "Replayed | Refused"]:
+def walks(looked: Looked, results: tuple["Replayed | Refused", ...]) -> dict[str, "Replayed | Refused"]:
     """The table rows by name: the original verification, and every verifier with the seed."""
     own = own_walk(looked)
-    return ({} if own is None else {OWN: own}) | {replayed.verifier.name: replayed for replayed in told}
+    return ({} if own is None else {OWN: own}) | {replayed.verifier.name: replayed for replayed in results}
 
 
 def chosen_row(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:

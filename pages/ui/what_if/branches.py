@@ -421,7 +421,7 @@ def load_models(history: History, branch: Branch, job: ModelTask) -> bool:
         return False
     if root.run.session is None:
         again = decode_again(root.run.trace, job)
-        root.run.session, root.run.asked, root.run.source, root.run.told = again.session, again.asked, "decoded", ""
+        root.run.session, root.run.asked, root.run.source, root.run.origin = again.session, again.asked, "decoded", ""
     if branch.fork is not None:
         branch.fork = replace(branch.fork, origin=replace(branch.fork.origin, session=root.run.session))
     branch.recorded = False

@@ -351,8 +351,8 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
     chat = manager().settings.chat
     if chat:
         seed(f"{key}_chat", True)
-        told = "Off: the models get the text unchanged."
-        chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=told)
+        hint = "Off: the models get the text unchanged."
+        chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=hint)
     return PromptChoice(name, text or "", chat)
 
 
@@ -463,10 +463,10 @@ def other_default(key: str) -> None:
     )  # fmt: skip
 
 
-def reset_button(key: str, label: str = "Reset to the paper's defaults", told: str | None = None) -> None:
+def reset_button(key: str, label: str = "Reset to the paper's defaults", hint: str | None = None) -> None:
     """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
     put = (key, decoding.METHODS[st.session_state[key]])
-    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:", help=told)
+    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:", help=hint)
 
 
 def set_method(key: str, method: "Method") -> None:

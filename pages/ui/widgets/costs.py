@@ -65,8 +65,8 @@ def draw_warning(words: str, key: str, head: str = "") -> None:
 
 def measure_button(label: str, key: str, head: str = "") -> None:
     """A button that measures the passes of the pair in memory, or loads the pair, and draws the page again."""
-    told = f"{'Measures the passes of the pair' if manager().loaded else 'Loads the pair'}; takes a few seconds"
-    if st.button(label, key=key, icon=":material/timer:", help=told, disabled=is_busy(key)):
+    hint = f"{'Measures the passes of the pair' if manager().loaded else 'Loads the pair'}; takes a few seconds"
+    if st.button(label, key=key, icon=":material/timer:", help=hint, disabled=is_busy(key)):
         try:
             run_now("Measuring passes", lambda job: manager().measure_costs(head))
         except DraftscopeError as error:
