@@ -264,7 +264,7 @@ def warm_up(browser, server: Server, folder: Path) -> None:
     visitor = Visitor(-1, "dynatree", Sampling(), "")
     visitor.page = open_page(browser, server, "/step_through")
     press(visitor.page, "start")
-    visitor.page.locator(".st-key-status", has_text="of at most").first.wait_for()
+    visitor.page.locator(".st-key-status", has_text=re.compile(r"\d of \d+ tokens")).first.wait_for()
     download_all(visitor, folder)
     visitor.page.goto(f"{server.url}/compare")
     visitor.page.wait_for_selector(SETTLED)

@@ -23,7 +23,7 @@ def test_a_reload_finds_its_work_and_others_go_on_beside_it_until_it_is_cancelle
     note = other.locator(NOTE).get_by_text("In use: Comparing")
     note.wait_for(timeout=WAIT_MS)
     other.locator(".st-key-start button").click()
-    other.locator(".st-key-status").get_by_text(re.compile(r"\d of at most 16")).wait_for(timeout=WAIT_MS)
+    other.locator(".st-key-status").get_by_text(re.compile(r"\d of 16 tokens")).wait_for(timeout=WAIT_MS)
     assert page.locator(CANCEL).is_visible(), "the comparison goes on"
 
     page.reload()
