@@ -91,7 +91,7 @@ def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_numb
     for verdict, words in (("does not hold", "are not,"), ("not decided here", "are undecided")):
         told = int(said.partition(f" {words}")[0].rpartition(" ")[2])
         assert told >= sum(each.verdict == verdict for each in judged)
-    assert "An ordering is a claim of a paper" in said and "(6 to 6 for each)" in said
+    assert "An ordering is a paper's claim" in said and "(6 to 6 each)" in said
     assert "under Claims of the paper" in said and any("Claims of the paper" in each.value for each in at.markdown)
 
 

@@ -49,13 +49,13 @@ NOTHING = "–"
 MOST_FAILURES = 3
 BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
 ORDERING = (
-    "An ordering is a claim of a paper: one method is ahead of another by some figure. It is reproduced if the whole "
-    "95% interval of our difference over prompts agrees, not reproduced if the whole interval says the opposite, and "
-    f"undecided if it includes 0 or has fewer than {FEWEST} prompts."
+    "An ordering is a paper's claim that one method is ahead of another. It is reproduced if the whole 95% interval of "
+    "our difference over prompts agrees, not reproduced if all of it says the opposite, else, or with fewer than "
+    f"{FEWEST} prompts, undecided."
 )
 UNDECIDED = (
-    "Many are undecided because few prompts ({low} to {high} for each) give wide intervals, and methods often lie "
-    "closer together with a small pair than in the paper. The reason for each is next to it, under Claims of the paper."
+    "Many are: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
+    "together. Each has its reason under Claims of the paper."
 )
 APART = (
     f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
