@@ -138,9 +138,10 @@ def _draw_example(opened: bool) -> None:
             f"After {steps:,} steps ({long_duration(first.figures['trained_s'])}), a token drawn at depth "
             f"{EXAMPLE_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
         ))  # fmt: skip
-        frame = {"Head": [card.label for card in cards]} | {
-            words: [form.format(card.figures[name]) for card in cards] for name, (words, form) in EXAMPLE.items()
-        }
+        frame = {
+            "Head": [card.label for card in cards],
+            "Training": [long_duration(card.figures["trained_s"]) for card in cards],
+        } | {words: [form.format(card.figures[name]) for card in cards] for name, (words, form) in EXAMPLE.items()}
         st.dataframe(pd.DataFrame(frame), hide_index=True, height="content", key="train_example_figures",
                      alt="Held-out figures of the heads that come with the program.")  # fmt: skip
         st.caption(EXAMPLE_WORDS)
