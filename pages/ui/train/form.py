@@ -173,7 +173,7 @@ def field_widget(kind: Kind, field: Flag) -> Any:
     if not field.more:
         st.caption(escape_markdown(field.meaning))
     elif value is None or value == "":
-        st.caption(escape_markdown(f"Empty: {field.placeholder}."))
+        st.caption(escape_markdown(f"Empty: {field.placeholder}. Type to change it."))
     elif value in (field.low, field.high) and field.step is not None:
         st.caption(f"{value:,} is the {'lowest' if value == field.low else 'highest'} possible.")
     return value
