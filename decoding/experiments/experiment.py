@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 GRIDS, RESULTS = HERE / "grids", HERE / "results"
 SHIPPED = RESULTS / "experiments"
+FOR_EVERYONE = "fixed_tree_sweep"  # depth, children and pruning of one method, greedy: a plain grid
 MODULE = f"{__package__}.sweep"  # what runs one
 
 
@@ -108,8 +109,11 @@ def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Experime
 
 
 def experiments() -> list[Experiment]:
-    """All experiments: the user's own, the one begun last first, then by name those that came with the program."""
-    shipped = sorted(jobs_below(SHIPPED, Experiment), key=lambda each: each.path.name)
+    """All experiments: the user's own, the one begun last first, then those that came with the program.
+
+    Of these the one that needs no paper to be understood is first, the rest by name.
+    """
+    shipped = sorted(jobs_below(SHIPPED, Experiment), key=lambda each: (each.path.name != FOR_EVERYONE, each.path.name))
     return [*jobs_below(experiments_home(), Experiment), *shipped]
 
 

@@ -87,14 +87,14 @@ OF_HEAD = (
     TEXTS,
     Flag("--top-k", "Training tree width", "Nodes per level of the tree that the target builds; TALF only.",
           4, 1, 64, 1),
-    Flag("--windows", "Windows", "Pieces of text to prepare and train on; preparation time is proportional to their "
-          "number.", 1024, 1, 10**7, 64),
+    Flag("--windows", "Windows", "A window is a piece of text; the head is prepared for and trained on this many. "
+          "Preparation time is proportional to their number.", 1024, 1, 10**7, 64),
     Flag("--roots", "Tokens per window", "The head is trained after each of them.", 256, 8, 32_768, 32, more=True),
     Flag("--depth", "Depth", "Head forwards that are trained: at the root and on the levels below.",
           3, 1, 8, 1, more=True),
     Flag("--batch", "Batch", "Windows per step.", 4, 1, 4096, 1, more=True),
     Flag("--mlp-size", "MLP size", "Inner size of the MLP; empty: 1.6 times the hidden size.", None, 1, 2**20, 64,
-          more=True),
+          more=True, placeholder="1.6 times the hidden size"),
     Flag("--continued", "Continued windows", "Share of the windows that the target continues after their first "
           "quarter, so that the head sees the target's own text.", 0.5, 0.0, 1.0, 0.05, more=True),
     Flag("--temperature", "Continuation temperature", "Temperature of the continued windows.", 1.0, 0.05, 4.0, 0.05,
@@ -110,7 +110,7 @@ OF_PAIR = (
     Flag("--start-from", "Start from", "A folder with a trained target and draft to start from; empty: random "
           "weights.", "", more=True, placeholder="nothing: random weights"),
     Flag("--threads", "Threads", "CPU threads; empty: all. One fewer keeps the app responsive.", None, 1, 256, 1,
-          more=True),
+          more=True, placeholder="all threads"),
     replace(RATE, default=0.02),
     DEVICE,
     SEED,

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from decoding.experiments.experiment import experiments_home
+from decoding.experiments.experiment import FOR_EVERYONE, SHIPPED, Experiment, ExperimentWatcher, experiments_home
 from tests.helpers.experiments import made_experiment
 
 WAIT_MS = 60_000
@@ -18,6 +18,18 @@ def made():
     folder = made_experiment(experiments_home(), "made-for-a-browser-test")
     yield folder
     shutil.rmtree(folder)
+
+
+def test_without_an_own_sweep_it_opens_on_a_shipped_one_and_draws_it(open_page):
+    assert not list(experiments_home().glob("*/grid.json")), "this machine has sweeps of its own"
+    page, shipped = open_page("/sweep"), ExperimentWatcher(Experiment(SHIPPED / FOR_EVERYONE))
+    shipped.look()
+    expect(page.locator(".st-key-sweep_title")).to_contain_text(shipped.name, timeout=WAIT_MS)
+    expect(page.locator(".st-key-sweep_best_words")).to_contain_text("Bottom line", timeout=WAIT_MS)
+    page.locator(
+        ".st-key-sweep_chart_panel .heatmaplayer, .st-key-sweep_chart_panel .scatterlayer .point"
+    ).first.wait_for(state="attached", timeout=WAIT_MS)
+    assert page.locator(".st-key-sweep_start").count() == 0, "no form"
 
 
 def test_a_click_on_a_cell_shows_its_runs(open_page, made):

@@ -82,6 +82,19 @@ def test_with_rows_ours_stand_beside_theirs(home):
     assert not sentences(at.run())
 
 
+def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_number(home):
+    assert "An ordering is" not in captions(open_page(PAGE)), "nothing is judged yet"
+    keep(home / "dynatree_main", rows())
+    at = open_page(PAGE)
+    judged = [each for key in ("dynatree/table-1", "dynatree/table-2") for each in judge(BY_KEY[key], rows()).judged]
+    said = captions(at)
+    for verdict, words in (("does not hold", "are not,"), ("not decided here", "are undecided")):
+        told = int(said.partition(f" {words}")[0].rpartition(" ")[2])
+        assert told >= sum(each.verdict == verdict for each in judged)
+    assert "An ordering is a paper's claim" in said and "(6 to 6 each)" in said
+    assert "under Claims of the paper" in said and any("Claims of the paper" in each.value for each in at.markdown)
+
+
 def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
     keep(home / "dynatree_main", rows())
     at = open_page()

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from decoding.heads.store import all_heads
 from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
@@ -55,6 +56,37 @@ def test_without_trainings_it_says_what_to_do():
     assert sentences(at) == []
     assert "Nothing has been trained on this machine yet" in words(at)
     assert at.button(key="train_start").disabled is False
+
+
+def test_a_finished_training_with_its_gain_stands_beside_the_form(home: Path):
+    at = open_page(PAGE)
+    (table,) = [each.value for each in at.dataframe]
+    shipped = {card.label: card.figures for card in all_heads() if card.shipped}
+    assert list(table["Head"]) == ["TALF head", "EAGLE head", "HASS head"]
+    for _, row in table.iterrows():
+        assert row["Tokens per target pass"] == f"{shipped[row['Head']]['held_out_tokens_per_pass']:.2f}"
+        assert row["Depth 3"] == f"{shipped[row['Head']]['held_out_overlap_3']:.0%}"
+    gained, before = table["Depth 3"][:2]
+    assert f"a chance of {gained}; with the EAGLE head it is {before}" in words(at)
+    (example,) = [each for each in at.expander if "comes with the program" in each.label]
+    assert example.proto.expanded
+    made_training(home, "one", Status("finished"))
+    at = open_page(PAGE)
+    at.button(key="train_new").click().run()
+    assert not next(each for each in at.expander if "comes with the program" in each.label).proto.expanded
+
+
+@pytest.mark.parametrize("kind", list(FIELDS))
+def test_every_setting_says_what_it_means_and_why_it_is_empty_or_grey(kind: str):
+    at = open_page(PAGE)
+    at.button_group(key="train_kind").set_value(kind).run()
+    said, more = [each.value.replace("\\", "") for each in at.caption], [each for each in FIELDS[kind] if each.more]
+    assert all(field.meaning in said for field in FIELDS[kind] if not field.more)
+    empty = [field for field in more if field.default in (None, "")]
+    assert all(field.placeholder and any(f"Empty: {field.placeholder}." in each for each in said) for field in empty)
+    lowest = [field for field in more if field.step and field.default == field.low]
+    assert sum("is the lowest possible." in each for each in said) == len(lowest) > 0
+    assert not any(each.disabled for each in [*at.text_input, *at.number_input, *at.selectbox, *at.button])
 
 
 def test_a_training_at_work_is_watched(home: Path):

@@ -3,6 +3,7 @@ selected one: how it was measured in the paper and here, a chart, the numbers, a
 """
 
 import html
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -47,6 +48,15 @@ VERDICTS = {"holds": "reproduced", "does not hold": "not reproduced", "not decid
 NOTHING = "–"
 MOST_FAILURES = 3
 BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
+ORDERING = (
+    "An ordering is a paper's claim that one method is ahead of another. It is reproduced if the whole 95% interval of "
+    "our difference over prompts agrees, not reproduced if all of it says the opposite, else, or with fewer than "
+    f"{FEWEST} prompts, undecided."
+)
+UNDECIDED = (
+    "Many are: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
+    "together. Each has its reason under Claims of the paper."
+)
 APART = (
     f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
     "and the proportions, not the lengths."
@@ -76,9 +86,13 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
     judged = [each for outcome in run for each in outcome.judged]
     words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures have been re-run"
     if judged:
-        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings are reproduced"
+        counts = Counter(each.verdict for each in judged)
+        words += f"; {counts['holds']} of {len(judged)} orderings are reproduced, {counts['does not hold']} are not, "
+        words += f"{counts['not decided here']} are undecided"
         words += "" if len(outcomes) == len(PAPER_RESULTS) else "; judging the rest"
     st.caption(escape_markdown(f"{words}."))
+    if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
+        st.caption(escape_markdown(f"{ORDERING} {UNDECIDED.format(low=min(prompts), high=max(prompts))}"))
     opened = st.session_state.setdefault(OPENED, next(each.paper for each in PAPER_RESULTS if each.key == chosen))
     for paper, found in groupby(PAPER_RESULTS, key=lambda paper_result: paper_result.paper):
         exhibits = list(found)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
@@ -79,6 +80,18 @@ ABOUT: dict[Kind, str] = {
     "random weights it takes hours on a CPU.",
 }
 MINUTES, STEPS = "Minutes", "Steps"
+EXAMPLE_DEPTH = 3
+EXAMPLE = {
+    "held_out_loss": ("Held-out loss", "{:.2f}"),
+    "held_out_overlap_1": ("Accepted, depth 1", "{:.0%}"),
+    "held_out_overlap_2": ("Depth 2", "{:.0%}"),
+    "held_out_overlap_3": ("Depth 3", "{:.0%}"),
+    "held_out_tokens_per_pass": ("Tokens per target pass", "{:.2f}"),
+}  # by figure of a head: words and format
+EXAMPLE_WORDS = (
+    "On held-out text: loss in nats; the chance that a token drawn by the head is accepted, by its depth in the draft; "
+    "tokens per target pass of SALF on a few short texts, where small differences may be chance."
+)
 
 
 def draw_form(found: Sequence[TrainingWatcher]) -> None:
@@ -90,6 +103,8 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
         "What to train", list(ABOUT), format_func=KIND_WORDS.get, key=KIND, required=True, persist_state="session"
     )
     st.caption(ABOUT[kind])
+    if kind == "head":
+        _draw_example(opened=not found)
     values = _widgets(kind)
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
@@ -109,16 +124,40 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
         st.code(shlex.join(["python", "-m", MODULES[kind], *words]), language=None, wrap_lines=True)
 
 
+def _draw_example(opened: bool) -> None:
+    """A head that comes with the program as a finished training: what it gained over the loss of EAGLE."""
+    shipped = {card.loss: card for card in reversed(all_heads()) if card.shipped}
+    if not {"talf", "eagle"} <= shipped.keys():
+        return
+    cards, first, other = [*shipped.values()][::-1], shipped["talf"], shipped["eagle"]
+    place, steps = f"held_out_overlap_{EXAMPLE_DEPTH}", int(first.figures["steps"])
+    gained, before = (f"{card.figures[place]:.0%}" for card in (first, other))
+    label = escape_markdown(f"A finished training that comes with the program: {first.label} for {first.pair['name']}")
+    with st.expander(label, expanded=opened, icon=":material/check_circle:", key="train_example"):
+        st.markdown(escape_markdown(
+            f"After {steps:,} steps ({long_duration(first.figures['trained_s'])}), a token drawn at depth "
+            f"{EXAMPLE_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
+        ))  # fmt: skip
+        frame = {
+            "Head": [card.label for card in cards],
+            "Training": [long_duration(card.figures["trained_s"]) for card in cards],
+        } | {words: [form.format(card.figures[name]) for card in cards] for name, (words, form) in EXAMPLE.items()}
+        st.dataframe(pd.DataFrame(frame), hide_index=True, height="content", key="train_example_figures",
+                     alt="Held-out figures of the heads that come with the program.")  # fmt: skip
+        st.caption(EXAMPLE_WORDS)
+
+
 def _widgets(kind: Kind) -> dict[str, Any]:
     """Widgets of all settings of a kind; returns the values by flag."""
     values: dict[str, Any] = {}
     with st.container(key=f"train_form_{kind}", border=True):
         usual = [field for field in FIELDS[kind] if not field.more]
-        columns = st.columns(2, gap="medium")
         for number, field in enumerate(usual):
+            if number % 2 == 0:
+                columns = st.columns(2, gap="medium")
             with columns[number % 2]:
                 values[field.flag] = field_widget(kind, field)
-        with columns[len(usual) % 2]:
+        with columns[1] if len(usual) % 2 else st.columns(2, gap="medium")[0]:
             values |= _length(kind)
         with st.expander("More settings", key=f"train_more_{kind}"):
             columns = st.columns(3, gap="medium")
@@ -129,9 +168,21 @@ def _widgets(kind: Kind) -> dict[str, Any]:
 
 
 def field_widget(kind: Kind, field: Flag) -> Any:
-    """One setting as a choice, a switch, a number or a text."""
+    """One setting with what it means, and why it is empty or a button of it is grey."""
+    value = _bare_widget(kind, field)
+    if not field.more:
+        st.caption(escape_markdown(field.meaning))
+    elif value is None or value == "":
+        st.caption(escape_markdown(f"Empty: {field.placeholder}. Type to change it."))
+    elif value in (field.low, field.high) and field.step is not None:
+        st.caption(f"{value:,} is the {'lowest' if value == field.low else 'highest'} possible.")
+    return value
+
+
+def _bare_widget(kind: Kind, field: Flag) -> Any:
+    """A choice, a switch, a number or a text; what few need has its meaning as help."""
     key = f"train_{kind}_{field.name}"
-    shared = {"key": key, "help": field.meaning, "persist_state": "session"}
+    shared = {"key": key, "help": field.meaning if field.more else None, "persist_state": "session"}
     if kind == "head" and field.flag == "--start-from":
         choices = {"": "nothing: a fresh head", **{card.name: card.words for card in all_heads()}}
         return st.selectbox(field.label, list(choices), format_func=lambda name: choices.get(name, name), **shared)
@@ -147,7 +198,7 @@ def field_widget(kind: Kind, field: Flag) -> Any:
         shared |= {"step": field.default / 10, "format": "%g"}
     else:
         shared["step"] = field.step
-    return st.number_input(field.label, field.low, field.high, **shared)
+    return st.number_input(field.label, field.low, field.high, placeholder=field.placeholder or None, **shared)
 
 
 def _length(kind: Kind) -> dict[str, float | int]:
