@@ -1,6 +1,7 @@
 """The linked scope in a real browser: it steps without Python, links its views, compares, and saves its picture."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +147,21 @@ def test_iteration_and_zoom_survive_another_page(shown):
     page.wait_for_selector(f"{SCOPE}.ds-scope[data-drawn-scene]")
     page.get_by_text(re.compile("iteration 4 of")).wait_for()
     assert page.locator(f"{SCOPE} .world").get_attribute("transform") == zoomed
+
+
+def test_a_phase_that_the_next_iteration_lacks_becomes_verify(open_page, tmp_path):
+    first, second, *_ = recorded_run("history").iterations
+    save_run(traces.run_of([first, replace(second, history=None)]), tmp_path / "adapts.dscope")
+    page = open_page("/step_through")
+    open_file(page, tmp_path / "adapts.dscope")
+    page.locator(SCOPE).focus()
+    press(page, "Home")
+    for _ in first.nodes:
+        if value(page, "phase") != "history":
+            press(page, "ArrowRight")
+    assert (scene(page), value(page, "phase")) == ("0", "history")
+    press(page, "ArrowDown")
+    assert (scene(page), value(page, "phase")) == ("1", "verify")
 
 
 def test_playing_goes_on_into_the_next_iteration(shown):

@@ -111,6 +111,7 @@ def provenance_counts(spans: Sequence[Span]) -> dict[str, int]:
 MAX_CELLS = 80
 COMMITTED = -1
 REST_COLUMNS = 14
+MAX_NAMED = 5
 
 
 class Cell(NamedTuple):
@@ -160,6 +161,18 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
     return f"no slot for {texts}: the text ends" if is_cut(iteration) else f"next pass: {texts}"
 
 
+def _moved_words(goes_to: dict[int, int]) -> str:
+    """How many kept slots moved, from where to where; the middle of a long list is left out."""
+    pairs = [(row, place) for row, place in goes_to.items() if row != place]
+    if not pairs:
+        return "none moved"
+    old, new = (
+        ", ".join(map(str, slots if len(slots) <= MAX_NAMED else (*slots[: MAX_NAMED - 2], "…", slots[-1])))
+        for slots in zip(*pairs, strict=True)
+    )
+    return f"{len(pairs)} moved: {'slot' if len(pairs) == 1 else 'slots'} {old} → {new}"
+
+
 def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:
     """One cache's strip; beyond `MAX_CELLS` the last freed slots are counted, not drawn."""
     goes_to = {row: place for place, row in enumerate(kv.moved_from, start=kv.slots_before)}
@@ -176,8 +189,7 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     drawn = tuple(cell for cell in written if cell.kept or cell in room)
     note = "no new slots"
     if kv.slots_written:
-        moved = sum(cell.moved for cell in after)
-        how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
+        how = "recomputed by a second pass" if kv.rebuilt else _moved_words(goes_to)
         note = f"{len(after)} of {plural(kv.slots_written, 'new slot')} kept ({how}), {kv.slots_freed:,} freed"
     not_drawn = len(written) - len(drawn)
     return CacheStrip(model, kv.slots_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))

@@ -135,17 +135,15 @@ export function drawFrame(view) {
   view.root.dataset.drawnScene = data.scene.scene_id;
 }
 
-// The phase stays the same across iterations; one that this iteration lacks becomes the nearest before it.
+// The phase stays the same across iterations; one that this iteration lacks becomes the last of its kind, or verify:
+// the tree and its card are whole there.
 function phaseIndex(view) {
   const keys = view.data.scene.phases.map((phase) => phase.key);
   const exact = keys.indexOf(view.phaseKey);
   if (exact >= 0) return exact;
-  const stage = STAGES.indexOf(view.phaseKey.split("-")[0]);
-  let best = 0;
-  keys.forEach((key, place) => {
-    if (STAGES.indexOf(key.split("-")[0]) <= stage) best = place;
-  });
-  return best;
+  const kind = view.phaseKey.split("-")[0];
+  const alike = keys.findLastIndex((key) => key.split("-")[0] === kind);
+  return Math.max(alike >= 0 ? alike : keys.indexOf("verify"), 0);
 }
 
 function buildPhases(view, parent) {
