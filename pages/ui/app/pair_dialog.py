@@ -41,7 +41,7 @@ LIMIT_HELP = (
 )
 
 
-@st.dialog("Choose a pair of models", width="medium")
+@st.dialog("Choose a pair of models", width="medium", on_dismiss="rerun")
 def pair_dialog() -> None:
     """Choose, see the memory needed, load; and the measured time of passes of the pair in memory."""
     choose, costs = st.tabs(["Pair", "Time per pass"])

@@ -10,7 +10,7 @@ from pages.ui.app.address import OBEYED, keep_open_run
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_errors
 from pages.ui.common.models import describe_pair, manager
-from pages.ui.common.worker import come_back, entered_by_history, worker_note
+from pages.ui.common.worker import DIALOG, come_back, entered_by_history, worker_note
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 
@@ -47,7 +47,10 @@ def setup(title: str) -> None:
             words + models.memory_words() if there else "torch is not installed · recorded and opened runs only"
         )
         hint = "Choose another pair of models" if there else NEEDS_TORCH
-        if st.button(words, key="pair_open", help=hint, icon=":material/memory:", disabled=not there):
+        st.session_state[DIALOG] = st.button(
+            words, key="pair_open", help=hint, icon=":material/memory:", disabled=not there
+        )
+        if st.session_state[DIALOG]:
             # Imported here: estimating a pair's memory may import torch, and Home must draw without it.
             from pages.ui.app.pair_dialog import pair_dialog
 

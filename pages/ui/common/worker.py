@@ -92,6 +92,7 @@ NOTE_S = 2.0
 ARRIVES_S = 60.0
 ARRIVED, ADDRESS = "worker_arrived", "worker_address"
 LEAVES_S = 1.0
+DIALOG = "dialog_open"  # whether the last run of the page has opened a dialog
 ON_SCREEN = ("run", "iteration", "node")
 
 
@@ -283,7 +284,8 @@ def progress_words(job: ModelTask) -> str:
 def _watch(slot: str) -> None:
     """Redrawn every quarter of a second while a job works; the page is redrawn once it has ended."""
     job = job_in(slot)
-    if job is None or not job.active or job.partial is not job.seen:
+    news = job is not None and job.partial is not job.seen and not st.session_state.get(DIALOG)  # a redraw closes it
+    if job is None or not job.active or news:
         st.rerun(scope="app")
     bar, button = st.columns([3, 1], vertical_alignment="center")
     share = min(job.done / job.total, 1.0) if job.total else 0.0
