@@ -20,7 +20,7 @@ from pages.ui.tune.controls import (
     tree_methods,
     try_elsewhere,
 )
-from pages.ui.tune.view import STYLE, draw_chart, draw_disturbance, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.view import STYLE, draw_changes, draw_chart, draw_disturbance, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
 from pages.ui.widgets.controls import CONFIGURATION, picked_sampling, preset_picker, reset_button
 
@@ -56,7 +56,7 @@ def workplace() -> None:
     left, right = st.columns([1, 3.5], gap="small")
     settings = left.container(key="tune_settings", height=600, border=True)
     with right:
-        trees, changes = st.container(key="tune_trees"), st.container(key="tune_told")
+        trees, changes = st.container(key="tune_trees"), st.container(key="tune_changes")
         chart, whole = st.columns([2.1, 1], gap="small")
     first = bench.shown is None
     if first:
@@ -78,7 +78,7 @@ def workplace() -> None:
             if bench.shown is not None:
                 st.html('<div class="tune-line">The right tree still shows the last valid settings.</div>')
         elif drawn:
-            draw_told(bench)
+            draw_changes(bench)
         else:
             draw_waiting()
     with chart:

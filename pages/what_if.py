@@ -8,7 +8,7 @@ from pages.ui.common.state import open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
 from pages.ui.what_if.change import begin_with_a_branch, draw_pending, draw_toolbar
-from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
+from pages.ui.what_if.view import STYLE, draw_history, draw_message, draw_models_missing, draw_sides
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def workplace() -> None:
         draw_history(history)
     with right:
         draw_sides(history)
-        draw_told(history)
+        draw_message(history)
 
 
 main()

@@ -78,7 +78,7 @@ class BottomLine:
     Attributes:
         verdict: `speculate` where a way to speculate is faster than plain decoding, `plain` where all are slower, else
             `open`: too little was measured, or the intervals reach both sides.
-        best: the option to take, or the one with the best figure where none can be told.
+        best: the option to take, or the one with the best figure where none is decided.
         rivals: options that may be as fast as the best one.
         plain: name of plain decoding; empty where it was not measured.
         needed: repeats that would decide what is open, at the spread measured; None where not even `MOST` would.

@@ -26,7 +26,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 
 # An expectation of these is the sum over the nodes of a part: what a node is accepted with does not depend on others.
 ADDITIVE = ("greedy", "nss")
-# A run is much slower than its costs say where its passes take so many times as long; told from so many passes.
+# A run is much slower than its costs say where its passes take so many times as long, over at least so many passes.
 SLOW, FEWEST_PASSES = 2.0, 3
 
 

@@ -1,6 +1,6 @@
 """Results as estimates: means over prompts with bootstrap intervals for every combination of settings, and the best.
 
-runs = swept(rows)                     # of `rows.RowStore.frame`
+runs = aggregated(rows)                     # of `rows.RowStore.frame`
 axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
 """
 
@@ -123,7 +123,7 @@ BASE = "base"
 FITTED = "verifier=nss"  # replaces a verifier that would bias a sampled output
 
 
-def swept(rows: pd.DataFrame) -> pd.DataFrame:
+def aggregated(rows: pd.DataFrame) -> pd.DataFrame:
     """Runs other than references, as `prepared` returns them, with two more columns.
 
     `way` is the configuration under any sampling: its line, where a lossless verifier may have replaced the method's
@@ -212,7 +212,7 @@ class Ranked:
     """A configuration with its figure.
 
     Attributes:
-        way: of the contestant, as `swept` names it. label: its name on the screen.
+        way: of the contestant, as `aggregated` names it. label: its name on the screen.
         figure: mean over prompts with its interval.
         chance: share of resamples of the prompts in which it is the best; ties are split.
         values: the figure of each prompt, in an order common to all.
@@ -231,7 +231,7 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
     Where one has no figure on some of them, those are left out for all.
 
     Args:
-        rows: as `swept` gives them, of one experiment.
+        rows: as `aggregated` gives them, of one experiment.
         column: of the figure. higher: whether more of it is better.
     """
     known = rows[rows[column].notna()]

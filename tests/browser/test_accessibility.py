@@ -52,7 +52,7 @@ def verifiers(page, judge: Callable) -> None:
 
 
 def tune_live(page, judge: Callable) -> None:
-    page.locator(".tune-told").get_by_text("median of").wait_for(timeout=WAIT_MS)
+    page.locator(".tune-changes").get_by_text("median of").wait_for(timeout=WAIT_MS)
     settle(page)
     judge("measured")
 

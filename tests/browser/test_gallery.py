@@ -57,7 +57,7 @@ def test_a_run_is_stepped_through_with_its_linked_views(visit):
     page.locator(f"{SCOPE} .n").nth(1).click()
     assert page.locator(f"{SCOPE} .card").first.is_visible()
     page.keyboard.press("End")
-    assert not page.locator("#told").inner_text()
+    assert not page.locator("#note").inner_text()
 
 
 def test_the_tour_goes_from_stop_to_stop(visit):

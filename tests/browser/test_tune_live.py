@@ -13,7 +13,7 @@ def settle(page) -> None:
     """The figures stand beside the trees once both have been measured."""
     page.wait_for_timeout(200)
     page.wait_for_selector(SETTLED, timeout=WAIT_MS)
-    page.locator(".tune-told").get_by_text("median of").wait_for(timeout=WAIT_MS)
+    page.locator(".tune-changes").get_by_text("median of").wait_for(timeout=WAIT_MS)
 
 
 def scene(page, root: str = NOW) -> str:
@@ -36,7 +36,7 @@ def press(page, setting: str, key: str, times: int = 1) -> None:
 
 
 def told(page) -> str:
-    return page.inner_text(".st-key-tune_told")
+    return page.inner_text(".st-key-tune_changes")
 
 
 def points(page) -> int:
@@ -52,7 +52,7 @@ def tune(open_page):
 
 
 def assert_one_screen(page) -> None:
-    for key in ("tune_settings", "tune_trees", "tune_told", "tune_chart", "tune_whole"):
+    for key in ("tune_settings", "tune_trees", "tune_changes", "tune_chart", "tune_whole"):
         box = page.locator(f".st-key-{key}").first.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 1280, key

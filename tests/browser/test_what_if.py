@@ -7,7 +7,7 @@ from benchmarks.browser_app import SETTLED
 A = ".st-key-what_if_tree_a .ds-root[data-drawn-scene]"
 B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"
 GRAPH = ".st-key-what_if_graph .bg-root"
-TOLD = ".st-key-what_if_told"
+TOLD = ".st-key-what_if_message"
 WAIT_MS = 60_000
 FORKED = 15  # an iteration of the recorded run with branches on both sides of it
 
@@ -52,7 +52,7 @@ def forked(open_page):
 
 
 def assert_one_screen(page) -> None:
-    for key in ("toolbar", "what_if_history", "what_if_trees", "what_if_told"):
+    for key in ("toolbar", "what_if_history", "what_if_trees", "what_if_message"):
         box = page.locator(f".st-key-{key}").first.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 1280, key

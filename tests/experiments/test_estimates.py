@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decoding.experiments.estimates import axes, best_words, cells, estimate, ranked, ratio_gain, sources_of, swept
+from decoding.experiments.estimates import aggregated, axes, best_words, cells, estimate, ranked, ratio_gain, sources_of
 from decoding.experiments.rows import with_settings
 from tests.helpers.experiments import made_row, made_rows
 
@@ -42,7 +42,7 @@ def test_a_gain_is_that_of_the_means_with_students_t():
 
 
 def runs(*more: list[dict]) -> pd.DataFrame:
-    return swept(with_settings(pd.DataFrame([row for rows in more or (made_rows(),) for row in rows])))
+    return aggregated(with_settings(pd.DataFrame([row for rows in more or (made_rows(),) for row in rows])))
 
 
 def test_the_best_is_told_with_how_sure_that_is():
@@ -121,7 +121,7 @@ def test_few_prompts_have_neither_an_interval_nor_a_chance():
 
 
 def cleaned(rows: list[dict] | None = None) -> pd.DataFrame:
-    return swept(with_settings(pd.DataFrame(made_rows() if rows is None else rows)))
+    return aggregated(with_settings(pd.DataFrame(made_rows() if rows is None else rows)))
 
 
 def test_what_varies_is_found_with_its_values():

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
 from decoding.experiments import experiment as following
-from decoding.experiments.estimates import swept
+from decoding.experiments.estimates import aggregated
 from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from, read_grid
@@ -369,7 +369,7 @@ def test_folders_of_ones_own_sweeps(home):
 
 def test_ways_are_called_by_what_varies():
     rows = [*made_rows(), made_row("linear", "a", 110.0, {"length": 8, "node_budget": 99}, label="Linear chain")]
-    runs = with_labels(swept(with_settings(pd.DataFrame(rows))))
+    runs = with_labels(aggregated(with_settings(pd.DataFrame(rows))))
     assert set(runs["label"]) == {"Linear chain"} | {f"Fixed tree · D_max {d}, B {b}" for d in (3, 4) for b in (2, 3)}
 
 

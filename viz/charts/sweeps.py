@@ -51,7 +51,7 @@ class Measure:
     digits: int = 2
 
 
-def told(value: object) -> str:
+def value_words(value: object) -> str:
     """A setting's value as axes and tables show it."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -63,7 +63,10 @@ def told(value: object) -> str:
 def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool = False) -> go.Figure:
     """A number for every pair of values of two settings; a pair not yet run stays empty."""
     table = cells.pivot(index=y.column, columns=x.column, values=measure.column) * measure.scale
-    across, up = [escaped(told(value)) for value in table.columns], [escaped(told(value)) for value in table.index]
+    across, up = (
+        [escaped(value_words(value)) for value in table.columns],
+        [escaped(value_words(value)) for value in table.index],
+    )
     figure = go.Figure()
     figure.add_heatmap(
         z=table.to_numpy(), x=across, y=up, colorscale=SCALES[dark], xgap=2, ygap=2, hoverinfo="skip",
@@ -81,7 +84,7 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
                 words = f"{value:.{measure.digits}f}"
                 figure.add_annotation(x=column, y=row, text=words, showarrow=False, font=font)
     # Plotly reports clicks only on points: every cell has an invisible one.
-    points = [(told(row[x.column]), told(row[y.column]), row) for _, row in cells.iterrows()]
+    points = [(value_words(row[x.column]), value_words(row[y.column]), row) for _, row in cells.iterrows()]
     figure.add_scatter(
         x=[escaped(each[0]) for each in points], y=[escaped(each[1]) for each in points], mode="markers",
         name=escaped(measure.words),
@@ -107,7 +110,7 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
         values = part["value"] * measure.scale
         name = measure.words if series is None else _series_name(series, value)
         at = (part[x.column] + beside(cells[x.column], place, len(groups))).tolist() if numeric else [
-            _short(told(each)) for each in part[x.column]
+            _short(value_words(each)) for each in part[x.column]
         ]  # fmt: skip
         figure.add_scatter(
             x=at, y=values,
@@ -116,8 +119,10 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
             marker={"symbol": SERIES_SYMBOLS[place], "size": 9, "color": SERIES[place]},
             error_y={"array": part["high"] * measure.scale - values, "arrayminus": values - part["low"] * measure.scale,
                      "width": 4, "thickness": 1.3},
-            customdata=[[told(each), *([] if series is None else [told(value)])] for each in part[x.column]],
-            text=[f"{escaped(told(row[x.column]))}{'' if series is None else f', {escaped(name)}'}: "
+            customdata=[
+                [value_words(each), *([] if series is None else [value_words(value)])] for each in part[x.column]
+            ],
+            text=[f"{escaped(value_words(row[x.column]))}{'' if series is None else f', {escaped(name)}'}: "
                   f"{_cell_words(row, measure)}" for _, row in part.iterrows()],
             hovertemplate=f"{escaped(x.words)} %{{text}}<extra></extra>",
         )  # fmt: skip
@@ -194,7 +199,9 @@ def cells_table(cells: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Me
     rows = []
     for _, row in cells.iterrows():
         numbers = [_with_interval(row, each) for each in measures]
-        rows.append((*(told(row[each.column]) for each in axes), *numbers, *(f"{row[name]:.0f}" for name in counted)))
+        rows.append(
+            (*(value_words(row[each.column]) for each in axes), *numbers, *(f"{row[name]:.0f}" for name in counted))
+        )
     heads = (*(each.words for each in axes), *(each.words for each in measures), *counted)
     return Table("", heads, tuple(rows))
 
@@ -202,8 +209,8 @@ def cells_table(cells: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Me
 def _series_name(series: Axis, value: Any) -> str:
     """Name of a line; a dash for a setting that a method lacks."""
     if isinstance(value, str):
-        return told(value)
-    return f"{series.words} {'–' if pd.isna(value) else told(value)}"
+        return value_words(value)
+    return f"{series.words} {'–' if pd.isna(value) else value_words(value)}"
 
 
 def _with_interval(row: pd.Series, measure: Measure) -> str:
@@ -223,7 +230,7 @@ def _cell_words(row: pd.Series, measure: Measure) -> str:
 
 
 def _place(row: pd.Series, axes: Sequence[Axis]) -> str:
-    where = ", ".join(f"{each.words} {told(row[each.column])}" for each in axes)
+    where = ", ".join(f"{each.words} {value_words(row[each.column])}" for each in axes)
     return f" ({where})" if where else ""
 
 
@@ -236,7 +243,7 @@ def _setting_dimension(values: pd.Series, words: str) -> dict:
         "label": words,
         "values": [places.get(value, len(known)) for value in values],
         "tickvals": [*places.values(), *([len(known)] if lacking else [])],
-        "ticktext": [*(_short(told(value)) for value in known), *(["–"] if lacking else [])],
+        "ticktext": [*(_short(value_words(value)) for value in known), *(["–"] if lacking else [])],
         "range": [-0.3, len(known) - 0.7 + lacking],
     }
 

@@ -49,12 +49,12 @@ export function markPicture(parent, state) {
   marker(state, svg("svg", box, parent));
 }
 
-export function legendItem(parent, { state, words, told }) {
+export function legendItem(parent, { state, words, help }) {
   const item = html("span", "legend-item", parent);
   const box = { width: 18, height: 16, viewBox: "-9 -8 18 16", class: `n s-${state}`, "aria-hidden": "true" };
   marker(state, svg("svg", box, item));
   html("span", "", item, words);
-  if (told) item.title = told;
+  if (help) item.title = help;
 }
 
 // A token of a text and the break after it: a line break in the text also breaks the line.

@@ -64,7 +64,7 @@ def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = N
     if node_id in known.cut:
         return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
     forced = node_id in known.interventions
-    said = _told_by_draws(known, node) if known.sampled else _without_draws(known, node)
+    said = _by_draws(known, node) if known.sampled else _without_draws(known, node)
     # For a forced verdict, the sentence on the intervention gives the target's real probability.
     if known.sampled and not forced:
         said = f"{said} {_preference(iteration, node)}".strip()
@@ -103,7 +103,7 @@ def _without_draws(known: Known, node: NodeTrace) -> str:
     return f"{said} Greedy decoding accepts only the most likely token."
 
 
-def _told_by_draws(known: Known, node: NodeTrace) -> str:
+def _by_draws(known: Known, node: NodeTrace) -> str:
     """What the numbers drawn decided for a node."""
     tests = [step for step in known.about.get(node.node_id, ()) if step.kind == "test"]
     matches = _match_words(known, node)

@@ -60,8 +60,8 @@ function buildRace(root) {
   finish.setAttribute("aria-label", "Result");
   view.waiting = html("p", "waiting", finish, "The result appears when every lane has finished.");
   // The only live region: it is filled once, when the replay has ended.
-  view.told = labelled(html("div", "told", finish), "status");
-  view.told.setAttribute("aria-live", "polite");
+  view.verdict = labelled(html("div", "verdict", finish), "status");
+  view.verdict.setAttribute("aria-live", "polite");
   listenRace(view);
   return view;
 }
@@ -209,13 +209,13 @@ function paintRace(view) {
   view.toldKey = data.key;
   view.root.dataset.done = done;
   view.waiting.hidden = done;
-  view.told.replaceChildren();
+  view.verdict.replaceChildren();
   if (!done) return;
   const { headline, doubt, identity, same, why } = data.finish;
-  const left = html("div", "", view.told);
+  const left = html("div", "", view.verdict);
   html("p", "headline", left, headline);
   html("p", same === false ? "identity differs" : same ? "identity same" : "identity", left, identity);
-  const right = html("div", "", view.told);
+  const right = html("div", "", view.verdict);
   html("p", "why", right, why);
   if (doubt) html("p", "doubt", right, doubt);
 }

@@ -48,42 +48,42 @@ export function paintCard(view) {
 function fillCard(view) {
   const { card } = view;
   const shown = view.selected ?? view.hovered;
-  const told = view.data.cards[shown];
+  const entry = view.data.cards[shown];
   for (const part of [card.probs, card.facts, card.tests, card.residuals, card.picture, card.compare])
     part.replaceChildren();
   card.absent.textContent = "";
-  const comparing = view.second !== null && view.second !== shown && told !== undefined;
-  card.box.classList.toggle("none", !told);
+  const comparing = view.second !== null && view.second !== shown && entry !== undefined;
+  card.box.classList.toggle("none", !entry);
   card.box.classList.toggle("comparing", comparing);
-  card.box.setAttribute("aria-label", told ? `${told.token}: ${told.kind}` : "The selected node");
+  card.box.setAttribute("aria-label", entry ? `${entry.token}: ${entry.kind}` : "The selected node");
   if (comparing) return paintCompare(view);
-  if (!told) {
+  if (!entry) {
     card.token.textContent = "";
     card.kind.textContent = "";
     card.why.textContent =
       "Point at a node to highlight it in every view; click to pin it and see the reason for its verdict.";
     return;
   }
-  card.picture.setAttribute("class", "n s-" + told.state);
-  marker(told.state, card.picture);
-  card.token.textContent = card.token.title = told.token;
-  card.kind.textContent = card.kind.title = told.kind;
-  card.why.textContent = told.why;
+  card.picture.setAttribute("class", "n s-" + entry.state);
+  marker(entry.state, card.picture);
+  card.token.textContent = card.token.title = entry.token;
+  card.kind.textContent = card.kind.title = entry.kind;
+  card.why.textContent = entry.why;
   if (view.absent) {
     html("b", "", card.absent, view.absent.token);
     card.absent.append(": " + view.absent.words);
   }
-  for (const [name, value] of told.facts) {
+  for (const [name, value] of entry.facts) {
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
   }
-  const probs = probsOf(view, told);
+  const probs = probsOf(view, entry);
   if (!probs) return;
   // The tests only where the distributions still get their rows: the sentence above has the node's own test anyway.
   paintTests(view, probs.tests);
   const lines = Math.min(PROBS_ROWS, probs.rows.length) + (probs.has_draft && probs.has_target ? 0 : 1);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
-  paintResiduals(view, told.residuals || []);
+  paintResiduals(view, entry.residuals || []);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.residuals.replaceChildren();
   // Where the panel is short the rows move closer together, then the least likely ones are dropped.
   const room = lawRoom(card);
@@ -92,13 +92,13 @@ function fillCard(view) {
   paintProbs(
     view,
     probs,
-    told,
+    entry,
     clamp(PROBS_ROWS + Math.floor((room - lines * height) / height), PROBS_ROWS_LEAST, PROBS_ROWS),
   );
 }
 
-function probsOf(view, told) {
-  return told.probs === null ? null : view.data.distributions?.[told.probs] || null;
+function probsOf(view, entry) {
+  return entry.probs === null ? null : view.data.distributions?.[entry.probs] || null;
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -136,21 +136,21 @@ function lawRoom(card) {
   return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - PROBS_SURROUNDINGS;
 }
 
-function paintProbs(view, probs, told, room) {
+function paintProbs(view, probs, entry, room) {
   const grid = view.card.probs;
   html("span", "head left", grid, probs.has_draft ? "draft" : "").title = view.terms.draft || "";
   const middle = html("span", "head", grid, "after " + probs.after);
   middle.title = middle.textContent;
-  html("span", "head right", grid, probs.has_target ? probs.target_head : "").title = probs.target_told;
-  const own = probs.rows.findIndex((row) => row.token_id === told.token_id);
+  html("span", "head right", grid, probs.has_target ? probs.target_head : "").title = probs.target_help;
+  const own = probs.rows.findIndex((row) => row.token_id === entry.token_id);
   // The node's own token always has its row, even far down the list.
   const rows = probs.rows.filter((_, place) => place < room || place === own);
   if (rows.length > room) rows.splice(room - 1, 1);
   const most = Math.max(0.01, ...rows.map((row) => Math.max(row.draft || 0, row.target || 0)));
   for (const row of rows) {
-    const mark = row.token_id === told.token_id ? " mine s-" + told.state : "";
+    const mark = row.token_id === entry.token_id ? " mine s-" + entry.state : "";
     probsSide(grid, "left" + mark, probs.has_draft, row.draft, probs.draft_floor, most);
-    lawToken(view, grid, told, row, mark);
+    distributionToken(view, grid, entry, row, mark);
     probsSide(grid, "right" + mark, probs.has_target, row.target, probs.target_floor, most);
   }
   if (!probs.has_draft || !probs.has_target) {
@@ -160,11 +160,11 @@ function paintProbs(view, probs, told, room) {
 }
 
 // A token of the distributions: a click goes to its node; if it has none, the card says why.
-function lawToken(view, grid, told, row, mark) {
+function distributionToken(view, grid, entry, row, mark) {
   const there = row.node !== null && row.node !== undefined;
   const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {
     const { token_id, text, absent } = row;
-    if (!there && absent) showAbsent(view, { parent: told.probs, token_id, token: text, words: absent });
+    if (!there && absent) showAbsent(view, { parent: entry.probs, token_id, token: text, words: absent });
   });
   name.title = there ? `${row.text}: node ${row.node < 0 ? "of the final token" : row.node}` : row.absent || row.text;
   if (there) link(name, row.node);
@@ -250,23 +250,23 @@ function compareTable(box, sides, headed) {
 
 // Everything that is compared, read from the card of the node and the distributions at its place.
 function sideOf(view, id) {
-  const told = view.data.cards[id];
-  const probs = probsOf(view, told);
-  const row = probs && told.token_id !== null ? probs.rows.find((one) => one.token_id === told.token_id) : null;
+  const entry = view.data.cards[id];
+  const probs = probsOf(view, entry);
+  const row = probs && entry.token_id !== null ? probs.rows.find((one) => one.token_id === entry.token_id) : null;
   const words = [];
   for (let at = id; view.tree.marks.has(at); at = view.tree.marks.get(at).node.parent_id)
     words.unshift(view.tree.marks.get(at).node.label);
-  const verdict = told.kind.split(" · ").pop();
+  const verdict = entry.kind.split(" · ").pop();
   return {
-    token: told.token,
-    state: told.state,
-    name: told.kind.replace(" · " + verdict, ""),
+    token: entry.token,
+    state: entry.state,
+    name: entry.kind.replace(" · " + verdict, ""),
     path: words.join(" › "),
     verdict,
-    why: told.why,
+    why: entry.why,
     draft: row ? row.draft : null,
     target: row ? row.target : null,
-    facts: new Map(told.facts),
+    facts: new Map(entry.facts),
   };
 }
 

@@ -20,19 +20,19 @@ MOST_RESIDUALS, MOST_TOKENS = 3, 4
 def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
     """The card of each drawn node, by id."""
     known = known or Known(iteration)
-    told: dict[str, dict] = {}
+    by_node: dict[str, dict] = {}
     left = partial(_residuals, known)
     for drawn in scene.nodes:
         if drawn.folded:
-            told[str(drawn.node_id)] = {
+            by_node[str(drawn.node_id)] = {
                 "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click to open.",
                 "probs": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
-            told[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
+            by_node[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
         elif iteration.nodes:
-            told[str(drawn.node_id)] = _node_card(known, drawn.node_id, left)
-    return told
+            by_node[str(drawn.node_id)] = _node_card(known, drawn.node_id, left)
+    return by_node
 
 
 def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[dict]]) -> dict:
@@ -89,18 +89,24 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
 
 def _residuals(known: Known, place: int, token: int) -> list[dict]:
     """Residuals of the target's distribution at a position: the first, that which left nothing of a token, the last."""
-    told = residuals(known.iteration, place, MOST_TOKENS, known, token)
-    gone = next((number_of for number_of, each in enumerate(told) if each["own"] == "0"), 0)
-    shown, made = sorted({0, gone, len(told) - 1}) if len(told) > MOST_RESIDUALS else range(len(told)), []
+    rejections = residuals(known.iteration, place, MOST_TOKENS, known, token)
+    gone = next((number_of for number_of, each in enumerate(rejections) if each["own"] == "0"), 0)
+    shown, made = (
+        sorted({0, gone, len(rejections) - 1}) if len(rejections) > MOST_RESIDUALS else range(len(rejections)),
+        [],
+    )
     for number_of in shown:
-        each = told[number_of]
+        each = rejections[number_of]
         rows = [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]
         if each["own"] == "0":
             rows.append([visible(known.iteration.texts.get(token, f"<{token}>"), 16), 0.0])
         made.append({"after": each["after"], "rows": rows})
-    if len(made) < len(told):
+    if len(made) < len(rejections):
         made.append(
-            {"after": f"{len(told) - len(made)} more rejections here: Why, below, lists all {len(told)}", "rows": []}
+            {
+                "after": f"{len(rejections) - len(made)} more rejections here: Why, below, lists all {len(rejections)}",
+                "rows": [],
+            }
         )
     return made
 
@@ -155,11 +161,11 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         text = visible(rows[token], 16)
         return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
 
-    head, told = distribution_title(iteration)
+    head, meaning = distribution_title(iteration)
     return {
         "after": visible(iteration.nodes[parent].text, 14),
         "target_head": head,
-        "target_told": told,
+        "target_help": meaning,
         "has_draft": bool(draft),
         "has_target": bool(target),
         # Upper bound of an unrecorded number: the last of the recorded top tokens.

@@ -67,7 +67,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
                 "seconds": value,
                 "shown": duration(value),
                 "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
-                "told": explain_term(words),
+                "help": explain_term(words),
             }
             for name, words, value in time_rows(iteration)
         ],
@@ -109,7 +109,7 @@ def legend(scene: Scene) -> list[dict]:
     there = {state for phase in scene.phases for state in phase.states}
     words = {"new": "new in this step", "drafted": "drafted"} | {state: mark.words for state, mark in MARKS.items()}
     shown = [state for state in words if state in there and state != "root"]
-    return [{"state": state, "words": words[state], "told": explain_term(words[state])} for state in shown]
+    return [{"state": state, "words": words[state], "help": explain_term(words[state])} for state in shown]
 
 
 def _mask(iteration: IterationTrace) -> dict:
@@ -131,7 +131,7 @@ def _mask(iteration: IterationTrace) -> dict:
                 # The order of the pass is in `order` already.
                 "rows": None if order.used else list(order.rows),
                 "blocks": order.blocks.total,
-                "told": order.told(mask.prefix_columns),
+                "help": order.caption(mask.prefix_columns),
             }
             for order in (row_orders(iteration, mask) if len(mask.order) > 1 else ())
         ],

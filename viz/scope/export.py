@@ -103,9 +103,9 @@ def tree_graph(iteration: IterationTrace) -> nx.DiGraph:
     The attributes of the graph are those of the iteration: index, prefix length, final token.
     """
     place = {"iteration": iteration.index, "prefix_length": iteration.prefix_length}
-    graph = nx.DiGraph(**_told(place | {"final_kind": iteration.final_kind, "final_text": iteration.final_text}))
+    graph = nx.DiGraph(**_known(place | {"final_kind": iteration.final_kind, "final_text": iteration.final_text}))
     for node in iteration.nodes:
-        graph.add_node(node.node_id, **_told(asdict(node)))
+        graph.add_node(node.node_id, **_known(asdict(node)))
         if node.parent_id >= 0:
             graph.add_edge(node.parent_id, node.node_id)
     return graph
@@ -128,5 +128,5 @@ def tree_json(iteration: IterationTrace) -> str:
     return json.dumps(nx.node_link_data(tree_graph(iteration), edges="edges"), allow_nan=False)
 
 
-def _told(values: dict) -> dict:
+def _known(values: dict) -> dict:
     return {name: value for name, value in values.items() if value is not None}

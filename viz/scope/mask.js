@@ -142,7 +142,7 @@ function paintOrders(view, orders, shown) {
     const [words, blocks] = made[place].children;
     write(words, order.words);
     write(blocks, count(order.blocks));
-    made[place].title = order.told + " The KV strip and the row numbers keep the order of the pass.";
+    made[place].title = order.help + " The KV strip and the row numbers keep the order of the pass.";
     made[place].setAttribute("aria-pressed", order === shown);
   });
 }

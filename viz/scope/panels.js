@@ -183,15 +183,15 @@ export function paintTimes(view) {
   }
   const total = rows.reduce((sum, row) => sum + row.seconds, 0);
   times.side.textContent = duration(total);
-  const told = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
-  times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${told}`);
+  const shares = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
+  times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${shares}`);
   const laneWidth = Math.max(times.room.now().width - 170, 40); // next to name and value
   let start = 0;
   for (const row of rows) {
     const line = html("div", "time", times.body);
     line.dataset.phase = row.key;
     const percent = (100 * row.seconds) / total;
-    line.title = `${row.words}: ${row.shown}, ${percent < 0.5 ? "<1" : percent.toFixed(0)}% of the iteration. ${row.told}`;
+    line.title = `${row.words}: ${row.shown}, ${percent < 0.5 ? "<1" : percent.toFixed(0)}% of the iteration. ${row.help}`;
     html("span", "time-name", line, row.words);
     const lane = html("span", "time-lane", line);
     const bar = html("span", "time-bar", lane);
@@ -238,8 +238,8 @@ export function paintCache(view) {
   const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
   cache.hint = late ? KV_HINT + " · c: text read late" : KV_HINT;
   write(cache.foot, cache.hint);
-  const told = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
-  cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${told.join("; ")}`);
+  const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
+  cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
 }
 
 function buildCacheStrip(parent) {
@@ -269,8 +269,8 @@ function paintRows(view, line, strip, asWritten, size) {
   for (const [row, node, kept, moved] of rows) {
     at = at.nextSibling;
     const state = kept ? (moved ? "kept moved" : "kept") : "freed";
-    const told = `slot ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
-    paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), told, node < 0 ? null : node);
+    const label = `slot ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
+    paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), label, node < 0 ? null : node);
   }
   if (rest)
     paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.startsWith("next") ? REST_TOLD : END_TOLD, null);

@@ -305,7 +305,7 @@ class RowOrder:
     blocks: Blocks
     used: bool
 
-    def told(self, prefix: int) -> str:
+    def caption(self, prefix: int) -> str:
         """What the order is, and what the number next to it counts."""
         used = " This is the order of the verification pass." if self.used and self.name != "run" else ""
         rows, blocks = len(self.rows), self.blocks

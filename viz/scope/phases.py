@@ -264,7 +264,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:
     changes = history_changes(history)
-    told = {
+    decision = {
         "too_few": "too few iterations to judge",
         "hold": "inside the band, so settings stay",
         "bolder": "above the band, so draft more",
@@ -274,7 +274,7 @@ def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str
     caption = (
         f"{history.statistic.replace('_', ' ').capitalize()} averages {number(history.mean)} over "
         f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
-        f"{told}{': ' + changes if changes else ''}. Window, newest last: "
+        f"{decision}{': ' + changes if changes else ''}. Window, newest last: "
         f"{'… ' if len(history.window) > WINDOW_TOLD else ''}{' '.join(map(number, history.window[-WINDOW_TOLD:]))}."
     )
     return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

@@ -59,7 +59,7 @@ def scope_html(
     if len(window) < len(run.iterations):
         about += f" · iterations {window.start + 1} to {window.stop} of {len(run.iterations)}"
     data = {"scope": film_data(run, "saved", window, frames, ask), "first": window.start, "last": window.stop - 1}
-    body = f'{above}<header><b>Draftscope</b> <span>{html.escape(about)}</span><span id="told"></span></header>'
+    body = f'{above}<header><b>Draftscope</b> <span>{html.escape(about)}</span><span id="note"></span></header>'
     body += '<main id="scope"></main>'
     style, script = component_style("scope/scope.css"), component_script("standalone/scope.js")
     return _page(f"{run.label}, iteration {index + 1}", body, style, [script], data)

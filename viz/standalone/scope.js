@@ -6,14 +6,14 @@ import scope from "../scope/scope.js";
 {
   const { scope: data, first, last } = JSON.parse(document.getElementById("data").textContent);
   const parentElement = document.getElementById("scope");
-  const told = labelled(document.getElementById("told"), "status");
+  const note = labelled(document.getElementById("note"), "status");
 
   const show = () => scope({ data, parentElement, setStateValue, setTriggerValue });
   const setStateValue = (name, value) => {
     if (name !== "iteration") return;
     const { iteration } = value;
     const here = iteration >= first && iteration <= last;
-    told.textContent = here ? "" : `This page contains iterations ${first + 1} to ${last + 1}.`;
+    note.textContent = here ? "" : `This page contains iterations ${first + 1} to ${last + 1}.`;
     if (here) return;
     // Back to the nearest iteration in the page, as if it had been requested.
     data.ask = { serial: data.ask.serial + 1, iteration: iteration < first ? first : last, node: null, phase: null };
@@ -21,7 +21,7 @@ import scope from "../scope/scope.js";
     show();
   };
   const setTriggerValue = (name) => {
-    if (name === "unfold") told.textContent = "This page cannot open folds: open them in Draftscope and save again.";
+    if (name === "unfold") note.textContent = "This page cannot open folds: open them in Draftscope and save again.";
   };
   show();
 }

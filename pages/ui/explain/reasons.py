@@ -311,8 +311,8 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         return ""
     drawn, late = is_sampled(iteration), place in Known(iteration).after_end
     body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
-    probs, law_told = distribution_title(iteration)
-    heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, law_told)]
+    probs, probs_help = distribution_title(iteration)
+    heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, probs_help)]
     if drawn:
         heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
     header = "".join(

@@ -18,5 +18,8 @@ def all_terms() -> dict[str, dict[str, str]]:
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
         from decoding.methods.methods import METHODS
         from decoding.verifiers import VERIFIERS
-    told = {kind.label: kind.summary for kind in VERIFIERS.values()}, {m.label: m.summary for m in METHODS.values()}
-    return GROUPS | dict(zip(registries(), told, strict=True))
+    summaries = (
+        {kind.label: kind.summary for kind in VERIFIERS.values()},
+        {m.label: m.summary for m in METHODS.values()},
+    )
+    return GROUPS | dict(zip(registries(), summaries, strict=True))

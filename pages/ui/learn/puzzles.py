@@ -126,7 +126,7 @@ def draw_guess() -> None:
 
         if checked:
             marks = {node: "your guess" for node in iteration.path(guess)[1:]}
-            data = compact_data(iteration, scene_id=f"{name}:{index}:told", phase="select", marks=marks)
+            data = compact_data(iteration, scene_id=f"{name}:{index}:solved", phase="select", marks=marks)
         else:
             data = hidden_data(iteration, f"{name}:{index}:asked", guess)
         scope(data, key="guess_tree", height=TREE_HEIGHT, on_select=choose)
@@ -178,12 +178,12 @@ def draw_loss() -> None:
             said = f"{REASON_WORDS[lost.reason]}: this alone makes a token take {lost.factors[lost.reason]:.2f} "
             said += f"times as long. All factors together: {product} = {lost.ratio:.2f}."
             mine = lost.factors[chosen]
-            told = f"makes it {mine:.2f} times as long" if mine > 1.005 else "helps"
-            told = "costs nothing" if 0.995 < mine <= 1.005 else told
+            effect = f"makes it {mine:.2f} times as long" if mine > 1.005 else "helps"
+            effect = "costs nothing" if 0.995 < mine <= 1.005 else effect
             if chosen == lost.reason:
                 st.success(escape_markdown(f"Right. {said}"))
             else:
-                st.warning(escape_markdown(f"No: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {said}"))
+                st.warning(escape_markdown(f"No: {FACTOR_WORDS[chosen]} {effect}, a factor of {mine:.2f}. {said}"))
         st.caption(score_words("loss"))
     with left:
         st.html(_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain))

@@ -157,9 +157,9 @@ def draw_cards() -> None:
     """All cards, and a button back to a run that was set aside for one of them."""
     st.html(Path(__file__).with_suffix(".css"))
     draw_set_aside()
-    told = cards()
-    for row in range(0, len(told), COLUMNS):
-        for place, card in zip(st.columns(COLUMNS), told[row : row + COLUMNS], strict=False):
+    shown = cards()
+    for row in range(0, len(shown), COLUMNS):
+        for place, card in zip(st.columns(COLUMNS), shown[row : row + COLUMNS], strict=False):
             with place.container(border=True, key=f"card_{card.name}"):
                 run = recorded_run(card.name)
                 st.markdown(f"**{card.title}**")
@@ -167,7 +167,7 @@ def draw_cards() -> None:
                 st.html(f'<div class="ds-card-words">{html.escape(card.words)}</div>{below}')
                 if st.button("Open in Step through", key=f"open_{card.name}", icon=":material/footprint:"):
                     open_recording(card)
-    compared = next(recorded_run(card.name) for card in told if card.beside)
+    compared = next(recorded_run(card.name) for card in shown if card.beside)
     st.caption(
         escape_markdown(
             "Decoded by the embedded pair and stored; found by a search over the sample prompts "

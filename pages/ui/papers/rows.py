@@ -87,22 +87,22 @@ def judgement(
     """
     sources: dict[str, pd.DataFrame] = {}  # the newest first
     if paper_result.stored:
-        told = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(paper_result.stored))
+        stamps = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(paper_result.stored))
     else:
         name = grid_name(paper_result.grid)
         mine = [each for each in kept if name in each.names]
-        told = tuple((each.folder, each.stamps) for each in mine)
-        sources = _apart(name, told, mine) if mine else {}
+        stamps = tuple((each.folder, each.stamps) for each in mine)
+        sources = _apart(name, stamps, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
     known = JUDGED.get((paper_result.key, source))
-    if known is None or known[0] != told:
+    if known is None or known[0] != stamps:
         if time.monotonic() >= until_s:
             return None
         try:
-            known = told, judge(paper_result, rows), None
+            known = stamps, judge(paper_result, rows), None
         except ExperimentError as error:
-            known = told, Reproduction(paper_result, (), {}, {}, (), ()), error
+            known = stamps, Reproduction(paper_result, (), {}, {}, (), ()), error
         JUDGED[paper_result.key, source] = known
     return Judgement(known[1], tuple(sources), source, rows, known[2])
 
@@ -121,7 +121,7 @@ def known_outcomes(
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _apart(name: str, told: tuple, _mine: list[StoredResults]) -> dict[str, pd.DataFrame]:
+def _apart(name: str, stamps: tuple, _mine: list[StoredResults]) -> dict[str, pd.DataFrame]:
     rows = pd.concat([each.rows[each.rows["experiment"] == name] for each in _mine], ignore_index=True)
     rows = rows.drop_duplicates([SOURCE, "key"])
     newest = rows.groupby(SOURCE)["started"].max().sort_values(ascending=False).index

@@ -138,7 +138,7 @@ def _draw_offer(
     """The button that runs what is missing, with its size, and a field for texts where it needs some."""
     whole = has_rows if paper_result.stored else followed.stand.state == "finished"
     label, act = "Run again" if whole else "Run on this machine", (launch, paper_result.grid)
-    told, words = (
+    hint, words = (
         f"In a terminal: {paper_result.command}",
         f"{', '.join(sorted(running))} is running: " if running else "",
     )
@@ -148,7 +148,7 @@ def _draw_offer(
         words += f"A separate benchmark; {_took_words(paper_result.stored)}."
     else:
         if whole:
-            told = f"Stored runs are not repeated unless the pair or the grid has changed. {told}"
+            hint = f"Stored runs are not repeated unless the pair or the grid has changed. {hint}"
         if PROMPTS in paper_result.needs:
             texts = st.text_input(
                 "Texts", key=f"papers_texts_{paper_result.grid}",
@@ -161,7 +161,7 @@ def _draw_offer(
         words += _offer_words(paper_result.grid, followed, kept)
     st.button(
         label, key="papers_run", type="secondary" if has_rows else "primary", disabled=bool(running),
-        icon=":material/play_arrow:", on_click=attempt, args=(NAME, *act), help=escape_markdown(told), width="content",
+        icon=":material/play_arrow:", on_click=attempt, args=(NAME, *act), help=escape_markdown(hint), width="content",
     )  # fmt: skip
     st.caption(escape_markdown(words), width="stretch")
 

@@ -215,8 +215,8 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
             paper = paper_number(way, figure, place)
             cells.append(f"<td>{html.escape(ours)}</td>")
             if with_paper:
-                told = NOTHING if paper is None else f"{round(paper, max(figure.digits, 1)):,.6g}"
-                cells.append(f'<td class="paper">{told}</td>')
+                paper_text = NOTHING if paper is None else f"{round(paper, max(figure.digits, 1)):,.6g}"
+                cells.append(f'<td class="paper">{paper_text}</td>')
         name = f'<th scope="rowgroup" rowspan="{len(places)}">{html.escape(way.words)}</th>' if not rows else ""
         rows.append(f"<tr>{name}{''.join(cells)}</tr>")
     return "".join(rows)
@@ -233,7 +233,7 @@ def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
         first = claims[0]
         verdicts = [f"{SIGNS[each.verdict]} {VERDICTS[each.verdict]}" for each in claims]
         kind, verdict, value = first.verdict.replace(" ", "-"), verdicts[0], first.value
-        gains = [f'<div class="told">{html.escape(gain_words(each))}</div>' for each in claims]
+        gains = [f'<div class="gain">{html.escape(gain_words(each))}</div>' for each in claims]
         whys = [f'<div class="why">{html.escape(each.reason)}</div>' for each in claims]
         if len(claims) == 1:
             details = gains[0] + (whys[0] if first.reason else "")

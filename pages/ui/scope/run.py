@@ -117,8 +117,8 @@ def draw_scope(run: Run) -> None:
         st.session_state["absent"] = None
         st.session_state["node"] = node
 
-    def ask(told: dict) -> None:
-        st.session_state["absent"] = (run.key, told["iteration"], told["parent"], told["token_id"])
+    def ask(clicked: dict) -> None:
+        st.session_state["absent"] = (run.key, clicked["iteration"], clicked["parent"], clicked["token_id"])
 
     with st.container(key="scope_area"):
         st.html(Path(__file__).with_suffix(".css"))

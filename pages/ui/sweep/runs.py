@@ -16,7 +16,7 @@ from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, deco
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.controls import OWN_TEXT
-from viz.charts.sweeps import Measure, told
+from viz.charts.sweeps import Measure, value_words
 from viz.formats import plural
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def picked_runs(followed: ExperimentWatcher, runs: pd.DataFrame) -> tuple[pd.Dat
     for column, value in where.items():
         if column not in runs:
             return None
-        runs = runs[[value in (each, told(each)) for each in runs[column].tolist()]]
+        runs = runs[[value in (each, value_words(each)) for each in runs[column].tolist()]]
     return (runs, words) if len(runs) else None
 
 

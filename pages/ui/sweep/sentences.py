@@ -20,7 +20,7 @@ from decoding.papers.paper_result import (
     Figure,
 )
 from pages.ui.common.errors import info_of, torch_there
-from viz.charts.sweeps import Axis, Measure, told
+from viz.charts.sweeps import Axis, Measure, value_words
 
 CONDITION_WORDS = {
     BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
@@ -64,7 +64,7 @@ def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
     for base, group in runs.groupby(BASE):
         varied = [name for name in axes(group) if name.startswith(PREFIX)]
         for way, settings in group.drop_duplicates("way").set_index("way")[varied].iterrows():
-            said = ", ".join(f"{short_title(name)} {told(value)}" for name, value in settings.items())
+            said = ", ".join(f"{short_title(name)} {value_words(value)}" for name, value in settings.items())
             labels[way] = f"{base_label(base)} · {said}" if said else base_label(base)
     alike = {label for label in labels.values() if list(labels.values()).count(label) > 1}
     own = runs["way"].map(labels)
@@ -86,7 +86,9 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         return []
     lines = []
     for axis in asked["methods"]:
-        varied = [f"{info_of(name).title}: {', '.join(map(told, values))}" for name, values in axis["vary"].items()]
+        varied = [
+            f"{info_of(name).title}: {', '.join(map(value_words, values))}" for name, values in axis["vary"].items()
+        ]
         base, colon, listed = axis["method"].partition(":")
         label = base_label(base) + (f" ({listed})" if colon else "")
         lines.append(" · ".join([label, *varied]))
@@ -96,7 +98,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
     cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
     shared = [
         f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
-        f"{', '.join(map(told, asked['new_tokens']))} new tokens",
+        f"{', '.join(map(value_words, asked['new_tokens']))} new tokens",
         ", ".join(dict.fromkeys(_sampling_words(each) for each in asked["samplings"])),
         f"{asked['repeats']} times" if asked["repeats"] > 1 else "",
         f"against {base_label(asked['reference'])}" if asked["reference"] else "no reference",

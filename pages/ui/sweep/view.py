@@ -19,13 +19,13 @@ from decoding.experiments.estimates import (
     FEWEST,
     PREFIX,
     Ranked,
+    aggregated,
     axes,
     best_words,
     cells,
     ranked,
     source_of,
     sources_of,
-    swept,
 )
 from decoding.experiments.experiment import ExperimentWatcher
 from decoding.papers.paper_result import SPEEDUP
@@ -53,7 +53,7 @@ from viz.charts.sweeps import (
     heat_map,
     lines_over,
     parallel,
-    told,
+    value_words,
 )
 from viz.explain.bottom_line import bottom_line_words
 from viz.formats import plural
@@ -132,7 +132,7 @@ def _rows(followed: ExperimentWatcher, source: str | None) -> tuple[pd.DataFrame
     found = followed.rows()
     if not same or found is not whole:
         rows = found if source is None else found[source_of(found) == source]
-        runs = with_labels(swept(rows))
+        runs = with_labels(aggregated(rows))
         st.session_state["sweep_shown"] = (followed.folder, source), found, rows, runs, time.monotonic()
     return rows, runs
 
@@ -164,7 +164,7 @@ def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame
     if not offered:
         return runs
     picked = {name: st.session_state.get(_key(followed, name), ALL) for name in offered}
-    said = [f"{axis_of(name).words} {_told(name, value)}" for name, value in picked.items() if value != ALL]
+    said = [f"{axis_of(name).words} {_value_words(name, value)}" for name, value in picked.items() if value != ALL]
     label = ", ".join(said) or "All runs"
     with st.popover(
         escape_markdown(label), key="sweep_filter", icon=":material/filter_alt:", on_change="rerun"
@@ -175,7 +175,7 @@ def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame
                     words = axis_of(name).words
                     st.selectbox(
                         words[0].upper() + words[1:], [ALL, *values], key=_key(followed, name), persist_state="session",
-                        format_func=lambda value, name=name: "all" if value == ALL else _told(name, value),
+                        format_func=lambda value, name=name: "all" if value == ALL else _value_words(name, value),
                     )  # fmt: skip
     for name, value in picked.items():
         if value in offered[name]:
@@ -183,8 +183,8 @@ def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame
     return runs
 
 
-def _told(name: str, value: object) -> str:
-    return base_label(value) if name == BASE else told(value)
+def _value_words(name: str, value: object) -> str:
+    return base_label(value) if name == BASE else value_words(value)
 
 
 def _key(followed: ExperimentWatcher, name: str) -> str:
@@ -269,8 +269,8 @@ def draw_charts(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measur
         def take() -> None:
             columns = [each.column for each in (x, y) if each is not None]
             place = picked_place(st.session_state[key]["selection"]["points"], kind, columns)
-            told_place = [f"{axis_of(name).words} {value}" for name, value in (place or {}).items()]
-            pick(followed, place, "" if kind == RUNS else ", ".join(told_place))
+            place_words = [f"{axis_of(name).words} {value}" for name, value in (place or {}).items()]
+            pick(followed, place, "" if kind == RUNS else ", ".join(place_words))
 
         with st.container(key="sweep_chart_described", gap=None):
             more = {} if kind == PARALLEL else {"on_select": take, "selection_mode": "points"}

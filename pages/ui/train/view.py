@@ -174,16 +174,18 @@ def _draw_trees(followed: TrainingWatcher, phase: str, by_time: bool, planned: f
     None where nothing was drafted in this phase yet.
     """
     folder = followed.folder / TREES
-    told = [record for record in followed.trees if record["phase"] == phase and (folder / record["tree"]).is_file()]
-    if not told:
+    snapshots = [
+        record for record in followed.trees if record["phase"] == phase and (folder / record["tree"]).is_file()
+    ]
+    if not snapshots:
         if followed.stand.running:
             st.caption("The same held-out prompt is drafted every few minutes, once there is a draft to run.")
         return None
-    name, chosen, last = followed.folder.name, 0, len(told) - 1
+    name, chosen, last = followed.folder.name, 0, len(snapshots) - 1
     with st.container(key="train_trees", gap="small"):
         heading, moment_place, place_place = st.columns([1.5, 2, 1.2], gap="medium", vertical_alignment="center")
         key = f"train_moment_{name}"
-        _keep_latest(key, list(range(len(told))))
+        _keep_latest(key, list(range(len(snapshots))))
         if last:
             chosen = moment_place.slider(
                 "Snapshot of the training", 0, last, key=key, format=f"%d of {last}",
@@ -193,16 +195,16 @@ def _draw_trees(followed: TrainingWatcher, phase: str, by_time: bool, planned: f
             moment_place.caption("Drafted for the first time: later trees appear next to it.")
         runs: list[RunTrace] = []
         with guarded():
-            runs = [_recorded(folder / told[number]["tree"]) for number in (0, chosen)]
+            runs = [_recorded(folder / snapshots[number]["tree"]) for number in (0, chosen)]
         if not runs:
             return None
         with heading:
             st.markdown("**The same held-out prompt**", help=f"Drafted again every few minutes: {runs[1].label}.")
         with place_place:
             places = _choose_place(name, *runs)
-        _draw_sides(f"{name}:{phase}", told, chosen, runs, places)
+        _draw_sides(f"{name}:{phase}", snapshots, chosen, runs, places)
     moments = []
-    for record in told:
+    for record in snapshots:
         place = record["trained_s"] / 60 if by_time else record["step"]
         moments.append(Moment(place, _moment_words(record), record["tokens_per_pass"]))
     return moments_figure(moments, chosen, by_time, planned, is_dark())
@@ -244,13 +246,13 @@ def common_places(first: RunTrace, second: RunTrace) -> list[tuple[int, int]]:
 
 
 def _draw_sides(
-    scene: str, told: list[dict[str, Any]], chosen: int, runs: list[RunTrace], places: tuple[int, int]
+    scene: str, snapshots: list[dict[str, Any]], chosen: int, runs: list[RunTrace], places: tuple[int, int]
 ) -> None:
     """Both trees at one place with the same prefix, and the text each run wrote."""
     trees = [run.iterations[place] for run, place in zip(runs, places, strict=True)]
     marks = compare_trees(*trees).marks("the first tree", "this tree") if chosen else ({}, {})
-    titles = (f"First · {_moment_words(told[0])}", f"Snapshot {chosen} · {_moment_words(told[chosen])}")
-    records = (told[0], told[chosen])
+    titles = (f"First · {_moment_words(snapshots[0])}", f"Snapshot {chosen} · {_moment_words(snapshots[chosen])}")
+    records = (snapshots[0], snapshots[chosen])
     for side, column in enumerate(st.columns(2, gap="small")):
         run, tree, record = runs[side], trees[side], records[side]
         with column:

@@ -68,16 +68,16 @@ def draw_chart(bench: Bench) -> None:
     chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
 
 
-def draw_told(bench: Bench) -> None:
+def draw_changes(bench: Bench) -> None:
     """The differences between the two trees, both times, and the tokens they add to the text."""
     pinned, now = (trial.iteration for trial in bench.shown)
     times = bench.measured.get(tuple(trial.number for trial in bench.shown))
     if times is None:
-        st.html(told_html(what_changed(pinned, now)))
+        st.html(changes_html(what_changed(pinned, now)))
         draw_waiting(MEASURE_SLOT)
         return
     medians = [median(seconds) for seconds in times]
-    changes = told_html(what_changed(pinned, now, *medians), len(times[0]))
+    changes = changes_html(what_changed(pinned, now, *medians), len(times[0]))
     st.html(changes + text_html(bench.tail(), pinned, now, _why(bench)))
 
 
@@ -142,7 +142,7 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
         st.caption(escape_markdown(bench.whole_words or "It adds a point that stays when the prefix changes."))
 
 
-def told_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
+def changes_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
     """The changes, one cell per measure: pinned → now, and the difference."""
     cells = []
     for change in changes:
@@ -160,7 +160,7 @@ def told_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
             f'<div{hint}><div class="name">{html.escape(words)}</div><div class="value">{value}</div>'
             f'<div class="delta">{html.escape(delta)}</div></div>'
         )
-    return f'<div class="tune-told">{"".join(cells)}</div>'
+    return f'<div class="tune-changes">{"".join(cells)}</div>'
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:

@@ -48,9 +48,9 @@ below show the effect of the change. If the text no longer follows the target’
 """
 
 
-def draw_told(history: History) -> None:
+def draw_message(history: History) -> None:
     """The effect of the change: one sentence, any bias, the figures, both texts."""
-    with st.container(key="what_if_told"):
+    with st.container(key="what_if_message"):
         if history.b is None:
             st.html(GUIDE)
             return
