@@ -142,6 +142,7 @@ function phaseIndex(view) {
   const exact = keys.indexOf(view.phaseKey);
   if (exact >= 0) return exact;
   const kind = view.phaseKey.split("-")[0];
+  if (!STAGES.includes(kind)) return 0; // playing goes on with the first one
   const alike = keys.findLastIndex((key) => key.split("-")[0] === kind);
   return Math.max(alike >= 0 ? alike : keys.indexOf("verify"), 0);
 }
