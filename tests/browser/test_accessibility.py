@@ -28,7 +28,7 @@ def settle(page) -> None:
 
 def step_through(page, judge: Callable) -> None:
     """A run of one's own, every popover, the text of the views."""
-    page.locator(DRAWN).wait_for(timeout=WAIT_MS)
+    page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
     page.click(".st-key-start button")
     page.locator(".ds-root").get_by_text("iteration 1 of 1 ").wait_for(timeout=WAIT_MS)
     settle(page)
@@ -123,7 +123,7 @@ def compare(page, judge: Callable) -> None:
 
 def what_if(page, judge: Callable) -> None:
     """As it opens, with a replayed branch, with a live one whose text is biased beside it."""
-    page.locator(DRAWN).wait_for(timeout=WAIT_MS)
+    page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
     judge("as it opens")
     page.locator(".bg-root[data-lanes='2']").wait_for(timeout=WAIT_MS)
     page.locator(".st-key-what_if_tree_a .n.s-rejected").first.click()

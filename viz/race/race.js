@@ -57,6 +57,7 @@ function buildRace(root) {
   buildAxis(view, root);
   view.legend = html("div", "legend", root);
   const finish = html("section", "finish", root);
+  finish.tabIndex = 0; // it scrolls where the window is narrow
   finish.setAttribute("aria-label", "Result");
   view.waiting = html("p", "waiting", finish, "The result appears when every lane has finished.");
   // The only live region: it is filled once, when the replay has ended.

@@ -215,7 +215,7 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
         )
         body.append(f'<tr><th title="{html.escape(meaning, quote=True)}">{html.escape(title)}</th>{written}</tr>')
     return (
-        f'<div class="ds-table-box"><table class="ds-table"><thead><tr><th></th>{heads}</tr></thead>'
+        f'<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
@@ -377,7 +377,7 @@ def draw_prompts(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> 
         body.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
     st.html(STYLE)
     st.html(
-        '<div class="ds-table-box"><table class="ds-table"><thead><tr><th>Speed-up by prompt</th>'
+        '<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th>Speed-up by prompt</th>'
         f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
     st.caption(
