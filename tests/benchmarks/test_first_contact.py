@@ -54,7 +54,7 @@ def small(monkeypatch, tmp_path_factory):
         pytest.param(
             "shapes",
             {"passes of the target", "kernels", "graphs"},
-            "a token of the target: static",
+            "a token of the target: cuda_graph",
             marks=pytest.mark.slow,
         ),
         pytest.param("ratios", {"ratios"}, "contestants ran on 1 prompts", marks=pytest.mark.slow),

@@ -14,7 +14,7 @@ from viz.charts.sweeps import (
     heat_map,
     lines_over,
     parallel,
-    told,
+    value_words,
 )
 from viz.theme import contrast
 
@@ -33,10 +33,10 @@ def cells() -> pd.DataFrame:
 
 
 def test_values_are_told_as_the_screen_tells_them():
-    assert [told(value) for value in (3, 3.0, 0.05, True, False, "heavy_path", "")] == [
+    assert [value_words(value) for value in (3, 3.0, 0.05, True, False, "heavy_path", "")] == [
         "3", "3", "0.05", "on", "off", "heavy path", "none"
     ]  # fmt: skip
-    assert told(20240601) != told(20240602) and told(20240601.0) == "20240601"
+    assert value_words(20240601) != value_words(20240602) and value_words(20240601.0) == "20240601"
 
 
 def test_names_are_text_and_no_markup(cells):
