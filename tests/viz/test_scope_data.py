@@ -84,7 +84,7 @@ def test_folded_trees_bring_all_their_nodes_as_bars():
 
 def test_every_panel_and_every_mark_of_the_legend_is_explained():
     assert all(map(explain_term, HEADS.values()))
-    assert all(item["told"] for index in range(len(RUN.iterations)) for item in frame(RUN, index)["legend"])
+    assert all(item["help"] for index in range(len(RUN.iterations)) for item in frame(RUN, index)["legend"])
 
 
 def test_marks_go_along_with_a_tree():

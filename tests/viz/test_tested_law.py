@@ -36,7 +36,7 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
     half = f"{node.target_probability / 2:.2f}"
     assert next(each.both for each in scene.nodes if each.node_id == 8).endswith(f"→ {half}")
     probs = distributions(trace, scene)[str(node.parent_id)]
-    assert probs["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in probs["target_told"]
+    assert probs["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in probs["target_help"]
     row = next(row for row in probs["rows"] if row["token_id"] == node.token_id)
     assert row["target"] == pytest.approx(node.target_probability / 2, abs=1e-5)
     assert f"target {half} (temperature 0.8, top-p 0.9)" in next(
