@@ -7,6 +7,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
+from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
@@ -21,11 +22,13 @@ from pages.ui.compare.plan import (
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
+from viz.charts.run import DEPTH_SHARE, acceptance_by_depth
 from viz.formats import listed
 from viz.race.data import race_data
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Contestant
+    from decoding.trace.records import RunTrace
 
 SLOT, ASKED = "race", "race_asked"
 
@@ -41,6 +44,7 @@ def main() -> None:
     if race is not None:
         race_component(race_data(race.lanes, race.key, race.explained, race.where, hold=is_busy(SLOT)))
         st.caption(escape_markdown(race.about))
+        draw_depths(race.runs)
     elif not is_busy(SLOT):
         st.info(
             "Choose two to four methods and press Record a race: each runs alone, then all are replayed side by side.",
@@ -77,6 +81,13 @@ def main() -> None:
     with status:
         if not job_progress(SLOT):
             draw_status(plan, contestants, race.title if race else "")
+
+
+def draw_depths(runs: "Sequence[RunTrace]") -> None:
+    """Acceptance by depth of the lanes that draft and have recorded nodes."""
+    if drafting := [run for run in runs if any(each.drafted for each in run.iterations)]:
+        st.markdown(f"**Acceptance by depth** · {DEPTH_SHARE}")
+        chart(acceptance_by_depth(drafting, is_dark()), key="race_depths", height=300)
 
 
 def asked_for(plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> tuple:

@@ -45,6 +45,7 @@ RECORDINGS: dict[str, tuple[str, ...]] = {
 RACERS = {"autoregressive": "autoregressive", "linear": "linear:length=3", "hardware_aware": "hardware_aware"}
 RACE_PROMPT = "stories/lost_mitten"
 RACE_TOKENS, RACE_REPEATS, RACE_WARMUP = 64, 9, 2
+RACE_SPEEDS = FOLDER / "race_speeds.json"  # tokens per second of every repeat, by racer
 # The recorded comparison, which is on `PROMPT`: a zip of one entry per call, its run or the times of its tokens.
 COMPARED = ("autoregressive", "hf_generate", "linear", "fixed_tree", "DynaTree, first level may branch")
 COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP = 96, 3, 1
@@ -87,6 +88,12 @@ def logits_run() -> RunTrace:
 def race_runs() -> tuple[RunTrace, ...]:
     """The runs of the recorded race, each the median of its repeats."""
     return tuple(load_run(recording_file("race", name)) for name in RACERS)
+
+
+def race_speeds() -> tuple[tuple[float, ...], ...]:
+    """Tokens per second of every repeat of the recorded race, by lane."""
+    speeds = json.loads(RACE_SPEEDS.read_text())
+    return tuple(tuple(speeds[name]) for name in RACERS)
 
 
 @lru_cache(maxsize=1)

@@ -39,7 +39,7 @@ import torch
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
 from decoding.common.files import whole_file
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.compare.comparison import compare, score
+from decoding.compare.comparison import Comparison, Score, compare, score
 from decoding.compare.contestants import parse_contestant
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS, START
@@ -55,6 +55,7 @@ from decoding.recorded import (
     PROMPT,
     RACE_PROMPT,
     RACE_REPEATS,
+    RACE_SPEEDS,
     RACE_TOKENS,
     RACE_WARMUP,
     RACERS,
@@ -219,24 +220,41 @@ def find_home(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     return {"": least_disturbed(decode(pair, START, text, HOME_TOKENS) for _ in range(HOME_TRIES))}
 
 
-def find_race(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
-    """The recorded race: of every method its median repeat."""
-    contestants = [parse_contestant(racer) for racer in RACERS.values()]
-    ids = pair.vocabulary.encode(_text(prompts, RACE_PROMPT))
-    comparison = compare(pair, contestants, [(RACE_PROMPT, ids)], RACE_TOKENS, RACE_REPEATS, RACE_WARMUP)
-    assert not comparison.differences, "the outputs differ"
-    scores = zip(RACERS, score(comparison, loop_free=False), strict=True)
-    runs = {rival: entry.run for rival, entry in scores if entry.run is not None}
-    assert len(runs) == len(RACERS), "a racer failed"
-    return runs
+def measure(
+    pair: Pair, texts: Iterable[str], prompts: tuple[Prompt, ...], prompt: str, tokens: int, repeats: int, warmup: int
+) -> Comparison | None:
+    """A comparison on one prompt, None where a call failed or the outputs differ."""
+    ids = pair.vocabulary.encode(_text(prompts, prompt))
+    found = compare(pair, [parse_contestant(text) for text in texts], [(prompt, ids)], tokens, repeats, warmup)
+    usable = not found.differences and all(call.metrics is not None for call in found.results)
+    return found if usable else None
+
+
+def record_race(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
+    """Measure and write the race: of every method its median repeat, and the speed of each."""
+    found = measure(pair, RACERS.values(), prompts, RACE_PROMPT, RACE_TOKENS, RACE_REPEATS, RACE_WARMUP)
+    if found is None:
+        return ""
+    scores, speeds = dict(zip(RACERS, score(found, loop_free=False), strict=True)), {}
+    for name, entry in scores.items():
+        if entry.run is not None:
+            save_run(entry.run, recording_file("race", name))
+        speeds[name] = [call.throughput for _, call in sorted(entry.calls.items())]
+    with whole_file(RACE_SPEEDS) as file:
+        file.write(json.dumps(speeds, indent=1).encode() + b"\n")
+    return speed_words(scores.values())
+
+
+def speed_words(scores: Iterable[Score]) -> str:
+    """Median speeds by method."""
+    speeds = [(each.contestant.label, each.spread_of("throughput")) for each in scores]
+    return "; ".join(f"{label}: {speed.median:.0f} tokens/s" for label, speed in speeds if speed is not None)
 
 
 def record_comparison(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
     """Measure and write the comparison; returns its figures, nothing where the outputs differ."""
-    contestants = [parse_contestant(text) for text in COMPARED]
-    ids = pair.vocabulary.encode(_text(prompts, PROMPT))
-    found = compare(pair, contestants, [(PROMPT, ids)], COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP)
-    if found.differences or any(call.metrics is None for call in found.results):
+    found = measure(pair, COMPARED, prompts, PROMPT, COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP)
+    if found is None:
         return ""
     with whole_file(COMPARISON) as file, zipfile.ZipFile(file, "w") as archive:
         for call in found.results:
@@ -248,8 +266,7 @@ def record_comparison(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
                 figures = [call.output_ids, line.seconds, line.tokens, call.metrics.peak_memory_bytes]
                 data = json.dumps(figures).encode()
             archive.writestr(zipfile.ZipInfo(f"{call.contestant}.{call.repeat}.{kind}"), data, zipfile.ZIP_DEFLATED)
-    speeds = [(each.contestant.label, each.spread_of("throughput")) for each in score(found, loop_free=False)]
-    return "; ".join(f"{label}: {speed.median:.0f} tokens/s" for label, speed in speeds if speed is not None)
+    return speed_words(score(found, loop_free=False))
 
 
 def _text(prompts: tuple[Prompt, ...], name: str) -> str:
@@ -353,7 +370,6 @@ def _rescue_score(run: RunTrace, residual: bool = False) -> tuple[int, int]:
 
 FIND: dict[str, Find] = {
     "home": find_home,
-    "race": find_race,
     "tree_helps": find_helping,
     **{name: find_losing(name) for name in LOSING},
     "sibling_rescue": find_rescue,
@@ -370,8 +386,6 @@ def summary(name: str, runs: Found) -> str:
         f"{speed(run):.0f} tokens/s"
         for rival, run in runs.items()
     }
-    if name == "race":
-        return "; ".join(each.values())
     run, about = runs[""], each.pop("")
     if name == "home":
         index = telling_iteration(run)
@@ -386,6 +400,11 @@ def summary(name: str, runs: Found) -> str:
     return f"{about}; {best_rescue(run, residual=name in ('sampled', 'full_logits'))}"
 
 
+# What is measured and written whole, rather than found among candidates.
+RECORD: dict[str, Callable[[Pair, tuple[Prompt, ...]], str]] = {
+    "race": record_race,
+    COMPARISON.stem: record_comparison,
+}
 # What only the times are read of comes without its trees, as `record="summary"` leaves it.
 BARE = dict[str, Any](nodes=(), flatten_order=(), steps=(), draws=(), drawn=(), texts={}) | dict.fromkeys(
     ("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs", "tested_top_probs")
@@ -397,9 +416,9 @@ def main(names: list[str]) -> int:
     failed = 0
     pair, prompts = embedded_pair(), load_prompts()
     decode(pair, METHODS["dynatree"], prompts[0].text, 8)  # the first passes after loading are slower
-    for name in names or (*FIND, COMPARISON.stem):
-        runs = {} if name == COMPARISON.stem else FIND[name](pair, prompts)
-        said = summary(name, runs) if runs else record_comparison(pair, prompts) if name == COMPARISON.stem else ""
+    for name in names or (*FIND, *RECORD):
+        runs = FIND[name](pair, prompts) if name in FIND else {}
+        said = RECORD[name](pair, prompts) if name in RECORD else summary(name, runs) if runs else ""
         if not said:
             print(f"{name}: no measurement is usable, so its files stay as they are; close other programs and re-run.")
             failed += 1

@@ -11,17 +11,19 @@ from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 from decoding.verifiers.spectr import SpecTrVerifier
 from decoding.verifiers.traversal import TraversalVerifier, TraversalWithoutReplacementVerifier
 
-_KINDS: tuple[type[Verifier], ...] = (
-    GreedyVerifier,
-    NSSVerifier,
-    NaiveVerifier,
-    NaiveTreeVerifier,
-    SpecTrVerifier,
-    SpecInferVerifier,
-    SpecInferWithoutReplacementVerifier,
-    KhistiVerifier,
-    BlockVerifier,
-    TraversalVerifier,
-    TraversalWithoutReplacementVerifier,
-)
-VERIFIERS: dict[str, type[Verifier]] = {kind.name: kind for kind in _KINDS}
+VERIFIERS: dict[str, type[Verifier]] = {
+    verifier.name: verifier
+    for verifier in (
+        GreedyVerifier,
+        NSSVerifier,
+        NaiveVerifier,
+        NaiveTreeVerifier,
+        SpecTrVerifier,
+        SpecInferVerifier,
+        SpecInferWithoutReplacementVerifier,
+        KhistiVerifier,
+        BlockVerifier,
+        TraversalVerifier,
+        TraversalWithoutReplacementVerifier,
+    )
+}

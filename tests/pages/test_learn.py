@@ -122,6 +122,17 @@ def test_ending_gives_back_and_an_empty_session_stays_empty():
     assert fresh.session_state["run"].trace is home_run(), "Step through shows its own recorded run again"
 
 
+def test_the_last_stop_leads_to_a_prompt_of_ones_own():
+    at = open_page(LEARN)
+    click(at, "tour_start")
+    at.session_state["tour"].at = len(at.session_state["tour"].steps) - 1
+    at.switch_page("pages/compare.py").run()
+    click(at, "tour_own")
+    assert at.session_state["page"] == "Step through"
+    assert "tour" not in at.session_state
+    assert at.button(key="start") is not None
+
+
 def asked_of(at) -> tuple:
     asked = at.session_state["asked_view"]
     return asked.iteration, asked.node, asked.phase

@@ -10,6 +10,7 @@ from decoding.common.errors import SettingsError
 from decoding.compare.comparison import Comparison, Contestant, Result
 from decoding.compare.identity import OutputDifference
 from decoding.methods.methods import METHODS
+from decoding.recorded import RACE_REPEATS
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from pages.ui.common.state import PromptChoice, Run
@@ -48,6 +49,8 @@ def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
     race = recorded.session_state["race"]
     assert [lane.label for lane in race.lanes] == ["Autoregressive", "Hugging Face generate", "Linear chain"]
     assert len({lane.output_ids for lane in race.lanes}) == 1 and len(race.lanes[0].output_ids) == TOKENS
+    assert [run.label for run in race.runs] == ["Autoregressive", "Linear chain"]
+    assert len(recorded.get("plotly_chart")) == 1
     for lane in race.lanes:
         assert lane.throughput == sorted(lane.speeds)[1]
         assert "of 3, the median" in lane.note
@@ -154,6 +157,9 @@ def test_a_method_without_a_lane_is_named():
 def test_the_programs_own_race_says_where_it_was_measured():
     race = recorded_race()
     assert "Not measured on this machine" in race.about and len(race.lanes) == 3
+    for lane in race.lanes:
+        assert len(lane.speeds) == RACE_REPEATS
+        assert lane.throughput == pytest.approx(sorted(lane.speeds)[RACE_REPEATS // 2], rel=1e-4)
 
 
 def test_runs_of_one_prompt_race_and_others_are_refused():

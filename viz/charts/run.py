@@ -181,6 +181,9 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     return figure.update_yaxes(title_text="probability or share (band: target range)", selector={"side": None})
 
 
+DEPTH_SHARE = "of the iterations whose verified tree reached a depth, the share whose accepted path did"
+
+
 def acceptance_by_depth(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
     """Share of iterations whose path reached each depth, of those whose verified tree did; runs side by side."""
     figure = go.Figure()

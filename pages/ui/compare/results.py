@@ -30,7 +30,7 @@ from viz.charts.methods import (
     speed_figure,
     token_cost_figure,
 )
-from viz.charts.run import acceptance_by_depth, accepted_length_figure
+from viz.charts.run import DEPTH_SHARE, acceptance_by_depth, accepted_length_figure
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import why_not_faster
 from viz.formats import byte_size, duration, listed, part_of, plural
@@ -448,7 +448,7 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> Non
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Nodes pruned before verification count as drafted but not as verified.")
     st.markdown(
-        "**Acceptance by depth** · share of the iterations whose verified tree was so deep in which the path got there",
+        f"**Acceptance by depth** · {DEPTH_SHARE}",
         help=MEDIAN_REPEAT,
     )
     chart(acceptance_by_depth(runs, is_dark()), key="compare_depths", height=300)

@@ -12,7 +12,7 @@ from pages.ui import PAGES, ROOT
 from pages.ui.common.errors import torch_there
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
 from pages.ui.learn.recorded_runs import PLACED, place_comparison
-from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
+from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STEP_THROUGH, STORY, WHAT_IF, Story, TourStep, tour_steps
 
 KEY = "tour"
 RUN_KEYS = ("run", "iteration", "node", "what_if")
@@ -138,7 +138,10 @@ def tour_bar(title: str) -> None:
         if not last and st.button("Next", key="tour_next", type="primary" if here else "secondary"):
             tour.at += 1
             show_step(title)
-        if last and st.button("To the puzzles", key="tour_next", type="primary" if here else "secondary"):
+        if last and st.button("Decode a prompt of yours", key="tour_own", type="primary" if here else "secondary"):
+            end_tour()
+            _go_to(STEP_THROUGH)
+        if last and st.button("To the puzzles", key="tour_next"):
             end_tour()
             st.session_state["learn_view"] = "Puzzles"
             _go_to("Learn")

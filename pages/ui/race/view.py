@@ -5,7 +5,7 @@ every `.lane` the number of its tokens on screen as `data-tokens`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,7 +13,7 @@ from uuid import uuid4
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, SettingsError
-from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs
+from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs, race_speeds
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
@@ -53,6 +53,7 @@ class Race:
 
     Attributes:
         title: what was decoded; `about`: how and on which machine it was measured.
+        runs: the runs among the lanes, under their names.
         explained: by lane, why its greedy text differs from the reference.
         missing: sentences about methods that have no lane.
         where: which text and which machine the bottom line holds for.
@@ -62,6 +63,7 @@ class Race:
     lanes: tuple[Lane, ...]
     title: str
     about: str
+    runs: tuple[RunTrace, ...] = ()
     explained: Mapping[int, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     where: str = "for this text on this machine"
@@ -73,12 +75,15 @@ def recorded_race() -> Race | None:
     runs = race_runs()
     if not runs:
         return None
-    lanes = tuple(lane_of(run, note=f"median of {RACE_REPEATS} repeats") for run in runs)
+    note = f"median of {RACE_REPEATS} repeats"
+    lanes = tuple(lane_of(run, note=note, speeds=speeds) for run, speeds in zip(runs, race_speeds(), strict=True))
     about = (
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
         f"alone, {RACE_REPEATS} times in turn after {RACE_WARMUP} warm-up rounds; {replayed_words(RACE_REPEATS)}."
     )
-    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · shipped with Draftscope", about, where=ELSEWHERE, key="recorded")
+    return Race(
+        lanes, f"{prompt_words(RACE_PROMPT)} · shipped with Draftscope", about, runs, where=ELSEWHERE, key="recorded"
+    )
 
 
 def race_of(outcome: ComparisonResult) -> Race:
@@ -110,7 +115,8 @@ def race_of(outcome: ComparisonResult) -> Race:
         f"{replayed_words(plan.repeats)}."
     )
     early = " · cancelled early" if outcome.cancelled else ""
-    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
+    runs = tuple(replace(each.run, label=each.contestant.label) for each in measured if each.run is not None)
+    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, runs, explained, missing)
 
 
 def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:
@@ -149,7 +155,8 @@ def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
     check_lanes(lanes)
     machines = list(dict.fromkeys(hardware_words(run.hardware) for _, run in runs))
     about = f"Decoded separately, one call each, times as recorded on {' and on '.join(machines)}."
-    return Race(lanes, f"{len(lanes)} runs", about, where=ELSEWHERE)
+    named = tuple(replace(run, label=label) for label, run in runs)
+    return Race(lanes, f"{len(lanes)} runs", about, named, where=ELSEWHERE)
 
 
 def replayed_words(repeats: int) -> str:
