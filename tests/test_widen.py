@@ -97,7 +97,7 @@ def test_every_pair_on_offer_fits_and_published_counts_hold():
     assert counts["pythia-160m"] == 162_322_944 and counts["pythia-410m"] == 405_334_016
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", family(ROLES, "draft"))
 def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, role):
     for ids in prompts:
         expected, found = logits(embedded, role, ids), logits(wide, role, ids)
@@ -148,6 +148,7 @@ def test_sampled_generate_emits_no_padded_id(folders):
     assert len(output.unique()) > 100 and output.max() < REAL_IDS
 
 
+@pytest.mark.slow
 def test_a_tree_accepts_what_it_does_on_the_embedded_pair(embedded, wide, prompts):
     accepted = []
     for ids in prompts[:4]:

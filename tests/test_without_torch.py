@@ -91,6 +91,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_stepping_through_a_run_says_what_re_rolls_changes_and_decoding_need(without_torch, full_file: Path):
     without_torch(STEP_THROUGH, str(full_file))
 
@@ -108,6 +109,7 @@ assert NEEDS_TORCH in at.info[0].value.replace("\\\\", "")
 """
 
 
+@pytest.mark.slow
 def test_the_puzzle_that_drafts_again_says_what_it_needs(without_torch):
     without_torch(PUZZLE)
 

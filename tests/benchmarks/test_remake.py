@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.remake import PARTS, noted, remake
 from decoding.common.errors import DraftscopeError
-from decoding.recorded import COMPARISON, recorded_runs
-from decoding.recorded.__main__ import FIND
+from decoding.recorded import recorded_runs
+from decoding.recorded.__main__ import FIND, RECORD
 
 
 def test_every_recording_and_the_pictures_are_a_part():
-    assert set(PARTS) == {*FIND, COMPARISON.stem, "pictures"}
+    assert set(PARTS) == {*FIND, *RECORD, "pictures"}
     assert {name for name in recorded_runs() if name in FIND} <= set(PARTS)
 
 

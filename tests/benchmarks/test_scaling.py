@@ -63,6 +63,7 @@ def test_a_point_measures_every_phase_and_both_kinds_of_record(embedded):
     assert session.new_tokens < scaling.room(3, 4) and not session.finished, "the session itself stays where it was"
 
 
+@pytest.mark.slow
 def test_prompts_are_as_long_as_asked_and_fit_the_context(embedded):
     assert len(long_prompt(embedded, None, 5000)) == 5000
     points = scaling.along_contexts(embedded, None, (30, 10**6), 1)

@@ -98,12 +98,14 @@ def test_back_forward_and_the_menu_return_to_the_run(ended):
     page.go_back()
     shows_the_run(page, key)
     page.go_forward()
+    expect(page).to_have_url(re.compile("/learn"))
     settled(page)
     page.go_forward()
     shows(page, 1)
     assert run_key(page) == later
 
 
+@pytest.mark.slow
 def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(ended):
     page, key = ended
     page.reload()
@@ -126,6 +128,7 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
     shows_the_run(page, key)
 
 
+@pytest.mark.slow
 def test_a_run_left_while_it_is_decoded_keeps_what_it_has(open_page):
     page = open_page("/step_through?prompt=Encyclopedia+·+Grey+owl&max_new_tokens=1800")
     page.click(".st-key-start button")
@@ -142,6 +145,7 @@ def test_a_run_left_while_it_is_decoded_keeps_what_it_has(open_page):
     expect(page.locator(".st-key-to_end button").first).to_be_enabled()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so(ended, open_page):
     page, key = ended
     elsewhere = open_page("/step_through?" + page.url.partition("?")[2].replace(run_id(page), "A" * 22), fresh=True)
@@ -160,6 +164,7 @@ def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so
     expect(elsewhere).to_have_url(re.compile(f"/learn.*run={re.escape(again)}"))
 
 
+@pytest.mark.slow
 def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     folder = tmp_path / "draftscope" / "runs"

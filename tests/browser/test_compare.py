@@ -91,6 +91,7 @@ def test_compare_from_plan_to_files(open_page):
     assert "--max-new-tokens 20" in page.locator(".st-key-compare_files code, [data-testid=stCode]").first.inner_text()
 
 
+@pytest.mark.slow
 def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost(open_page):
     from playwright.sync_api import expect
 
@@ -122,7 +123,7 @@ def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost
     no_defect(page)
 
 
-@pytest.mark.slow  # test_worker.py cancels one, too
+@pytest.mark.slow
 def test_a_comparison_can_be_cancelled(open_page):
     page = open_page("/compare", color_scheme="dark")
     set_plan(page, max_new_tokens=48, compare_repeats=20, compare_warmup=0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
@@ -29,6 +30,7 @@ def downloaded(page, key: str, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     save_run(run_with_rows(), tmp_path / "rows.dscope")
     page = open_page("/step_through")

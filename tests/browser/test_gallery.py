@@ -60,6 +60,7 @@ def test_a_run_is_stepped_through_with_its_linked_views(visit):
     assert not page.locator("#note").inner_text()
 
 
+@pytest.mark.slow
 def test_the_tour_goes_from_stop_to_stop(visit):
     page, stop = visit(TOUR.format(1)), 1
     while page.get_by_role("link", name="Next").count():
@@ -78,6 +79,7 @@ def test_the_race_runs_to_its_result(visit):
     assert page.locator(".finish").bounding_box()["height"] > 0
 
 
+@pytest.mark.slow
 def test_the_comparison_has_its_figures_and_its_table(visit):
     page = visit(COMPARISON)
     page.wait_for_selector(".js-plotly-plot .main-svg")

@@ -113,6 +113,7 @@ def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(o
     assert page.locator(f"{ROOT} .finish").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
 
 
+@pytest.mark.slow
 def test_a_race_of_ones_own_is_recorded_and_replayed(race):
     page = race
     page.locator(".st-key-race_plan_open button").first.click()

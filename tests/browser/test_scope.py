@@ -122,6 +122,7 @@ def scene_after_frame(page) -> str:
     return scene(page)
 
 
+@pytest.mark.slow
 def test_a_late_answer_does_not_throw_the_browser_back(shown):
     page = shown
     press(page, "ArrowDown", "ArrowDown")
@@ -135,6 +136,7 @@ def test_a_late_answer_does_not_throw_the_browser_back(shown):
     assert scene(page) == "8"
 
 
+@pytest.mark.slow
 def test_iteration_and_zoom_survive_another_page(shown):
     page = shown
     press(page, *["ArrowDown"] * 3, "+", "+")
@@ -149,6 +151,7 @@ def test_iteration_and_zoom_survive_another_page(shown):
     assert page.locator(f"{SCOPE} .world").get_attribute("transform") == zoomed
 
 
+@pytest.mark.slow
 def test_a_phase_that_the_next_iteration_lacks_becomes_verify(open_page, tmp_path):
     first, second, *_ = recorded_run("history").iterations
     save_run(traces.run_of([first, replace(second, history=None)]), tmp_path / "adapts.dscope")
@@ -248,6 +251,7 @@ def test_the_marks_of_one_iteration_become_those_of_the_next(shown):
     assert page.locator(f"{SCOPE} .tree g.n.sel").count() == 1
 
 
+@pytest.mark.slow
 def test_the_bars_hold_every_node_and_open_the_place_of_a_hidden_one(big):
     page = big
     page.locator(f"{SCOPE} .tool", has_text="all 1,024").click()
@@ -282,6 +286,7 @@ def test_the_picture_stands_alone(shown, tmp_path):
     assert (tmp_path / "tree.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_many_iterations_come_in_windows(open_page, tmp_path):
     path = tmp_path / "long.dscope"
     trees = [traces.big(300, seed) for seed in range(3)]
@@ -298,6 +303,7 @@ def test_many_iterations_come_in_windows(open_page, tmp_path):
     assert scene(page) == "4"
 
 
+@pytest.mark.slow
 def test_the_keys_work_before_anything_is_clicked(open_page):
     page = open_page("/step_through")
     page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")
@@ -322,6 +328,7 @@ def test_the_keys_work_before_anything_is_clicked(open_page):
     assert int(scene(page)) == before, "out of view the keys scroll the page"
 
 
+@pytest.mark.slow
 def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, tmp_path):
     path = tmp_path / "chain.dscope"
     words = [f" word{place}" for place in range(18)]

@@ -62,6 +62,7 @@ def test_recorded_run_is_there_at_once_and_everything_fits_on_one_screen(open_pa
     assert inside <= 1280
 
 
+@pytest.mark.slow
 def test_to_the_end_and_no_further(started):
     page = started
     page.click(".st-key-to_end button")
@@ -71,6 +72,7 @@ def test_to_the_end_and_no_further(started):
     no_stack_trace(page)
 
 
+@pytest.mark.slow
 def test_cancel_keeps_the_iterations(open_page):
     page = open_page("/step_through?prompt=Encyclopedia+·+Grey+owl&max_new_tokens=1800")
     page.click(".st-key-start button")
@@ -83,6 +85,7 @@ def test_cancel_keeps_the_iterations(open_page):
     no_stack_trace(page)
 
 
+@pytest.mark.slow
 def test_bad_settings_are_one_sentence_and_the_run_stays(started):
     page = started
     page.click(".st-key-method_open button")
@@ -102,6 +105,7 @@ def test_bad_settings_are_one_sentence_and_the_run_stays(started):
     no_stack_trace(page)
 
 
+@pytest.mark.slow
 def test_save_open_and_a_damaged_file(started, tmp_path):
     page = started
     page.click(".st-key-file_open button")
@@ -120,7 +124,7 @@ def test_save_open_and_a_damaged_file(started, tmp_path):
     no_stack_trace(page)
 
 
-@pytest.mark.slow  # test_links.py opens the very address in a fresh browser
+@pytest.mark.slow
 def test_reload_keeps_prompt_and_method(open_page):
     page = open_page("/step_through?method=Linear+chain")
     page.locator(".st-key-method_open").get_by_text("Linear chain").wait_for()
@@ -141,6 +145,7 @@ def test_nothing_leaves_the_machine(open_page):
     assert [url for url in asked if not url.startswith(("http://127.0.0.1", "data:", "blob:"))] == []
 
 
+@pytest.mark.slow
 def test_sampling_and_prompt_go_along_to_other_pages(open_page):
     page = open_page("/step_through")
     page.get_by_role("link", name="Tune live").first.click()

@@ -33,6 +33,7 @@ def at_stop(page, place: int, step) -> None:
         expect(root).to_have_attribute("data-selected", str(step.node))
 
 
+@pytest.mark.slow
 def test_the_tour_by_clicking_next(open_page):
     steps = all_steps()
     page = open_page("/learn")

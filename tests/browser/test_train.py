@@ -64,6 +64,7 @@ def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
+@pytest.mark.slow
 def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page, toy):
     page = open_page("/train?run=new")
     page.locator(".st-key-train_head_corpus input").fill("/some/where")

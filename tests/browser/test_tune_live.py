@@ -100,6 +100,7 @@ def test_a_contradiction_keeps_the_last_tree(tune):
     settle(page)
 
 
+@pytest.mark.slow
 def test_pin_then_whole_generation(tune):
     page = tune
     press(page, "node_budget", "ArrowLeft")

@@ -46,6 +46,7 @@ def opened(page) -> None:
     rolled(page)
 
 
+@pytest.mark.slow
 def test_from_a_sampled_run_to_a_node_another_temperature_and_another_tree(open_page):
     page = open_page("/verifiers")
     opened(page)

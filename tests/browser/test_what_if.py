@@ -83,6 +83,7 @@ def test_fork_compare_force_and_go_on(forked):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_drawn_history_chooses_what_is_compared(forked):
     page = forked
     before = scene(page, B)

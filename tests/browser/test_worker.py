@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from benchmarks.browser_app import SETTLED
 from tests.browser.test_compare import set_plan
 
@@ -15,6 +17,7 @@ def starts_to_compare(page) -> None:
     page.get_by_text(re.compile(r"call \d+ of")).wait_for(timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_a_reload_finds_its_work_and_others_go_on_beside_it_until_it_is_cancelled_or_its_tab_closed(open_page):
     page = open_page("/compare")
     set_plan(page, max_new_tokens=400, compare_repeats=20, compare_warmup=0)

@@ -73,6 +73,7 @@ def test_a_run_of_another_machine_is_not_judged_by_the_costs_of_this_one(monkeyp
     assert own_costs(Run(home_run(), "opened")) is None
 
 
+@pytest.mark.slow
 def test_step_through_warns_and_measures_again(monkeypatch):
     at = open_page(STEP)
     at.session_state["prompt_text"] = "Once upon a time there was a little girl who"

@@ -138,6 +138,7 @@ def asked_of(at) -> tuple:
     return asked.iteration, asked.node, asked.phase
 
 
+@pytest.mark.slow
 def test_a_run_made_during_the_tour_is_the_one_that_stays():
     at, own = with_own_run()
     click(at, "tour_start")
@@ -258,6 +259,7 @@ def test_a_token_stays_out_where_the_settings_do_not_let_it_in():
     assert "Not in the tree" in at.warning[0].value
 
 
+@pytest.mark.slow
 def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved(pair):
     from pages.ui.learn.puzzles import draft_again, saving_pool
 

@@ -304,6 +304,7 @@ def test_the_address_of_a_run_from_a_file_finds_it_and_decodes_no_other_in_its_p
     assert at.session_state["run"].source == "recorded" and "job_step" not in at.session_state
 
 
+@pytest.mark.slow
 def test_a_run_with_a_prompt_too_long_for_a_link_is_found_by_its_name():
     at = open_page(PAGE)
     at.session_state["prompt"], at.session_state["prompt_text"] = "own text", "ä" * (MAX_TEXT // 6 + 1)

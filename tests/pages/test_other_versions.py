@@ -8,6 +8,7 @@ from decoding.recorded import home_run
 from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.state import Run
+from tests.helpers.families import family
 from tests.pages.apptest import open_page, sentences
 
 PAGE = PAGES["What if"]
@@ -39,7 +40,10 @@ def test_a_run_of_another_version_can_be_looked_at_and_says_what_is_unknown(said
     assert sentences(at) == [] and at.button(key="what_if_fork").disabled
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES.values() if page != PAGE])
+@pytest.mark.parametrize(
+    "page",
+    family([page for page in PAGES.values() if page != PAGE], "app.py", "pages/step_through.py", "pages/verifiers.py"),
+)
 def test_every_page_draws_with_a_run_of_another_version(page: str):
     run = of_another_version()["no method 'newest'"]
     iterations = tuple(replace(each, settings={**each.settings, "novelty": "much"}) for each in run.iterations)

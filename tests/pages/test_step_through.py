@@ -94,6 +94,7 @@ def test_cancel_keeps_what_was_decoded(page):
     assert sentences(page.run()) == []
 
 
+@pytest.mark.slow
 def test_every_iteration_can_be_looked_at(page):
     press(page, "ten_more")
     for index in range(len(run_of(page).trace.iterations)):
@@ -220,6 +221,7 @@ def test_a_preset_sets_method_and_settings():
     assert at.slider(key="method_fixed_tree_max_depth").value == 8
 
 
+@pytest.mark.slow
 def test_released_models_are_told(page):
     from pages.ui.common.models import manager
 

@@ -107,6 +107,7 @@ def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     assert here.prefix_length == fresh.prefix_length
 
 
+@pytest.mark.slow
 def test_the_default_comes_back_by_its_button(page):
     slider(page, "base_depth").set_value(2).run()
     slider(page, "node_budget").set_value(4).run()
@@ -150,6 +151,7 @@ def test_pin_and_back(page):
     assert page.session_state[setting_key("method", "dynatree", "branch_max")] == 5, "Step through has it too"
 
 
+@pytest.mark.slow
 def test_another_place_drafts_both_trees_again_and_drops_its_points(page):
     slider(page, "branch_max").set_value(4).run()
     settle(page)
@@ -188,6 +190,7 @@ def test_a_whole_generation_leaves_its_point(page):
     assert "Same text as that of the prefix." in bench_of(page).whole_words
 
 
+@pytest.mark.slow
 def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
     assert "never depends" in told(page)
     page.slider(key="sampling_temperature").set_value(1.0).run()
@@ -202,6 +205,7 @@ def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
     assert "Same text" not in bench_of(page).whole_words and "sampled" in bench_of(page).whole_words
 
 
+@pytest.mark.slow
 def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):
     page.number_input(key="tune_tokens").set_value(4096).run()
     page.button(key="tune_whole_run").click().run()
@@ -216,6 +220,7 @@ def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leave
     assert bench.whole_points == []
 
 
+@pytest.mark.slow
 def test_the_prefix_can_come_from_the_run_of_step_through(page):
     at = page.switch_page("pages/step_through.py").run()
     run = at.session_state["run"]

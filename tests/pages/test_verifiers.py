@@ -146,6 +146,7 @@ def test_a_walk_cut_by_the_end_of_the_text_has_no_final_token():
     assert (walk.final_kind, walk.final_token, walk.tokens) == ("none", -1, len(ended().committed_ids))
 
 
+@pytest.mark.slow
 def test_a_slider_replays_the_same_tree(page):
     before = run_of(page).trace.iterations
     page.slider(key="verify_temperature").set_value(0.5).run()
@@ -162,6 +163,7 @@ def test_a_slider_replays_the_same_tree(page):
     assert expected[0] != expected[1]
 
 
+@pytest.mark.slow
 def test_another_seed_changes_the_walk_and_not_the_rest(page):
     page.number_input(key="verify_seed").set_value(7).run()
     first, second = ([each for each in told if each.refusal is None] for told in results(page, "exact").values())
@@ -171,6 +173,7 @@ def test_another_seed_changes_the_walk_and_not_the_rest(page):
     assert {sum(counts.values()) for counts in list(results(page, "rolled").values())[-1].values()} == {1000}
 
 
+@pytest.mark.slow
 def test_temperature_0_lets_greedy_in_and_top_p_rest(page):
     page.slider(key="verify_temperature").set_value(0.0).run()
     assert page.slider(key="verify_top_p").disabled
@@ -191,6 +194,7 @@ def test_the_chosen_verifier_is_the_one_that_steps_are_shown_of(page):
     assert "Traversal tests a child" in told(page), "a verifier that refuses cannot be looked at"
 
 
+@pytest.mark.slow
 def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
     iteration = looked_at(page).iteration
     child = next(node.node_id for node in iteration.nodes[1:] if iteration.children(node.node_id))
@@ -263,6 +267,7 @@ def test_a_run_of_another_pair_is_one_sentence():
     assert len(sentences(at)) == 1 and "decoded by other pair" in sentences(at)[0]
 
 
+@pytest.mark.slow
 def test_theory_over_the_run_is_computed_once_asked(page):
     assert "verify_theory" not in page.session_state
     page.button(key="verify_run").click().run()
@@ -285,6 +290,7 @@ def test_theory_over_the_run_is_computed_once_asked(page):
     assert "has changed since" in captions(page)
 
 
+@pytest.mark.slow
 def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     at = page
     looked = looked_at(at)

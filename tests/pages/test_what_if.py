@@ -118,6 +118,7 @@ def test_the_page_opens_with_a_recorded_run_a_branch_and_a_change_to_fork():
     assert len(history.branches[0].run.trace.iterations) == len(logits_run().iterations) + 1
 
 
+@pytest.mark.slow
 def test_a_recorded_run_without_rows_is_forked_by_its_models():
     at = force(open_with(Run(recorded_run("tree_helps"), "recorded")), "accept", 1)
     press(at, "what_if_fork")
@@ -361,6 +362,7 @@ def test_a_deletion_can_be_undone_until_the_next_fork(page):
     assert history.deleted is None
 
 
+@pytest.mark.slow
 def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(page):
     page.toggle(key="what_if_live").set_value(True).run()
     for number in range(1, MOST_HELD + 2):

@@ -41,6 +41,7 @@ def test_documents_are_parted_by_their_own_line():
     assert documents(text) == ["one", f"two {END_OF_TEXT} still two"]
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_a_kind_without_its_tests(tmp_path):
     corpus = read_corpus(write_corpus(tmp_path), python_source=True)
     assert list(corpus.trained) == ["python", "stories", "sums"]
