@@ -126,9 +126,12 @@ def to_decode() -> RunRequest | None:
     sampling = picked_sampling()
     seed_method("method")
     words = method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
-    with st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"), st.container(width=700):
-        sampling = sampling_controls("sampling")
-        method = method_picker("method", columns=3, sampling=sampling, bind=False)
+    with (
+        st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"),
+        st.container(key="settings_panel"),
+    ):
+        sampling = sampling_controls("sampling", columns=2)
+        method = method_picker("method", sampling=sampling, bind=False)
         reset_button("method")
     other_default("method")
     asked = None if method is None else RunRequest(prompt, method, sampling, tokens)

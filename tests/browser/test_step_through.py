@@ -58,6 +58,15 @@ def test_recorded_run_is_there_at_once_and_everything_fits_on_one_screen(open_pa
     assert box["y"] + box["height"] <= 800
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 1280
+    # The settings stand beside the tree.
+    page.click(".st-key-method_open button")
+    page.locator(f"{POPOVER} .st-key-settings_panel").wait_for()
+    settled(page)
+    panel = page.locator(POPOVER).bounding_box()
+    scope = page.locator(ROOT_ELEMENT).bounding_box()
+    assert scope["x"] + scope["width"] <= panel["x"]
+    assert panel["y"] >= page.locator(".st-key-toolbar").bounding_box()["y"]
+    assert panel["x"] + panel["width"] <= 1280 and panel["y"] + panel["height"] <= 800
     inside = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
     assert inside <= 1280
 

@@ -18,7 +18,9 @@ export default function branches(component) {
     drawLines(graph);
   });
   graph.root.dataset.lanes = data.lanes.length;
-  graph.root.querySelector(".row.b")?.scrollIntoView({ block: "nearest" });
+  const shown = graph.root.querySelector(".row.b");
+  // Inside its own box: `scrollIntoView` would scroll the page, too.
+  if (shown) graph.root.scrollTop = shown.offsetTop - Math.max(graph.root.clientHeight - shown.offsetHeight, 0) / 2;
 }
 
 function buildGraph(root) {

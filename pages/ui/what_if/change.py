@@ -77,10 +77,10 @@ def editor(history: History) -> None:
     # Drawn only when open, so that clicks elsewhere stay fast.
     if not box.open or history.unknown:
         return
-    with box, st.container(width=700):
+    with box, st.container(key="settings_panel"):
         seed_editor(history)
-        sampling = sampling_controls(SAMPLED)
-        method_picker(METHOD, columns=3, sampling=sampling)
+        sampling = sampling_controls(SAMPLED, columns=2)
+        method_picker(METHOD, sampling=sampling)
         with st.container(horizontal=True):
             st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
 
