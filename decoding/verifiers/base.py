@@ -238,7 +238,7 @@ class Verifier(WithSettings):
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
-                f"{self.label} verification accepts only the target's most likely token, so it needs temperature 0, "
+                f"{self.label} accepts only the target's most likely token: it needs temperature 0, "
                 f"not {sampling.temperature:g}."
             )
         if draft_sampling not in self.lossless_for:
