@@ -2,8 +2,8 @@
 
 A generator damages small random models in every way of `benchmarks.folder_damage`, first each way once, then ways
 drawn by chance. A folder works, or is refused with a sentence: another error or a call that hangs is an escape, a
-sentence in the words of Python is badly told. Each way is printed with its sentences, for a person to read. Exits 1 on
-any of both.
+sentence in the words of Python is badly worded. Each way is printed with its sentences, for a person to read. Exits 1
+on either.
 """
 
 import faulthandler
@@ -114,12 +114,12 @@ def _open(settings: PairSettings) -> None:
 def _wrong(kind: Kind, what: str, sentence: str, home: Path) -> str:
     if kind.opens is not None and kind.opens != (what == OPENED):
         return "opened" if what == OPENED else "refused"
-    told = sentence.replace(str(home), "")
-    if found := FOREIGN_WORDS.search(told):
+    reported = sentence.replace(str(home), "")
+    if found := FOREIGN_WORDS.search(reported):
         return f"says {found[0]!r}"
     if sentence and ("\n" in sentence or not sentence.endswith(".")):
         return "is no sentence"
-    return "too long" if len(told) > LONGEST_SENTENCE else ""
+    return "too long" if len(reported) > LONGEST_SENTENCE else ""
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def main() -> int:
             found = [opened(args.kind, home, Random(f"{args.seed} {number}")) for number in range(count)]
         else:
             found = list(outcomes(count, args.seed, home))
-    said = set()  # of sentences that differ in names and numbers alone, one is told
+    said = set()  # of sentences that differ in names and numbers alone, one is reported
     for name in KINDS:
         of_kind = [outcome for outcome in found if outcome.kind == name]
         if of_kind:
@@ -172,13 +172,13 @@ def main() -> int:
     escaped = sum(outcome.wrong == "escaped" for outcome in found)
     print(
         f"\n{len(found)} folders, {len({outcome.kind for outcome in found})} of {len(KINDS)} kinds of damage: "
-        f"{counts[REFUSED]} refused, {counts[OPENED]} opened, {escaped} escaped, {len(wrong) - escaped} badly told"
+        f"{counts[REFUSED]} refused, {counts[OPENED]} opened, {escaped} escaped, {len(wrong) - escaped} badly worded"
     )
     figures = {
         "folders": len(found),
         **counts,
         "escaped": escaped,
-        "badly_told": len(wrong) - escaped,
+        "badly_worded": len(wrong) - escaped,
         "seed": args.seed,
     }
     save_figures(args, "odd_folders", figures, torch.device("cpu"))

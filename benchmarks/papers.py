@@ -51,7 +51,7 @@ def show(outcome: Reproduction) -> None:
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
-    once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is told once
+    once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is reported once
     print_table(header, [_row(outcome, way, value) for way in paper_result.ways for value in once[way.flat]])
     for each in outcome.judged:
         gain = ""

@@ -162,7 +162,7 @@ def start_worker(beside_others: bool = False) -> None:
 
 def with_progress(outcomes: Iterator[RunResult], count: int, minutes: float | None) -> Iterator[RunResult]:
     """The same, with a line now and then on what was found and how long it will take, and each new kind of failure."""
-    started = told = time.perf_counter()
+    started = reported = time.perf_counter()
     counts: Counter[str] = Counter()
     kinds: set[str] = set()
     for done, outcome in enumerate(outcomes, start=1):
@@ -173,8 +173,8 @@ def with_progress(outcomes: Iterator[RunResult], count: int, minutes: float | No
             about = f"run {outcome.number} ({outcome.architecture}, {outcome.method}), {outcome.verdict}"
             print(f"{about}: {outcome.words}", file=sys.stderr, flush=True)
         taken = time.perf_counter() - started
-        if time.perf_counter() - told > PROGRESS_S:
-            told = time.perf_counter()
+        if time.perf_counter() - reported > PROGRESS_S:
+            reported = time.perf_counter()
             left = taken / done * (count - done)
             left = left if minutes is None else min(left, 60 * minutes - taken)
             bad = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS[2:] if counts[verdict])

@@ -65,8 +65,8 @@ def section(results: dict[str, list[dict]]) -> str:
             blocks.append(f"This is {_not_measured(name)}.")
     lines = []
     for name, heading in LINES.items():
-        told = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
-        lines += [f"* {heading}: {line}" for line in told or [_not_measured(name)]]
+        reported = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
+        lines += [f"* {heading}: {line}" for line in reported or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
 
 

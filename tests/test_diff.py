@@ -77,9 +77,9 @@ def test_trees_are_compared_only_behind_the_same_text():
     tree = diff.trees[0]
     assert texts(tree.first, tree.only_first) == ["<b>x</b>", "<0xE2>", "  \t"]
     assert texts(tree.second, tree.only_second) == [" a", " the", " big"]
-    told = "\n".join(tree_words(diff))
-    assert r"3 nodes only in A: '<b>x</b>', '<0xE2>', '<b>x</b>  \t'" in told
-    assert "3 nodes only in B: ' a', ' the', ' a big'" in told
+    reported = "\n".join(tree_words(diff))
+    assert r"3 nodes only in A: '<b>x</b>', '<0xE2>', '<b>x</b>  \t'" in reported
+    assert "3 nodes only in B: ' a', ' the', ' a big'" in reported
     assert not tree.committed
 
 
@@ -102,8 +102,8 @@ def test_only_what_is_shown_is_put_into_words():
     lines = diff_lines(compare_runs(run_of([fallback()]), run_of([deep])))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    told = next(line for line in lines if "250 nodes only in B" in line)
-    assert told.endswith(" and 244 more") and len(told) < 600
+    reported = next(line for line in lines if "250 nodes only in B" in line)
+    assert reported.endswith(" and 244 more") and len(reported) < 600
     assert peak < 5 * 2**20
 
 
@@ -117,8 +117,8 @@ def test_what_was_asked_differently():
         pair=replace(first.pair, draft=replace(first.pair.draft, dtype="float16")),
         hardware={**first.hardware, "gpu": "one"},
     )
-    told = {(each.group, each.name): (each.first, each.second) for each in compare_runs(first, second).differences}
-    assert told == {
+    reported = {(each.group, each.name): (each.first, each.second) for each in compare_runs(first, second).differences}
+    assert reported == {
         ("draft model", "dtype"): ("float32", "float16"),
         ("method", "name"): ("dynatree", "linear"),
         ("settings", "base_depth"): (first.settings["base_depth"], 9),
@@ -132,10 +132,10 @@ def test_what_was_asked_differently():
 
 
 def test_a_replayed_iteration_leaves_no_measured_totals():
-    told = {total.words: total for total in compare_runs(run_replayed(), run_of([dynatree_recovered(0)])).totals}
+    reported = {total.words: total for total in compare_runs(run_replayed(), run_of([dynatree_recovered(0)])).totals}
     for words in ("wall time, measured", "time to first token, measured", "tokens per second, measured"):
-        assert told[words].first is None and told[words].second > 0
-    assert told["new tokens"].first == 9
+        assert reported[words].first is None and reported[words].second > 0
+    assert reported["new tokens"].first == 9
 
 
 def test_totals_are_said_with_their_units():
@@ -180,7 +180,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert "agree for 6 tokens" in capsys.readouterr().out
     for wrong in ("damaged", "nowhere"):
         assert main([places["a"], places[wrong]]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err.startswith("error: ")
-        assert told.err.count("\n") == 1
+        reported = capsys.readouterr()
+        assert reported.out == ""
+        assert reported.err.startswith("error: ")
+        assert reported.err.count("\n") == 1

@@ -106,9 +106,9 @@ def test_a_drafter_without_a_model_runs_no_draft_and_goes_on_from_any_iteration(
     assert {each.draft_forwards for each in session.iterations} == {0}
     assert all(each.kv_draft is None for each in session.iterations)
     assert session.iterations[0].drafted, "the first pass reads prompt and tree together"
-    told = {each.verifier.name: each for each in replay(session.iterations[0], Sampling())}
-    fits = {name for name, each in told.items() if each.refusal is None}
-    assert fits == {"greedy", "nss"} and told["nss"].outcome.accepted == session.iterations[0].accepted
+    reported = {each.verifier.name: each for each in replay(session.iterations[0], Sampling())}
+    fits = {name for name, each in reported.items() if each.refusal is None}
+    assert fits == {"greedy", "nss"} and reported["nss"].outcome.accepted == session.iterations[0].accepted
     again = session.rewind(2)
     list(again)
     assert again.tokens == session.tokens

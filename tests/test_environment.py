@@ -1,4 +1,4 @@
-"""What torch is told before it is loaded: to spin briefly and to keep few primitives, unless a person wants more."""
+"""What is set for torch before it is loaded: to spin briefly and to keep few primitives, unless a person wants more."""
 
 import os
 import subprocess
@@ -24,5 +24,5 @@ def test_it_is_set_before_torch_is_loaded(module):
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "ONEDNN_"))}
     asked = f"import {module}, os, sys; print('torch' in sys.modules)"
     asked += "; print(*map(os.environ.get, ('GOMP_SPINCOUNT', 'ONEDNN_PRIMITIVE_CACHE_CAPACITY')))"
-    told = subprocess.run([sys.executable, "-c", asked], env=unset, capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", SPIN_COUNT, PRIMITIVES]
+    reported = subprocess.run([sys.executable, "-c", asked], env=unset, capture_output=True, text=True, check=True)
+    assert reported.stdout.split() == ["False", SPIN_COUNT, PRIMITIVES]

@@ -32,9 +32,9 @@ def refused(capsys: pytest.CaptureFixture, arguments: list[str], code: int = 2) 
 def test_a_run_is_recorded_and_opens(tmp_path: Path, capsys: pytest.CaptureFixture):
     arguments = recorded(tmp_path, "--method", "dynatree:base_depth=4", "--seed", "3", "--rows", "full")
     assert main(arguments) == 0
-    told = capsys.readouterr()
-    assert "6 tokens" in told.out
-    assert "loading the pair" in told.err
+    reported = capsys.readouterr()
+    assert "6 tokens" in reported.out
+    assert "loading the pair" in reported.err
     run = load_run(tmp_path / "run.dscope")
     assert "".join(run.prompt_texts) == "Once upon a time"
     assert (run.settings["base_depth"], run.sampling.seed, run.totals.new_tokens) == (4, 3, 6)
@@ -157,7 +157,7 @@ def test_a_defect_is_no_sentence(tmp_path: Path, monkeypatch):
         main(recorded(tmp_path))
 
 
-def test_progress_is_told_now_and_then(monkeypatch, capsys: pytest.CaptureFixture):
+def test_progress_is_reported_now_and_then(monkeypatch, capsys: pytest.CaptureFixture):
     report = command._reporter()
     for words in ("first", "second", ""):
         report(words)

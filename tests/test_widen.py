@@ -132,7 +132,8 @@ def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders,
     assert errors(wide) < 1.2 * errors(narrow)
 
 
-@pytest.mark.parametrize("baseline", family(("hf_generate", "hf_assisted"), "hf_generate"))
+@pytest.mark.slow
+@pytest.mark.parametrize("baseline", ("hf_generate", "hf_assisted"))
 def test_generate_writes_the_same_text(embedded, wide, prompts, baseline):
     for ids in prompts[:4]:
         expected = run_baseline(embedded, baseline, ids, 24).output_ids

@@ -44,8 +44,8 @@ opened, looked_at = load_run(sys.argv[1]), []
 for page in [None, *sorted(map(str, Path("pages").glob("*.py")))]:
     at = open_page(page)
     assert sentences(at) == [], (page, sentences(at))
-    told = [each.value.replace("\\\\", "") for each in [*at.info, *at.caption]]
-    assert any(NEEDS_TORCH in each for each in told) == (page in SAYS), (page, told)
+    reported = [each.value.replace("\\\\", "") for each in [*at.info, *at.caption]]
+    assert any(NEEDS_TORCH in each for each in reported) == (page in SAYS), (page, reported)
     at.session_state["run"] = Run(opened, "opened")
     at.session_state["iteration"] = 1
     at.run()
@@ -73,7 +73,7 @@ from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
-at, told = open_page("pages/step_through.py"), set()
+at, reported = open_page("pages/step_through.py"), set()
 for run in (load_run(sys.argv[1]), recorded_run("sampled")):
     at.session_state["run"], last = Run(run, "opened"), run.iterations[-1]
     for shown, node in [*(("Why", node.node_id) for node in last.nodes), ("Lucky or not", 0), ("What was possible", 0)]:
@@ -81,9 +81,9 @@ for run in (load_run(sys.argv[1]), recorded_run("sampled")):
         at.session_state["node"] = node
         at.run()
         assert sentences(at) == [], (shown, node, sentences(at))
-        told |= {each.value.replace("\\\\", "") for each in at.caption}
+        reported |= {each.value.replace("\\\\", "") for each in at.caption}
 for begins in ("Which setting would have included it?", "The verifier's draws over", "The best budget depends"):
-    assert any(each.startswith(begins) and each.endswith(NEEDS_TORCH) for each in told), (begins, told)
+    assert any(each.startswith(begins) and each.endswith(NEEDS_TORCH) for each in reported), (begins, reported)
 for key in ("start", "one_more", "ten_more", "to_end", "what_if_from_here", "pair_open"):
     assert at.button(key=key).disabled, key
 assert at.button(key="start").help == NEEDS_TORCH

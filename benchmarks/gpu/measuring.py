@@ -33,7 +33,7 @@ CONTEXT = 2048
 
 @contextlib.contextmanager
 def loaded_pair(report: Report) -> Iterator[Pair]:
-    """The pair, its engines told; gone with the files that it was written to."""
+    """The pair, its engines reported; gone with the files that it was written to."""
     if not report.cuda:
         pair = embedded_pair("cpu").with_engine("cuda_graph")
         yield pair
@@ -94,7 +94,10 @@ MEMORY_NOTE = "peak memory of every method is that of the whole process, in whic
 # Shares of what is left of the time of a sampling: to tune, and then to try every contestant once.
 TUNING_SHARE, TRIAL_SHARE = 0.35, 0.4
 ROOFLINE_S = 40  # about what bytes and operations take
-RUN_ERRORS = (DraftscopeError, *FORWARD_ERRORS)  # what one contestant or part fails with is told, and costs no other
+RUN_ERRORS = (
+    DraftscopeError,
+    *FORWARD_ERRORS,
+)  # what one contestant or part fails with is reported, and costs no other
 NO_TIME = "no time was left to try it"
 
 
@@ -135,7 +138,7 @@ def able(
     budget: Budget,
     failures: dict[str, str] | None = None,
 ) -> list[Contestant]:
-    """The contestants that can run: each is tried once, and one that fails is told and left out.
+    """The contestants that can run: each is tried once, and one that fails is reported and left out.
 
     Args:
         failures: takes why one failed, by label; not of one that there was no time for.

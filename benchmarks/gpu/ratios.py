@@ -30,13 +30,13 @@ class KnownRatio:
         asked: labels of the contestants, in order.
         ran: those of them that were measured in any step.
         failures: why contestants could not run, by label.
-        told: sentences of the step in which most of them ran, and how many those were.
+        reported: sentences of the step in which most of them ran, and how many those were.
     """
 
     asked: tuple[str, ...] = ()
     ran: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
-    told: tuple[int, list[tuple[Kind, str]]] = (0, [])
+    reported: tuple[int, list[tuple[Kind, str]]] = (0, [])
 
 
 def steps(report: Report) -> Iterator[Step]:
@@ -70,14 +70,14 @@ def tell(report: Report, known: KnownRatio, figures: dict, sentences: list[tuple
     """Note the sentences of a step in the place of those before it, unless fewer contestants ran in it."""
     ran = {f["label"] for f in figures["figures"] if "throughput" in f}
     on = f"{len(ran)} of {len(known.asked)} contestants ran on {len(figures['prompts'])} prompts"
-    most, before = known.told
+    most, before = known.reported
     if len(ran) < most:
         sentences = [("slow", f"only {on}: the ratios are those of fewer prompts"),
                      *(each for each in sentences if each[0] == "wrong")]  # fmt: skip
     else:
         report.forget(before)
         sentences = [("works", on), *sentences]
-        known.told = len(ran), sentences
+        known.reported = len(ran), sentences
     for kind, sentence in sentences:
         report.judge(kind, sentence)
     known.failures |= {f["label"]: f["failures"][0] for f in figures["figures"] if f["failures"]}

@@ -43,7 +43,7 @@ class Budget:
 Kind = Literal["wrong", "slow", "works"]
 MINUTES, LINES = 8.0, 10
 AT_LEAST = 3  # lines of each kind that has so many
-# A step that hangs in the driver cannot be told to end: so much later the program ends itself, its lines printed.
+# A step that hangs in the driver cannot be reported to end: so much later the program ends itself, its lines printed.
 GRACE_S = 45
 NO_CUDA = "PyTorch sees no CUDA device here: this was a trial on the CPU, with small models, and no graph was captured"
 # What keeping the figures can fail with: a full disk, a value that JSON has no form for, a device that is gone.
@@ -99,7 +99,7 @@ class Report:
         print(f"\n== {name}", flush=True)
         try:
             step(self)
-        except Exception as error:  # noqa: BLE001 - whatever a step fails with is told, and costs no other its findings
+        except Exception as error:  # noqa: BLE001 - whatever a step fails with is reported, and costs no other its findings
             self._failed(name, error)
         print(f"== {name}: {time.perf_counter() - begun:.1f} s", flush=True)
         self.keep()
@@ -120,8 +120,8 @@ class Report:
     def forget(self, noted: Iterable[tuple[Kind, str]]) -> None:
         """Leave sentences that others replace out of the ten lines, but none of what is wrong."""
         for kind, sentence in noted:
-            if kind != "wrong" and (told := _one_line(sentence)) in self._found[kind]:
-                self._found[kind].remove(told)
+            if kind != "wrong" and (reported := _one_line(sentence)) in self._found[kind]:
+                self._found[kind].remove(reported)
 
     def keep(self) -> None:
         """Write what is known so far where `--json` or `--save` asks for it; failing to is a finding too."""

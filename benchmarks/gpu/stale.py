@@ -162,7 +162,7 @@ def failed_capture(report: Report) -> None:
     stream, owner, body = torch.cuda.current_stream(device), _Owner(), _Product(device, 7)
     for _ in range(3):
         living.call(owner, "product", body)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         for _ in range(4):
             broken.call(owner, "asks", asks)
@@ -175,7 +175,7 @@ def failed_capture(report: Report) -> None:
     healthy.call(owner, "product", body)
     findings = {
         "work done": float(total) == 4, "gave up": not broken.capture and bool(broken.failure),
-        "told once": sum("could not be captured" in str(each.message) for each in told) == 1,
+        "reported once": sum("could not be captured" in str(each.message) for each in reported) == 1,
         "stream restored": torch.cuda.current_stream(device) == stream, "numbers drawn": drawn,
         "living graphs right": living_on, "others captured": healthy.captured == 1,
         "others right": body.error() < LARGEST_ERROR, "memory of others": not _touched(filled),
@@ -207,8 +207,8 @@ def control(report: Report) -> None:
             continue
         stale = "ended" in found or found["touched"] > 0 or not found["error"] < LARGEST_ERROR
         if clear:
-            told = "go stale: the trial sees it" if stale else "do not go stale: the trial would not see it"
-            report.judge("works" if stale else "slow", f"careless graphs whose workspaces are freed {told} {words}")
+            reported = "go stale: the trial sees it" if stale else "do not go stale: the trial would not see it"
+            report.judge("works" if stale else "slow", f"careless graphs whose workspaces are freed {reported} {words}")
         else:
             report.works(f"careless graphs {'GO STALE' if stale else 'survive'} on torch {torch.__version__} {words}")
 

@@ -130,7 +130,7 @@ def test_runs_are_not_compared_beyond_the_place_where_their_texts_differ():
     assert [(each.start, each.end) for each in found] == [(0, 3)]
 
 
-def test_a_stretch_is_told_with_its_text_and_its_measured_cause():
+def test_a_stretch_is_reported_with_its_text_and_its_measured_cause():
     tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
     (stretch,) = stretches(tree, chain)
     assert stretch.lost.reason == TOKENS

@@ -1,4 +1,4 @@
-"""Hindsight: ranks along the text, the best tree by brute force, and parts of a tree that cost and commit as told."""
+"""Hindsight: ranks along the text, the best tree by brute force, and what parts of a tree cost and commit."""
 
 from dataclasses import replace
 from itertools import product
@@ -64,21 +64,21 @@ def test_what_is_unknown_is_said():
 
 def test_hindsight_of_a_hand_written_iteration():
     run = traces.run_of([traces.dynatree_recovered()])
-    told = hindsight(run, 0)
+    reported = hindsight(run, 0)
     iteration = run.iterations[0]
     ranks = [[t for t, _, _ in iteration.draft_top(node)].index(token) + 1
              for node, token in zip((0, 1, 3), iteration.committed_ids, strict=True)]  # fmt: skip
-    assert [each.rank for each in told.followed] == ranks == [1, 1, 5]
-    assert [each.drafted for each in told.followed] == [True, True, False]
-    assert (told.nodes, told.committed, told.best, told.ceiling, told.ends) == (13, 3, 3, 3, True)
+    assert [each.rank for each in reported.followed] == ranks == [1, 1, 5]
+    assert [each.drafted for each in reported.followed] == [True, True, False]
+    assert (reported.nodes, reported.committed, reported.best, reported.ceiling, reported.ends) == (13, 3, 3, 3, True)
     assert hindsight(traces.run_autoregressive(), 0) is None
 
 
 def test_other_iterations_tell_ranks_that_this_one_does_not_know(pair):
     run = decoded(pair, "dynatree")
     known = ranks_along(run)
-    told = [each for place in range(len(run.iterations)) if (each := hindsight(run, place, known)) is not None]
-    seen = [(token.seen_in, place) for place, each in enumerate(told) for token in each.followed]
+    reported = [each for place in range(len(run.iterations)) if (each := hindsight(run, place, known)) is not None]
+    seen = [(token.seen_in, place) for place, each in enumerate(reported) for token in each.followed]
     assert any(source is not None and source > place for source, place in seen)
     starts = {iteration.prefix_length for iteration in run.iterations if iteration.drafted}
     assert starts <= set(known)  # the root of every iteration knows what follows it
@@ -91,15 +91,15 @@ def test_other_iterations_tell_ranks_that_this_one_does_not_know(pair):
 
 def test_greedy_parts_commit_what_their_nodes_allow():
     run = traces.run_of([traces.dynatree_recovered()])
-    told = budgets(run, 0, COSTS)
-    assert told.nodes == 13 and told.tokens[0] == 1 and told.tokens[-1] == 3
-    assert (np.diff(told.tokens) >= 0).all()
+    reported = budgets(run, 0, COSTS)
+    assert reported.nodes == 13 and reported.tokens[0] == 1 and reported.tokens[-1] == 3
+    assert (np.diff(reported.tokens) >= 0).all()
     # By path probability: "," .50, "." .43, ' "' .42: the walk's second node is the third of the tree.
-    assert told.tokens[:4].tolist() == [1, 2, 2, 3]
+    assert reported.tokens[:4].tolist() == [1, 2, 2, 3]
     # One node: a pass over 2 and a level of one; three: a pass over 4, levels of 1 and 1 (only "," is inner).
-    assert told.seconds[[0, 1, 3]] == pytest.approx([0.005, 0.006 + 0.0011, 0.008 + 0.0011 * 2])
-    assert told.best == int(np.argmax(told.tokens / told.seconds))
-    assert told.lost == pytest.approx(told.rates.max() - told.rates[-1])
+    assert reported.seconds[[0, 1, 3]] == pytest.approx([0.005, 0.006 + 0.0011, 0.008 + 0.0011 * 2])
+    assert reported.best == int(np.argmax(reported.tokens / reported.seconds))
+    assert reported.lost == pytest.approx(reported.rates.max() - reported.rates[-1])
 
 
 def test_a_run_is_the_sum_of_its_iterations():
@@ -125,7 +125,7 @@ def test_the_best_rate_of_a_run_is_the_best_of_all_choices_of_parts():
         assert whole.best_rate == pytest.approx(max(rates)) and whole.best_rate >= whole.rate - 1e-12
 
 
-def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pair):
+def test_an_iteration_from_before_a_fork_is_reported_as_it_was_made_or_not_at_all(pair):
     """Its verifier and temperature are its parent's; a file does not say so, the recorded tests do."""
 
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
@@ -156,10 +156,10 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
 
     settings = {"iid_paths": {"paths": 3, "length": 2}, "dyspec": {"node_budget": 8}}[name]
     run = decoded(pair, name, 1.0, verifier=verifier, **settings)
-    told, iteration = budgets(run, 1, COSTS), run.iterations[1]
+    reported, iteration = budgets(run, 1, COSTS), run.iterations[1]
     verified = [node for node in iteration.nodes if node.flat_index is not None]
-    assert needs_logits(run) and told.tokens[0] == pytest.approx(1)
-    assert told.tokens[-1] == pytest.approx(sum(node.acceptance_probability for node in verified))
+    assert needs_logits(run) and reported.tokens[0] == pytest.approx(1)
+    assert reported.tokens[-1] == pytest.approx(sum(node.acceptance_probability for node in verified))
     assert VERIFIERS[verifier].name == run.settings["verifier"]
     if name == "dyspec":  # draws are made one by one: a smaller budget is the same tree with the last draws left out
         search = change_search(run, 1)
@@ -171,17 +171,17 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
 def test_nss_needs_no_rows_and_agrees_with_them(pair):
 
     run = decoded(pair, "specexec", 1.0, node_budget=8, verifier="nss")
-    told = budgets(run.without_logits(), 0, COSTS)
+    reported = budgets(run.without_logits(), 0, COSTS)
     iteration = run.iterations[0]
     best = sorted(iteration.nodes[1:], key=lambda node: -node.path_probability)[:4]
     part = replace(
         iteration, flatten_order=tuple(i for i in iteration.flatten_order if i in {0, *(n.node_id for n in best)})
     )
     exact = NSSVerifier().decide(stored_tree(part, sampling_of(run))).expected_tokens
-    assert told.tokens[4] == pytest.approx(exact, abs=1e-6)
+    assert reported.tokens[4] == pytest.approx(exact, abs=1e-6)
 
 
-def test_without_the_rows_that_a_verifier_needs_nothing_is_told(pair):
+def test_without_the_rows_that_a_verifier_needs_nothing_is_reported(pair):
     run = decoded(pair, "iid_paths", 1.0, tokens=6).without_logits()
     assert not can_tell(run, run.iterations[0]) and budgets(run, 0, COSTS) is None
     drafted = sum(len(iteration.nodes) > 1 for iteration in run.iterations)  # the last token needs no draft

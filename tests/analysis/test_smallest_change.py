@@ -123,7 +123,7 @@ def test_a_search_can_be_ended(pair):
     assert found.untried and not set(found.untried) & set(found.without)
 
 
-def test_why_a_value_could_not_be_tried_is_told_apart(pair, monkeypatch):
+def test_why_a_value_could_not_be_tried_is_reported_apart(pair, monkeypatch):
     """Rows that are missing, a model that was asked too much, time that ran out."""
     run = run_of(pair, "linear")
     path = (*node_paths(run.iterations[0])[-1], run.iterations[0].target_top(len(run.iterations[0].nodes) - 1)[0][0])

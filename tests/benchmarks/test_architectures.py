@@ -53,7 +53,7 @@ def test_what_a_context_crosses_is_refused_with_the_length(name, parts):
     assert trial.reason.startswith("The target ")
 
 
-def test_a_model_that_hides_rows_by_number_is_told_by_the_check_and_by_its_text(monkeypatch):
+def test_a_model_that_hides_rows_by_number_is_reported_by_the_check_and_by_its_text(monkeypatch):
     monkeypatch.setattr(pair_module, "let_masks_decide", lambda _: None)
     refused = outcome("gpt_neo")
     assert refused.outcome == "refused" and "cannot take a tree attention mask" in refused.reason
@@ -75,7 +75,7 @@ def test_near_ties_of_a_model_whose_masks_decide_can_be_judged(tmp_path):
     assert MarginJudge(pair.target).margin([5, 6, 7]) > 0
 
 
-def test_what_fails_is_told_apart(monkeypatch):
+def test_what_fails_is_reported_apart(monkeypatch):
     def broken(*_args):
         raise RuntimeError("no\nroom")
 

@@ -113,7 +113,7 @@ def test_figures_that_cannot_be_kept_cost_no_line(tmp_path, capsys):
     assert any("could not be kept: FileNotFoundError" in line for line in found.lines())
 
 
-def test_steps_for_which_no_time_is_left_are_told(capsys):
+def test_steps_for_which_no_time_is_left_are_reported(capsys):
     late = Report("facts", asked(minutes=1e-9))
     late.run(lambda _report: iter([("versions", facts.versions)]))
     assert "slow:  versions: no time was left for it" in late.lines() and not late.figures
@@ -228,8 +228,10 @@ def test_tests_that_end_badly_are_wrong(kind, tmp_path, monkeypatch, capsys):
     found = Report("facts", asked())
     found.cuda = True
     facts.tests(found)
-    told = [line for line in found.lines() if line.startswith("wrong:")]
-    assert len(told) == len(wrong) and all(part in line for part, line in zip(wrong, told, strict=True)), told
+    reported = [line for line in found.lines() if line.startswith("wrong:")]
+    assert len(reported) == len(wrong) and all(part in line for part, line in zip(wrong, reported, strict=True)), (
+        reported
+    )
     assert (kind == "hangs") == any("did not end in 8 s" in line for line in found.lines())
 
 
@@ -303,25 +305,25 @@ def test_more_prompts_replace_one_unless_fewer_contestants_ran():
     found, known = Report("ratios", asked()), ratios.KnownRatio(("a", "b", "c"))
     ratios.tell(found, known, figures_of("a"), [("slow", "a is slow"), ("wrong", "a differs")])
     ratios.tell(found, known, figures_of("a", "b"), [("works", "b is fast")])
-    told = ["wrong: a differs", "works: 2 of 3 contestants ran on 1 prompts", "works: b is fast"]
-    assert found.lines() == told, "what is wrong stays"
+    reported = ["wrong: a differs", "works: 2 of 3 contestants ran on 1 prompts", "works: b is fast"]
+    assert found.lines() == reported, "what is wrong stays"
     late = figures_of("a", prompts=3)
     ratios.tell(found, known, late, [("works", "a on three prompts"), ("wrong", "c differs")])
     assert found.lines() == [
         "wrong: a differs", "wrong: c differs",
-        "slow:  only 1 of 3 contestants ran on 3 prompts: the ratios are those of fewer prompts", *told[1:],
+        "slow:  only 1 of 3 contestants ran on 3 prompts: the ratios are those of fewer prompts", *reported[1:],
     ]  # fmt: skip
 
 
-def test_what_no_step_measured_is_told_once_and_with_its_reason():
+def test_what_no_step_measured_is_reported_once_and_with_its_reason():
     found, known = Report("ratios", asked()), ratios.KnownRatio(("a", "b", "c", "d"))
     ratios.tell(found, known, figures_of("a"), [])
     known.failures |= {"a": "failed at first", "b": "no kernel image"}
     failed = {"figures": [{"label": "c", "failures": ["c ran out of memory."], "cold_passes": 0}], "prompts": ["p"]}
     ratios.tell(found, known, failed, [])
     ratios.not_measured(found, known)
-    told = [line for line in found.lines() if "could not run" in line or "not measured" in line]
-    assert told == [
+    reported = [line for line in found.lines() if "could not run" in line or "not measured" in line]
+    assert reported == [
         "wrong: b could not run: no kernel image", "wrong: c could not run: c ran out of memory.",
         "slow:  d was not measured: no time was left",
     ]  # fmt: skip
@@ -351,7 +353,7 @@ def test_what_cannot_be_judged_is_no_goal_that_is_reached():
     ]  # fmt: skip
 
 
-def test_graphs_of_both_engines_are_told():
+def test_graphs_of_both_engines_are_reported():
     graphs = {name: SimpleNamespace(captured=9, evicted=0, failure="") for name in ("target (static)", "draft (host)")}
     graphs["draft (host)"].failure, graphs["draft (host)"].evicted = "no memory", 4
     assert [kind for kind, _ in ratios.of_graphs(graphs)] == ["works", "wrong", "slow"]

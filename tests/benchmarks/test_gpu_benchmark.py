@@ -115,7 +115,7 @@ def test_large_trees_fill_the_sizes_of_static_passes():
     assert beams == 18
 
 
-def test_what_cannot_run_is_told_and_left_out(pair, capsys, monkeypatch):
+def test_what_cannot_run_is_reported_and_left_out(pair, capsys, monkeypatch):
     """A contestant that fails, one that is refused, and one that there is no time for cost the others nothing."""
     texts = {"fine": "autoregressive", "broken": "hf_generate", "refused": "dynatree@streaming-512", "late": "linear"}
     contestants = [replace(parse_contestant(text), label=label) for label, text in texts.items()]
@@ -133,11 +133,11 @@ def test_what_cannot_run_is_told_and_left_out(pair, capsys, monkeypatch):
     failures = {}
     found = gpu_measuring.able(additive, contestants, encode(pair, "One day"), 4, Sampling(), budget, failures)
     assert failures.keys() == {"broken", "refused"}, "what came too late has not failed"
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert [contestant.label for contestant in found] == ["fine"]
-    assert "left out: broken (no kernel image is available)" in told
-    assert "left out: refused (embedded-target is a GPTNeoXForCausalLM with additive masks" in told
-    assert "left out: late (no time was left to try it)" in told
+    assert "left out: broken (no kernel image is available)" in reported
+    assert "left out: refused (embedded-target is a GPTNeoXForCausalLM with additive masks" in reported
+    assert "left out: late (no time was left to try it)" in reported
 
 
 def test_a_time_that_is_over_ends_the_tuning_with_what_is_known(pair, monkeypatch):
@@ -187,7 +187,7 @@ def test_tuning_keeps_the_faster_third(pair, monkeypatch):
     assert {text for text, _ in found} <= set(tuning.CHAINS[:4])
 
 
-def test_a_part_that_fails_is_told_and_the_others_are_kept(pair, monkeypatch, tmp_path, capsys):
+def test_a_part_that_fails_is_reported_and_the_others_are_kept(pair, monkeypatch, tmp_path, capsys):
     written = []
 
     def fails(*_others):
@@ -209,10 +209,10 @@ def test_a_part_that_fails_is_told_and_the_others_are_kept(pair, monkeypatch, tm
     monkeypatch.setattr("sys.argv", ["gpu", "--quick"])
     assert gpu.main() == 1
     assert written == [["pair"], ["T=1", "pair"], ["T=1", "ceilings", "pair"]], "kept after each part"
-    told = capsys.readouterr().out
-    assert "greedy could not be measured: CUDA error: no kernel image" in told
-    assert "tree, tuned: not tuned (CUDA error: no kernel image)" in told
-    assert "tree, tuned: eagle2:node_budget=63" in told and "tree, tuned: found" in told
+    reported = capsys.readouterr().out
+    assert "greedy could not be measured: CUDA error: no kernel image" in reported
+    assert "tree, tuned: not tuned (CUDA error: no kernel image)" in reported
+    assert "tree, tuned: eagle2:node_budget=63" in reported and "tree, tuned: found" in reported
 
 
 def test_ceilings_that_cannot_be_measured_cost_no_figures(pair, monkeypatch, tmp_path, capsys):

@@ -14,7 +14,7 @@ from decoding.models.loading import find_model
 from decoding.models.pair import load_pair
 from decoding.models.presets import PairSettings, memory_estimate
 
-# What cannot be told from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
+# What cannot be reported from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
 TOLD = {
     "config.json is no object": "instead of an object in { }",
     "config.json is a pipe": "config.json of MODEL is a pipe or a device, not a file",
@@ -47,11 +47,11 @@ def home(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", TOLD)
-def test_damage_is_told(kind, home):
+def test_damage_is_reported(kind, home):
     outcome = opened(kind, home, Random(0))
     assert (outcome.what, outcome.wrong) == (REFUSED, "")
-    told = outcome.sentence.replace(str(home / "damaged" / "model"), "MODEL")
-    assert TOLD[kind] in told
+    reported = outcome.sentence.replace(str(home / "damaged" / "model"), "MODEL")
+    assert TOLD[kind] in reported
 
 
 @pytest.mark.slow

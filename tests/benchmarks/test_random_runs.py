@@ -96,7 +96,7 @@ def test_wrong_positions_are_a_difference_and_the_report_says_how_to_repeat_it(m
     assert f"python -m benchmarks.random_runs --only {wrong[0].number}" in capsys.readouterr().out
 
 
-def test_crashes_and_refusals_are_told_apart_and_grouped(monkeypatch):
+def test_crashes_and_refusals_are_reported_apart_and_grouped(monkeypatch):
     def fails(number):
         raise (SettingsError(f"{number} is too large.") if number % (2 * PAIRS) else KeyError(number))
 

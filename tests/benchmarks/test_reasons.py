@@ -103,7 +103,7 @@ def test_the_root_of_a_dynatree_says_that_the_first_level_does_not_branch():
 LEAF = [Spec(0, " a", 0.6, 0.6, "accepted"), Spec(1, " b", 0.3, None, "not_verified", "below_threshold", True)]
 
 
-def test_a_final_token_that_was_drafted_and_pruned_is_told_as_a_loss():
+def test_a_final_token_that_was_drafted_and_pruned_is_reported_as_a_loss():
     lost = iteration_of(LEAF, final=(1, " b", 0.7), final_kind="bonus")
     said = why_final(lost)
     assert "(node 2) and was removed before verification: a loss" in said and "would have been" in said
@@ -192,7 +192,7 @@ def test_a_code_that_no_one_knows_is_refused(name):
         loaded(rezipped(saved(run_mixed()), change))
 
 
-def test_every_node_of_the_recorded_files_is_told_without_gaps(tmp_path):
+def test_every_node_of_the_recorded_files_is_reported_without_gaps(tmp_path):
     """They are of format 1; what is said of them is what is said of them saved anew."""
     for name in ("home", "sampled", "tree_helps_chain"):
         run = load_run(FOLDER / f"{name}.dscope")
@@ -201,10 +201,10 @@ def test_every_node_of_the_recorded_files_is_told_without_gaps(tmp_path):
         for first, second in zip(run.iterations, again.iterations, strict=True):
             assert first.rule == second.rule and first.rule.drafter
             for node in first.nodes:
-                told = [
+                reported = [
                     (why_not_expanded(each, node.node_id), why_verdict(each, node.node_id)) for each in (first, second)
                 ]
-                assert told[0] == told[1] and all(told[0]) and "None" not in json.dumps(told)
+                assert reported[0] == reported[1] and all(reported[0]) and "None" not in json.dumps(reported)
 
 
 def test_hand_written_runs_are_saved_with_their_codes():

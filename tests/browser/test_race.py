@@ -5,8 +5,9 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import race_runs
+from pages.ui.race.view import recorded_race
 from tests.helpers.families import family
-from viz.race.data import partings, readable
+from viz.race.data import partings, race_data, readable
 from viz.race.lanes import lane_of
 
 ROOT = ".race-root"
@@ -52,7 +53,9 @@ def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
     assert 4 * longest_ms - 20 <= took_ms <= 4 * longest_ms + 400
     assert page.locator(f"{ROOT} .headline").inner_text()
     assert page.locator(f"{ROOT} .lane.finished").count() == len(race_runs())
-    assert page.locator(f"{ROOT} .lane .place").count() == 1, "the fastest, as the spread of its repeats is recorded"
+    shown = recorded_race()
+    fastest = [lane["fastest"] for lane in race_data(shown.lanes, shown.key)["lanes"]]
+    assert page.locator(f"{ROOT} .lane .place").count() == sum(fastest) <= 1
 
 
 def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):

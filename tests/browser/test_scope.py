@@ -207,8 +207,8 @@ def test_two_nodes_are_compared_and_escape_lets_go(shown):
     third = recorded_run("home").iterations[0].flatten_order[2]
     page.locator(f"{SCOPE} .tree g.n[data-node='{third}'] .hit").click(modifiers=["Shift"])
     assert (value(page, "selected"), value(page, "second")) == ("1", str(third))
-    told = page.locator(f"{SCOPE} .compare").inner_text()
-    assert "node 1" in told and f"node {third}" in told and "difference" in told
+    reported = page.locator(f"{SCOPE} .compare").inner_text()
+    assert "node 1" in reported and f"node {third}" in reported and "difference" in reported
     assert page.locator(f"{SCOPE} .kv-cell.second").count() >= 1
     press(page, "Escape")
     assert (value(page, "selected"), value(page, "second")) == ("1", "")
@@ -348,6 +348,6 @@ def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     page = shown
     press(page, "]")
     page.locator(f"{SCOPE} .kv-line.written .kv-cell.kept").first.hover()
-    told = page.locator(f"{SCOPE} .kv footer").inner_text()
-    assert re.fullmatch(r"slot \d+: node 0 .*, kept", told)
+    reported = page.locator(f"{SCOPE} .kv footer").inner_text()
+    assert re.fullmatch(r"slot \d+: node 0 .*, kept", reported)
     assert "next pass: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()

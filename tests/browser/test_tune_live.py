@@ -35,7 +35,7 @@ def press(page, setting: str, key: str, times: int = 1) -> None:
         settle(page)
 
 
-def told(page) -> str:
+def reported(page) -> str:
     return page.inner_text(".st-key-tune_changes")
 
 
@@ -62,12 +62,12 @@ def assert_one_screen(page) -> None:
 def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     page = tune
     assert_one_screen(page)
-    assert "move a slider" in told(page)
+    assert "move a slider" in reported(page)
     before, pinned = points(page), scene(page, PINNED)
     press(page, "prune_probability", "ArrowLeft", 3)
     assert scene(page, PINNED) == pinned
     assert "Now · DynaTree · τ 0.02, first level may branch on" in page.locator(NOW).inner_text()
-    words = told(page)
+    words = reported(page)
     assert "Same text, different work" in words
     assert "7 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"
     assert points(page) == before + 3
@@ -84,7 +84,7 @@ def test_nodes_of_one_tree_only_are_framed(tune):
     page.locator(f"{NOW} .diff").first.wait_for(state="attached", timeout=WAIT_MS)
     settle(page)
     framed = page.locator(f"{NOW} .diff").count()
-    assert f"{framed} only in this one (framed)" in told(page)
+    assert f"{framed} only in this one (framed)" in reported(page)
 
 
 @pytest.mark.slow  # tests/pages/test_tune_live.py: one sentence, the tree stays

@@ -32,6 +32,7 @@ def page(browser, address: str) -> Iterator:
     context.close()
 
 
+@pytest.mark.slow  # tests/test_without_torch.py exports and compares one without a browser
 def test_a_saved_run_opens_is_compared_and_exported(browser, page, tmp_path: Path):
     page.locator(".st-key-pair_open").get_by_text("torch is not installed").first.wait_for()
     save_run(run_mixed(), tmp_path / "mixed.dscope")

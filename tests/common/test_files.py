@@ -38,7 +38,7 @@ def test_a_file_is_as_it_was_on_a_full_disk(tmp_path, full_disk):
     assert file.read_bytes() == b"before" and left_in(tmp_path) == ["status.json"]
 
 
-def test_a_file_system_that_takes_no_file_is_told_as_such(tmp_path, monkeypatch):
+def test_a_file_system_that_takes_no_file_is_reported_as_such(tmp_path, monkeypatch):
     def refuse(*_args, **_options):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 

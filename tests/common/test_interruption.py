@@ -124,7 +124,7 @@ def test_what_others_draw_meanwhile_changes_no_sampled_baseline(embedded):
     assert output(draw) == output(lambda may_wait, timed: 0.0)
 
 
-def test_a_peak_of_memory_is_told_where_it_is_of_one_work_alone(embedded, monkeypatch):
+def test_a_peak_of_memory_is_reported_where_it_is_of_one_work_alone(embedded, monkeypatch):
     models = CachedModels(embedded, 16, uses_draft=True)
     models.pair = SimpleNamespace(target=SimpleNamespace(device=torch.device("cuda")))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 123)
@@ -139,15 +139,15 @@ class CountedCpu(str):
     type = "cuda"
 
 
-@pytest.mark.parametrize(("pause", "told"), [(lambda: None, 123), (others_begin, None)], ids=["alone", "in turns"])
-def test_a_baselines_peak_is_told_where_it_had_the_device_alone(embedded, monkeypatch, pause, told):
+@pytest.mark.parametrize(("pause", "reported"), [(lambda: None, 123), (others_begin, None)], ids=["alone", "in turns"])
+def test_a_baselines_peak_is_reported_where_it_had_the_device_alone(embedded, monkeypatch, pause, reported):
     target = SimpleNamespace(device=CountedCpu("cpu"), network=embedded.target.network)
     pair = SimpleNamespace(target=target, generation_config=embedded.generation_config)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 123)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     with interruptible(lambda may_wait, timed: pause() or 0.0):
         call = run_baseline(pair, "hf_generate", embedded.vocabulary.encode(PROMPT), 4, True)
-    assert call.peak_memory_bytes == told
+    assert call.peak_memory_bytes == reported
 
 
 def test_nothing_waits_in_one_piece():

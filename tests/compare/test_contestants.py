@@ -1,4 +1,4 @@
-"""Contestants as text: what is written is read back the same, and what cannot be read is told in a sentence."""
+"""Contestants as text: what is written is read back the same, and what cannot be read is reported in a sentence."""
 
 import pytest
 
@@ -70,6 +70,6 @@ def test_different_settings_have_different_labels():
         ("hf_generate:length=3", "has no settings"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_sentence(text: str, words: str):
+def test_what_cannot_be_read_is_reported_in_a_sentence(text: str, words: str):
     with pytest.raises(SettingsError, match=words):
         parse_contestant(text)

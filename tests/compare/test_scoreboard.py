@@ -68,7 +68,7 @@ def test_what_was_not_reached_or_failed_has_no_figures():
     assert outside.same_output is None and tree.same_output is None and tree.over_autoregressive is None
 
 
-def test_identity_is_told_against_the_reference():
+def test_identity_is_reported_against_the_reference():
     difference = OutputDifference(2, 5, 7, 0.3, True, "Token 3 differs.")
     calls = [our_call(0, 0, run_autoregressive(8)), hf_call(0, 0.1), our_call(2, 0, run_of([bonus()]))]
     plain, outside, tree = score(comparison(*calls, differences=((2, 0, difference),)))

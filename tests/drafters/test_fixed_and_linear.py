@@ -69,7 +69,7 @@ def test_out_of_range_is_refused(kind, changes):
 
 
 @pytest.mark.parametrize("drafter", [LinearDrafter(), LinearDrafter(sampled=True), FixedTreeDrafter()])
-def test_a_draft_that_overflows_is_told_in_a_sentence(drafter):
+def test_a_draft_that_overflows_is_reported_in_a_sentence(drafter):
     source = TableSource({}, [float("nan")] * 4)
     with pytest.raises(PairError, match="The draft gives nan or infinite logits"):
         drafter.draft(drafter.start([1]), source, 0, GeneratorDraws(0))

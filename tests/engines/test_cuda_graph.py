@@ -317,9 +317,9 @@ def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monk
         with monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             patch.setattr(CudaGraphEngine, "run", broken)
-            with pytest.raises(PairError) as told:
+            with pytest.raises(PairError) as reported:
                 choose.make_engine("cuda_graph", embedded_network, "it", 64, **cpu())
-            assert words in str(told.value)
+            assert words in str(reported.value)
             patch.setattr(choose, "_fastest", lambda *args, **how: ("cuda_graph", "the fastest"))
             made = choose.make_engine("auto", embedded_network, "it", 64, **cpu())
             assert made.engine.name == "transformers" and words in made.reason("auto")

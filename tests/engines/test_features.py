@@ -56,8 +56,8 @@ def test_the_logits_are_those_of_a_plain_pass_and_the_head_makes_them_of_the_fea
         pytest.skip("there is no lean forward of GPT-2")
     engine = pair.with_engine(name).target.engine
     ids = np.arange(1, 10) * pair.logits_size // 11
-    plain, told = passes(engine, ids, False), passes(engine, ids, True)
-    for logits, (others, features), (projected, kept) in zip(plain, told, ((2, 5), (3, 3)), strict=True):
+    plain, reported = passes(engine, ids, False), passes(engine, ids, True)
+    for logits, (others, features), (projected, kept) in zip(plain, reported, ((2, 5), (3, 3)), strict=True):
         assert features.shape == (kept, pair.target.info.hidden_size) and len(others) == projected
         assert torch.allclose(logits, others, atol=1e-4)
         assert torch.allclose(engine.project(features)[-projected:], others, atol=1e-4)

@@ -1,4 +1,4 @@
-"""How graphs are captured, kept and given up, on a device that is only noted down: what it is told, in order."""
+"""How graphs are captured, kept and given up, on a device that is only noted down: its calls, in order."""
 
 import warnings
 from contextlib import contextmanager
@@ -23,15 +23,15 @@ class Owner:
 
 @pytest.fixture
 def device(monkeypatch):
-    """Notes what a CUDA device would be told; `spoil` breaks captures as the driver does."""
+    """Notes the calls that a CUDA device would get; `spoil` breaks captures as the driver does."""
 
     class Device:
-        told, stream, capturing, invalid, poisoned, broken = [], "usual", False, False, False, []
+        reported, stream, capturing, invalid, poisoned, broken = [], "usual", False, False, False, []
 
     class Graph:
         def capture_begin(self, pool, capture_error_mode):
             assert (pool, capture_error_mode, Device.stream) == ("pool", "thread_local", "capturing")
-            Device.told.append(BEGIN)
+            Device.reported.append(BEGIN)
             Device.capturing = Device.poisoned = True
 
         def capture_end(self):
@@ -39,12 +39,12 @@ def device(monkeypatch):
             if Device.invalid:
                 Device.invalid = False
                 raise RuntimeError("operation failed due to a previous error during capture")
-            Device.told.append(END)
+            Device.reported.append(END)
             Device.poisoned = False
 
         def replay(self):
             assert not Device.poisoned, "PyTorch 2.11 takes the capture before for unfinished"
-            Device.told.append("replay")
+            Device.reported.append("replay")
 
         def pool(self):
             return "pool"
@@ -65,7 +65,7 @@ def device(monkeypatch):
             Device.stream = before
 
     def end_allocating(_device, pool):
-        Device.told.append(f"leave {pool}")
+        Device.reported.append(f"leave {pool}")
 
     for name, value in {
         "synchronize": lambda _device: None,
@@ -80,9 +80,9 @@ def device(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, value)
     zeros = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *size, device: zeros(*size))
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: Device.told.append(CLEAR), raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: Device.reported.append(CLEAR), raising=False)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end_allocating, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *_: Device.told.append("release"), raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *_: Device.reported.append("release"), raising=False)
     monkeypatch.setattr(module, "_BROKEN", Device.broken)
     return Device
 
@@ -97,9 +97,14 @@ def test_each_graph_owns_its_workspaces(device, graphs):
     owner = Owner()
     for key in ("a", "b"):
         for _ in range(3):
-            graphs.call(owner, key, lambda key=key: device.told.append(key))
+            graphs.call(owner, key, lambda key=key: device.reported.append(key))
     captured = [CLEAR, BEGIN, "a", END, CLEAR, "replay", "replay"]
-    assert device.told == ["a", *captured, "b", *(each.replace("a", "b") if each == "a" else each for each in captured)]
+    assert device.reported == [
+        "a",
+        *captured,
+        "b",
+        *(each.replace("a", "b") if each == "a" else each for each in captured),
+    ]
     assert graphs.captured == 2 and graphs.cold == 4 and not graphs.failure
 
 
@@ -107,7 +112,7 @@ def waits(device):
     """A function that asks for a value, which a capture forbids: the capture is invalid from then on."""
 
     def body():
-        device.told.append("body")
+        device.reported.append("body")
         if device.capturing:
             device.invalid = True
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
@@ -120,21 +125,21 @@ def test_a_failed_capture_is_ended_and_all_runs_uncaptured(device, graphs):
     graphs.call(owner, "good", lambda: None)
     graphs.call(owner, "good", lambda: None)
     graphs.call(owner, "bad", waits(device))
-    device.told.clear()
+    device.reported.clear()
     with pytest.warns(
         RuntimeWarning, match=r"\(operation not permitted when stream is capturing\): passes run without gr"
     ):
         graphs.call(owner, "bad", waits(device))
-    told = [CLEAR, BEGIN, "body", "leave pool", "release", BEGIN, END, CLEAR, "body"]
-    assert device.told == told, "the work is done once, and a capture that succeeds comes last"
+    reported = [CLEAR, BEGIN, "body", "leave pool", "release", BEGIN, END, CLEAR, "body"]
+    assert device.reported == reported, "the work is done once, and a capture that succeeds comes last"
     assert device.stream == "usual" and not device.capturing and len(device.broken) == 1
     assert graphs.failure == "operation not permitted when stream is capturing" and not graphs.capture
-    device.told.clear()
+    device.reported.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it was said once
         for key in ("bad", "good"):
-            graphs.call(owner, key, lambda: device.told.append("as it is"))
-    assert device.told == ["as it is"] * 2 and graphs.captured == 1
+            graphs.call(owner, key, lambda: device.reported.append("as it is"))
+    assert device.reported == ["as it is"] * 2 and graphs.captured == 1
 
 
 def test_a_failed_capture_leaves_the_graphs_of_others_alive(device, graphs):
@@ -145,7 +150,7 @@ def test_a_failed_capture_leaves_the_graphs_of_others_alive(device, graphs):
     with pytest.warns(RuntimeWarning, match="passes run without graphs"):
         graphs.call(owner, "bad", waits(device))
     others.call(owner, "good", lambda: None)
-    assert device.told[-1] == "replay" and others.captured == 1
+    assert device.reported[-1] == "replay" and others.captured == 1
 
 
 def test_a_body_that_fails_by_itself_leaves_the_capture_ended(device, graphs):
@@ -157,10 +162,10 @@ def test_a_body_that_fails_by_itself_leaves_the_capture_ended(device, graphs):
     graphs.call(owner, "bad", body)
     with pytest.warns(RuntimeWarning, match="shapes do not fit"):
         graphs.call(owner, "bad", body)
-    assert device.told == [CLEAR, BEGIN, END, CLEAR] and device.stream == "usual" and not device.broken
+    assert device.reported == [CLEAR, BEGIN, END, CLEAR] and device.stream == "usual" and not device.broken
 
 
-def test_memory_that_runs_out_in_a_capture_is_told(device, graphs):
+def test_memory_that_runs_out_in_a_capture_is_reported(device, graphs):
     def body():
         if device.capturing:
             device.invalid = True
@@ -196,21 +201,21 @@ def test_the_graphs_used_last_are_kept(monkeypatch):
 
 def test_reads_wait_for_an_event_and_not_for_the_stream(monkeypatch):
     """Waiting for a whole stream is what `torch.cuda.set_sync_debug_mode` raises at."""
-    told = []
+    reported = []
 
     class Event:
         def record(self, stream):
-            told.append(f"after the copy on {stream}")
+            reported.append(f"after the copy on {stream}")
 
         def synchronize(self):
-            told.append("wait")
+            reported.append("wait")
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: "the stream")
     transfers = Transfers(torch.device("cpu"))
     transfers.staging, transfers.device = torch.empty_like, torch.device("cuda")
     assert transfers.read(torch.arange(3)).tolist() == [0, 1, 2]
-    assert told == ["after the copy on the stream", "wait"] and transfers.reads == 1
+    assert reported == ["after the copy on the stream", "wait"] and transfers.reads == 1
 
 
 @pytest.mark.parametrize(("tries", "clean"), [(3, True), (1, False)])

@@ -71,7 +71,7 @@ def test_a_prompt_of_a_folder_is_found_by_kind_and_name(tmp_path):
     assert prompt_of(row).text == "Text b"
 
 
-def test_the_comparison_is_told_honestly(experiment):
+def test_the_comparison_is_reported_honestly(experiment):
     assert same_text((1, 2, 3), (1, 2, 3)) == "the same 3 tokens as in the sweep"
     assert same_text((1, 2, 3), (1, 2)) == "the same 2 tokens as in the sweep so far"
     assert same_text((1, 2, 3), (1, 9, 3)) == "differs from the sweep from token 2 on"

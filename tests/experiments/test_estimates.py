@@ -45,7 +45,7 @@ def runs(*more: list[dict]) -> pd.DataFrame:
     return aggregated(with_settings(pd.DataFrame([row for rows in more or (made_rows(),) for row in rows])))
 
 
-def test_the_best_is_told_with_how_sure_that_is():
+def test_the_best_is_reported_with_how_sure_that_is():
     found = ranked(runs(), "speedup")
     assert [each.label for each in found] == ["D 4 B 3", "D 4 B 2", "D 3 B 3", "D 3 B 2"]
     assert found[0].chance == 1.0 and found[0].figure.prompts == 4 and found[0].way.startswith("fixed_tree:max_depth=4")
@@ -60,7 +60,7 @@ def test_lower_is_better_where_a_figure_says_so():
     assert ranked(runs(), "tpot_s", higher=False)[0].label == "D 4 B 3"
 
 
-def test_what_is_close_is_told_as_such():
+def test_what_is_close_is_reported_as_such():
     rows = made_rows()
     for row in rows:
         if row["label"] == "D 4 B 2" and row["prompt"] in ("frog_and_boat", "other"):
@@ -77,7 +77,7 @@ def test_ways_that_are_alike_share():
     assert "tied with" in best_words(found[:2], "x")
 
 
-def test_few_rows_are_told_honestly():
+def test_few_rows_are_reported_honestly():
     one = ranked(runs(made_rows(prompts=1)), "speedup")
     assert "on one prompt, too few for an interval" in best_words(one, "speed-up")
     alone = ranked(runs(made_rows(depths=(3,), widths=(2,))), "speedup")
@@ -166,6 +166,6 @@ def test_few_prompts_have_no_interval_and_of_repeats_the_median_counts():
     assert (found["value"] > 100).all() and found["runs"].tolist() == [12] * 4
 
 
-def test_sources_are_told_the_newest_first():
+def test_sources_are_reported_the_newest_first():
     rows = pd.DataFrame([*made_rows(), *made_rows(machine="another", started="2031-01-01T00:00:00")])
     assert sources_of(rows) == ["Embedded pair on another", "Embedded pair on a test"] and sources_of(rows[:0]) == []

@@ -55,7 +55,7 @@ def test_rows_are_read_as_they_come(home, monkeypatch):
     assert len(followed.rows()) == 20 and len(read) == 3
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_there(home):
+def test_a_file_that_cannot_be_read_is_reported_and_the_rest_is_there(home):
     followed = look_at(Experiment(made_experiment(home, "one")))
     other = SCHEMA.with_metadata({"draftscope_rows": "0"}).empty_table()
     pq.write_table(other, followed.folder / "rows" / "part-000007-1.parquet")

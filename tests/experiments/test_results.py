@@ -77,8 +77,8 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
     monkeypatch.setattr(executors, "ROOT", tmp_path)
-    monkeypatch.setenv("DRAFTSCOPE_COMMIT", "told")
-    assert code_version() == "told", "no checkout"
+    monkeypatch.setenv("DRAFTSCOPE_COMMIT", "reported")
+    assert code_version() == "reported", "no checkout"
     git("init")
     (tmp_path / "code.py").write_text("1")
     git("add", ".")
@@ -94,7 +94,7 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
     installed = tmp_path / ".venv" / "site-packages"
     installed.mkdir(parents=True)
     monkeypatch.setattr(executors, "ROOT", installed)
-    assert code_version() == "told", "the checkout of something else"
+    assert code_version() == "reported", "the checkout of something else"
 
 
 @pytest.mark.parametrize(("page", "make"), [(README, summary), (LONG, section)])
@@ -154,7 +154,7 @@ def test_a_table_holds_the_figures_and_their_source():
     assert "widened" not in text
 
 
-def test_parts_widened_weights_and_the_gpu_are_told():
+def test_parts_widened_weights_and_the_gpu_are_reported():
     part = {key: RECORD[key] for key in ("figures", "goals")}
     gpu = {key: RECORD[key] for key in ("created", "command", "commit")}
     gpu |= {"benchmark": "gpu", "hardware": {**RECORD["hardware"], "gpu": "Some GPU"}, "pair": "widened-a + widened-b"}

@@ -95,7 +95,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path, monkeypatch):
         RowStore(tmp_path / "file").append([row("c")])
 
 
-def test_files_of_other_versions_and_damaged_ones_are_told(tmp_path):
+def test_files_of_other_versions_and_damaged_ones_are_reported(tmp_path):
     store = RowStore(tmp_path)
     store.append([row("a")])
     (part,) = store.folder.iterdir()

@@ -134,7 +134,7 @@ def test_what_cannot_be_run_is_a_row_that_says_why(pair, executor, tmp_path, mon
     assert failures.str.contains("ran out of memory").all()
 
 
-def test_what_could_not_be_run_is_told_again(executor, tmp_path):
+def test_what_could_not_be_run_is_reported_again(executor, tmp_path):
     run_grid(grid(), executor, tmp_path)
     store = Experiment(tmp_path).store
     rows = store.table().to_pylist()

@@ -25,7 +25,7 @@ from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
 from tests.analysis.test_smallest_change import absent_paths
 from tests.helpers.heads import fitted_network, random_network
-from tests.replay.test_forks import busy, check_both_ways, told
+from tests.replay.test_forks import busy, check_both_ways, reported
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=16, beam_width=4, max_depth=4, verifier="greedy", draft_head="mine")
@@ -105,7 +105,7 @@ def test_another_draft_goes_live(pair, run, name):
     back = fork_again(made, index + 1, ForkChange(TREE))
     assert back.kind == "live" and back.trace.iterations[-1].settings["draft_head"] == "mine"
     again = fork_again(made, index, ForkChange())
-    assert told(again.trace.iterations[index]) == told(made.trace.iterations[index])
+    assert reported(again.trace.iterations[index]) == reported(made.trace.iterations[index])
 
 
 def test_rows_of_a_later_iteration_are_not_taken_for_the_heads_own(run):

@@ -22,7 +22,7 @@ from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
 from tests.helpers.families import family
 from tests.helpers.heads import NAME, fitted_network, random_network, true_features, with_network
-from tests.session.test_checkpoints import told
+from tests.session.test_checkpoints import reported
 
 SMALL = {
     "hardware_aware": {"verify_ms": "1:1 64:2", "level_ms": "1:0.2", "odds": "1.5 1", "node_budget": 16},
@@ -174,9 +174,9 @@ def test_a_rewound_session_and_a_fork_decode_on_to_the_bit(good, name, engine):
         again = session.rewind(index)
         forked = again.fork()
         rest = list(again)
-        assert list(map(told, rest)) == list(map(told, iterations[index:]))
+        assert list(map(reported, rest)) == list(map(reported, iterations[index:]))
         assert np.array_equal(rest[0].draft_logits, iterations[index].draft_logits, equal_nan=True)
-        assert list(map(told, forked)) == list(map(told, rest))
+        assert list(map(reported, forked)) == list(map(reported, rest))
 
 
 def test_rows_that_were_given_back_are_filled_again(good):
@@ -215,7 +215,7 @@ def test_a_fork_may_take_another_draft_and_come_back(good, tmp_path, monkeypatch
     assert tuple(back.tokens[len(prompt(pair)) :]) == text
     before = back.rewind(3)
     assert before.pair.head is not None and before.iterations[2].settings.get("draft_head") is None
-    assert told(before.step()) == told(back.iterations[3])
+    assert reported(before.step()) == reported(back.iterations[3])
     bare = DecodeSession(pair, METHODS["autoregressive"], prompt(pair), limits=Limits(TOKENS))
     assert bare.pair.head is None and bare.step().drafted == 0
     assert bare.fork(session.method).step().kv_draft.slots_before == len(prompt(pair)) - 1

@@ -195,7 +195,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_a_target_without_features_is_told_before_anything_is_decoded(pair, home, monkeypatch):
+def test_a_target_without_features_is_reported_before_anything_is_decoded(pair, home, monkeypatch):
     save(pair, home / "shipped" / "talf")
     bare = embedded_pair().with_engine("transformers")
     monkeypatch.setattr(type(bare.target.network), "get_output_embeddings", lambda self: torch.nn.Identity())

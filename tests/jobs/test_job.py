@@ -40,7 +40,7 @@ def launched(job: Job, pid: int = GONE, started: float = 1.0) -> None:
     (job.path / LAUNCH).write_text(json.dumps({"command": COMMAND, "pid": pid, "started": started}))
 
 
-def told(job: Job, state: str, message: str) -> bool:
+def reported(job: Job, state: str, message: str) -> bool:
     return (job.stand().state, job.stand().message) == (state, message)
 
 
@@ -53,7 +53,7 @@ def test_a_process_is_known_before_it_has_said_a_word(python, job):
         with pytest.raises(JobError, match=f"work is running: stop it before it is {words}"):
             act()
     os.kill(job.launched().pid, signal.SIGKILL)
-    assert told(ended(job), "failed", NEVER_BEGAN)
+    assert reported(ended(job), "failed", NEVER_BEGAN)
 
 
 def test_one_is_ended_at_once(python, job):
@@ -62,15 +62,15 @@ def test_one_is_ended_at_once(python, job):
     job.ask_to_stop()
     assert job.stop_asked
     job.end()
-    assert told(job, "stopped", Job.ENDED) and not job.stop_asked
+    assert reported(job, "stopped", Job.ENDED) and not job.stop_asked
     job.end()
-    assert told(job, "stopped", Job.ENDED), "there is nothing left to end"
+    assert reported(job, "stopped", Job.ENDED), "there is nothing left to end"
 
 
-def test_what_the_process_could_not_do_is_told_and_it_is_begun_again(python, job):
+def test_what_the_process_could_not_do_is_reported_and_it_is_begun_again(python, job):
     python("echo 'starting'; echo 'error: There is no pair.'; exit 2")
     job.start(COMMAND, "head", "A name")
-    assert told(ended(job), "failed", "There is no pair.") and job.output().startswith("starting\n")
+    assert reported(ended(job), "failed", "There is no pair.") and job.output().startswith("starting\n")
     python("sleep 60")
     job.resume()
     assert job.stand().state == "starting" and job.launched().command == COMMAND and job.launched().name == "A name"
@@ -82,9 +82,9 @@ def test_a_process_that_ended_without_a_word_has_failed(job):
     job.write_status(Status("running", done=3, total=20))
     assert job.stand().state == "running" and job.stand().status.share == 0.15, "it is this very process"
     (job.path / STATUS).write_text(json.dumps(asdict(Status("running", done=3, total=20, pid=GONE, written=2.0))))
-    assert told(job, "failed", SILENT) and job.stand().status.done == 3
+    assert reported(job, "failed", SILENT) and job.stand().status.done == 3
     (job.path / OUTPUT).write_text("3 of 20\nerror: The disk is full: free some space.\n")
-    assert told(job, "failed", "The disk is full: free some space.")
+    assert reported(job, "failed", "The disk is full: free some space.")
     old = Status("running", pid=os.getpid(), written=1e9)  # numbers are given again after a restart
     (job.path / STATUS).write_text(json.dumps(asdict(old)))
     assert job.stand().state == "failed"
@@ -93,7 +93,7 @@ def test_a_process_that_ended_without_a_word_has_failed(job):
 def test_words_of_an_earlier_process_are_not_those_of_the_last(job):
     launched(job, started=9e9)
     (job.path / OUTPUT).write_text("error: What was wrong before.\n")
-    assert told(job, "failed", NEVER_BEGAN)
+    assert reported(job, "failed", NEVER_BEGAN)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_status_of_before_is_read(tmp_path: Path, older: dict):
     assert (status.state, status.phase, status.done, status.total, status.share) == ("running", "here", 3, 5, 0.6)
 
 
-def test_what_is_damaged_is_told_and_a_damaged_launch_is_none(job):
+def test_what_is_damaged_is_reported_and_a_damaged_launch_is_none(job):
     launched(job)
     for content in ("{", "[]", '{"what": 1}', '{"state": "running", "what": 1}'):
         (job.path / STATUS).write_text(content)

@@ -99,7 +99,7 @@ def test_a_signal_before_there_is_a_folder_ends_it(tmp_path):
     assert conduct(nowhere, lambda: signal.raise_signal(signal.SIGTERM)) == 1 and not nowhere.path.exists()
 
 
-def test_what_comes_before_is_told_and_can_be_stopped(job, capsys):
+def test_what_comes_before_is_reported_and_can_be_stopped(job, capsys):
     preparing(job, "drawing trees", 3, 64, device="cpu")
     status = job.status()
     assert (status.state, status.phase, status.share, status.device) == ("preparing", "drawing trees", 3 / 64, "cpu")

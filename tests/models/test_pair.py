@@ -256,7 +256,7 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     assert "quantised" in refusal(quantised)
 
 
-def test_a_file_behind_a_closed_door_is_told(tmp_path, folders, monkeypatch):
+def test_a_file_behind_a_closed_door_is_reported(tmp_path, folders, monkeypatch):
     """As a link into another user's cache is, to all but root."""
     folder, real = copy_checkpoint(folders("gpt2")[0], tmp_path / "model"), Path.stat
 
@@ -283,7 +283,7 @@ def test_what_the_hub_says_of_a_tokenizer_is_not_taken_for_a_folders_fault(monke
     assert str(caught.value) == loading.explain(error, "nobody/x", "tokenizer")
 
 
-def test_weights_beyond_the_range_of_float16_are_told_apart_from_damage():
+def test_weights_beyond_the_range_of_float16_are_reported_apart_from_damage():
     network = torch.nn.Linear(2, 2).requires_grad_(False)
     network.weight[0, 0] = 1e6
     assert not loading._not_finite(network, "x")
@@ -401,7 +401,7 @@ def test_text_of_sentencepiece_tokens():
     assert [vocabulary.text(i) for i in (fox, s, *accent)] == [" fox", "es", "<0xC3>", "<0xA9>"]
     assert vocabulary.decode([fox, s, *accent, 1]) == " foxesé</s>"
     assert vocabulary.text(pieces.index("<0x0A>")) == "\n"
-    # Pieces that never spell a byte are told by their blanks alone.
+    # Pieces that never spell a byte are reported by their blanks alone.
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
     assert Vocabulary(tokenizer, len(pieces)).text(fox) == " fox"
 
@@ -496,14 +496,14 @@ def test_presets_need_no_torch():
 
 
 def test_cudnn_attention_is_off_before_a_cuda_pair_is_loaded(monkeypatch):
-    told = []
+    reported = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", told.append)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", reported.append)
     nowhere = {"target": "/nowhere", "draft": "/nowhere", "dtype": "float32"}
     for device in ("cpu", "cuda"):
         with pytest.raises(PairError, match="There is no folder /nowhere"):
             load_pair(PairSettings(device=device, **nowhere))
-    assert told == [False]
+    assert reported == [False]
 
 
 def test_a_window_of_no_tokens_is_one_that_is_switched_off():

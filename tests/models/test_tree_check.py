@@ -76,7 +76,7 @@ def test_a_window_that_no_configuration_tells_of_is_refused(llama):
 
 
 @pytest.mark.parametrize("architecture", ["mistral", "gemma3"])
-def test_windows_shorter_than_the_context_are_told_by_what_the_model_does(tmp_path, architecture):
+def test_windows_shorter_than_the_context_are_reported_by_what_the_model_does(tmp_path, architecture):
     network = AutoModelForCausalLM.from_pretrained(make_checkpoint(tmp_path, architecture, sliding_window=64)).eval()
     assert check_tree_attention(network, "sliding", sdpa=True, device=CPU, context=64)[0] == "bool"
     with pytest.raises(PairError, match="all tokens of a context of 65"):

@@ -25,7 +25,7 @@ def opened():
     return at.run()
 
 
-def test_the_tree_on_screen_is_told(opened):
+def test_the_tree_on_screen_is_reported(opened):
     at = opened
     assert sentences(at) == []
     index = at.session_state["iteration"]

@@ -238,13 +238,13 @@ def test_a_run_that_is_cancelled_at_once_says_so():
     assert not sentences(app)
 
 
-def test_an_empty_prompt_is_told_in_a_sentence():
+def test_an_empty_prompt_is_reported_in_a_sentence():
     app = open_compare("autoregressive", "linear", prompt="own text", prompt_text="  ")
     assert sentences(press_start(app, "compare")) == ["The prompt is empty: type some text or pick a sample prompt."]
     assert "comparison" not in app.session_state
 
 
-def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
+def test_a_prompt_that_is_too_long_is_reported_and_results_stay(done: AppTest):
     before = done.session_state["comparison"]
     app = open_compare(comparison=before, prompt="own text", prompt_text="a frog " * 3000)
     (said,) = sentences(press_start(app, "compare"))
@@ -260,7 +260,7 @@ def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
         (["linear"] * 7, "at most 6 methods and there are 7"),
     ],
 )
-def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], words: str):
+def test_too_few_or_the_same_twice_is_reported_before_the_start(names: list[str], words: str):
     app = open_compare(*names)
     (said,) = sentences(app)
     assert words in said
@@ -268,13 +268,13 @@ def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], wo
     assert "job_compare" not in app.session_state
 
 
-def test_more_than_six_are_told():
+def test_more_than_six_are_reported():
     seven = [parse_contestant(f"linear:length={number}") for number in range(1, 8)]
     with pytest.raises(SettingsError, match="at most 6 methods and there are 7"):
         check_contestants(COMPARE, seven)
 
 
-def test_settings_that_contradict_one_another_are_told_and_stay_editable():
+def test_settings_that_contradict_one_another_are_reported_and_stay_editable():
     app = open_compare(contestant_4_dynatree_base_depth=9, contestant_4_dynatree_max_depth=4, contestant_4_open=True)
     said = sentences(app)
     assert said and all("“Base depth”" in words for words in said)
@@ -313,7 +313,7 @@ def test_labels_are_short_and_say_what_was_changed(text: str, label: str):
     assert parse_contestant(format_contestant(contestant)) == contestant
 
 
-def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
+def test_another_pair_in_memory_is_reported_in_place_of_trees(done: AppTest):
     outcome = done.session_state["comparison"]
     generation, outcome.generation = outcome.generation, -1
     outcome.trees.clear()

@@ -42,7 +42,7 @@ def texts(at) -> str:
     return "\n".join(element.value for element in (*at.markdown, *at.caption)).replace("\\", "")
 
 
-def test_a_slowdown_is_told_from_enough_passes_without_the_first():
+def test_a_slowdown_is_reported_from_enough_passes_without_the_first():
     usual = costs(0.01)
     assert slowdown(timed(0.05), usual) == pytest.approx(5.0)
     assert slowdown([*timed(9.0, 1), *timed(0.01)], usual) == pytest.approx(1.0), "the first one warms up"

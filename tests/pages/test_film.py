@@ -1,4 +1,4 @@
-"""The film of Step through: where the browser is told to go, how often, and which frames are made again."""
+"""The film of Step through: where the browser is reported to go, how often, and which frames are made again."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def film(at):
     return at.session_state["scope_film"]
 
 
-def test_the_browser_is_told_where_to_start_and_then_left_alone(page):
+def test_the_browser_is_reported_where_to_start_and_then_left_alone(page):
     state = film(page)
     first = dict(state.ask)
     assert first["iteration"] == page.session_state["iteration"] and first["phase"] is None
@@ -26,16 +26,16 @@ def test_the_browser_is_told_where_to_start_and_then_left_alone(page):
     assert film(page).ask == first and sentences(page) == []
 
 
-def test_a_view_that_a_page_asks_for_is_told_once(page):
+def test_a_view_that_a_page_asks_for_is_reported_once(page):
     serial = film(page).serial
     page.session_state["asked_view"] = ViewRequest(1, 3, 2, "mask")
     page.session_state["iteration"] = 3
     page.session_state["node"] = 2
     page.run()
-    told = {"serial": serial + 1, "iteration": 3, "node": 2, "phase": "mask"}
-    assert film(page).ask == told
+    reported = {"serial": serial + 1, "iteration": 3, "node": 2, "phase": "mask"}
+    assert film(page).ask == reported
     page.run()
-    assert film(page).ask == told
+    assert film(page).ask == reported
 
 
 def test_an_iteration_chosen_in_python_moves_the_browser_and_its_own_report_does_not(page):

@@ -63,5 +63,7 @@ def test_text_of_the_models_is_escaped():
 
 def test_a_token_that_was_drafted_and_pruned_is_not_called_free():
     run = home_run()
-    told = {lost_node(each) is None: _steps(run, each)["3 Accept"] for each in run.iterations if each.final_text}
-    assert told[True].endswith("is added for free.") and told[False].endswith("it had been drafted, then pruned.")
+    reported = {lost_node(each) is None: _steps(run, each)["3 Accept"] for each in run.iterations if each.final_text}
+    assert reported[True].endswith("is added for free.") and reported[False].endswith(
+        "it had been drafted, then pruned."
+    )

@@ -77,7 +77,7 @@ def test_what_names_no_run_is_ignored_like_any_unknown_parameter(names):
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\r", "\x7f", "\ud800"])
-def test_a_prompt_that_no_link_can_hold_is_told_where_it_is_made(sign: str):
+def test_a_prompt_that_no_link_can_hold_is_reported_where_it_is_made(sign: str):
     link = encode(View(text=f"a{sign}b", method="linear", iteration=3))
     assert link.query == ""
     assert "control characters" in link.lacks
@@ -213,7 +213,7 @@ def test_a_link_to_a_recorded_run_needs_no_decoding():
         ("recorded=nowhere&temperature=NaN", "no recorded run of that name"),
     ],
 )
-def test_a_place_that_is_not_there_is_told(query, words):
+def test_a_place_that_is_not_there_is_reported(query, words):
     at = opened(query)
     assert sentences(at) == []
     assert len(warned(at)) == 1

@@ -89,13 +89,13 @@ def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_numb
     judged = [each for key in ("dynatree/table-1", "dynatree/table-2") for each in judge(BY_KEY[key], rows()).judged]
     said = captions(at)
     for verdict, words in (("does not hold", "are not,"), ("not decided here", "are undecided")):
-        told = int(said.partition(f" {words}")[0].rpartition(" ")[2])
-        assert told >= sum(each.verdict == verdict for each in judged)
+        reported = int(said.partition(f" {words}")[0].rpartition(" ")[2])
+        assert reported >= sum(each.verdict == verdict for each in judged)
     assert "An ordering is a paper's claim" in said and "(6 to 6 each)" in said
     assert "under Claims of the paper" in said and any("Claims of the paper" in each.value for each in at.markdown)
 
 
-def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
+def test_an_address_restores_the_view_and_an_unknown_one_is_reported(home):
     keep(home / "dynatree_main", rows())
     at = open_page()
     at.switch_page(PAGE)
@@ -138,7 +138,7 @@ def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ reproduced" in html_of(at)
 
 
-def test_what_could_not_be_made_and_what_loops_is_told(home):
+def test_what_could_not_be_made_and_what_loops_is_reported(home):
     frame = rows()
     frame.loc[frame["line"] == "dynatree", ["failure", "label"]] = "no room", "DynaTree *"
     frame.loc[frame["line"] == "linear", "loop_free_throughput"] = None
@@ -178,7 +178,7 @@ def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
     assert begun == [("dynatree_prompts", "--prompts", "/some/where")] and not sentences(at)
 
 
-def test_why_a_grid_ended_is_told(home, monkeypatch):
+def test_why_a_grid_ended_is_reported(home, monkeypatch):
     experiment = Experiment(home / "dynatree_main")
     experiment.path.mkdir()
     experiment.write_status(Status("failed", done=30, total=90, message="The disk is full."))
@@ -201,7 +201,7 @@ def test_why_a_grid_ended_is_told(home, monkeypatch):
     assert "resume it; nothing is lost" in sentences(at.run())[0]
 
 
-def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
+def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_reported(home, monkeypatch):
     replace_process(home, monkeypatch, "error: There is no pair.")
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
@@ -215,13 +215,13 @@ def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, mon
 
 
 @pytest.mark.parametrize("grid", sorted({paper_result.grid for paper_result in PAPER_RESULTS if paper_result.grid}))
-def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
+def test_a_grid_has_at_most_the_runs_that_it_is_reported_to_have(grid):
     found = read_grid(GRIDS / f"{grid}.toml")
     ways = sum(len(contestants(found, sampling)[0]) for sampling in found.samplings)
     lengths = len(found.prompts.max_tokens) * found.repeats * found.prompts.count
-    told = size_of(grid)
-    assert ways * lengths * len(found.new_tokens) <= told.runs <= 1.5 * ways * lengths * len(found.new_tokens)
-    assert told.tokens == told.runs * sum(found.new_tokens) // len(found.new_tokens)
+    reported = size_of(grid)
+    assert ways * lengths * len(found.new_tokens) <= reported.runs <= 1.5 * ways * lengths * len(found.new_tokens)
+    assert reported.tokens == reported.runs * sum(found.new_tokens) // len(found.new_tokens)
 
 
 @pytest.mark.parametrize("key", family(BY_KEY, *[*BY_KEY][::5]))
@@ -238,7 +238,7 @@ def test_every_exhibit_is_drawn_with_its_reference_alone(key, home):
             assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in paper_result.ways}
 
 
-def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monkeypatch):
+def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_reported(home, monkeypatch):
     monkeypatch.setattr("decoding.papers.stored.RESULTS", home)
     made = [{"line": "laws", "sample": f"s{n}", "depth": depth, "l1_distance": 0.1 + 0.05 * depth + 0.01 * n}
             for n in range(5) for depth in range(8)]  # fmt: skip
@@ -273,7 +273,7 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     assert not at.button(key="papers_run").disabled
 
 
-def test_one_prompt_is_told_as_one():
+def test_one_prompt_is_reported_as_one():
     outcome = judge(BY_KEY["dynatree/table-1"], rows(prompts=1))
     assert "1.80 (n = 1)" in table_html(outcome) and "(n = 1)" in orderings_html(outcome.judged)
     mark = next(each for each in marks_of(outcome, outcome.paper_result.figures[0]) if each.way == DYNATREE)
@@ -281,7 +281,7 @@ def test_one_prompt_is_told_as_one():
     assert summary(outcome)[0] == "open" and "✗" not in orderings_html(outcome.judged)
 
 
-def test_a_claim_at_several_places_is_told_once_with_a_line_for_each():
+def test_a_claim_at_several_places_is_reported_once_with_a_line_for_each():
     sweep = grid_name("dynatree_lengths")
     made = [rows({"autoregressive": 1.0, "linear": 2.0, "dynatree": speed}, experiment=sweep, asked_tokens=length)
             .assign(block=lambda frame, length=length: frame["prompt"] + str(length))
@@ -305,7 +305,7 @@ def test_the_list_tells_how_many_orderings_hold():
 
 
 @pytest.mark.slow
-def test_without_torch_rows_are_shown_and_what_is_missing_is_told(home, tmp_path):
+def test_without_torch_rows_are_shown_and_what_is_missing_is_reported(home, tmp_path):
     keep(home / "dynatree_main", rows())
     code = (
         "from tests.pages.apptest import open_page, sentences; import sys; at = open_page('pages/papers.py'); "

@@ -86,14 +86,14 @@ def test_it_is_still_there_after_another_page(recorded: AppTest):
         (("autoregressive", "linear", "dynatree", "fixed_tree", "eagle2"), "at most 4 methods and there are 5"),
     ],
 )
-def test_what_cannot_race_is_told_before_anything_runs(racers, words):
+def test_what_cannot_race_is_reported_before_anything_runs(racers, words):
     at = open_race(*racers)
     assert any(words in sentence for sentence in sentences(at))
     at.button(key="race_start").click().run()
     assert "job_race" not in at.session_state
 
 
-def test_an_empty_prompt_is_told_in_a_sentence():
+def test_an_empty_prompt_is_reported_in_a_sentence():
     at = press_start(open_race("autoregressive", "linear", prompt="own text", prompt_text="  "), "race")
     assert any("The prompt is empty" in sentence for sentence in sentences(at))
     assert "race" not in at.session_state

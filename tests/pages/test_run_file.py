@@ -132,7 +132,7 @@ def test_rows_are_saved_only_where_asked_for(offered: dict):
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 2000)
 
 
-def test_rows_that_no_file_can_hold_are_told_before_saving(offered: dict, monkeypatch: pytest.MonkeyPatch):
+def test_rows_that_no_file_can_hold_are_reported_before_saving(offered: dict, monkeypatch: pytest.MonkeyPatch):
     at = open_page(PAGE)
     at.session_state["run"] = Run(with_rows(), "opened")
     at.run()
@@ -154,9 +154,9 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     page.session_state[run_file.RIVAL] = ("other <b>.dscope", run_of(run_mixed().iterations[:3]))
     page.run()
     assert sentences(page) == []
-    told = page.info[0].value.replace("\\", "")
-    assert "B is other <b>.dscope" in told
-    assert "The outputs agree for 9 tokens" in told
+    reported = page.info[0].value.replace("\\", "")
+    assert "B is other <b>.dscope" in reported
+    assert "The outputs agree for 9 tokens" in reported
     assert any("Totals" in block.value for block in page.code)
     page.button(key="file_comparison_close").click().run()
     assert page.session_state[run_file.RIVAL] is None

@@ -36,7 +36,7 @@ def put(store: RunStore, count: int) -> list[Run]:
     return runs
 
 
-def told_by(trace) -> tuple:
+def reported_by(trace) -> tuple:
     return trace.method, trace.output_ids, trace.totals, [each.times for each in trace.iterations]
 
 
@@ -71,7 +71,7 @@ def test_a_file_brings_back_the_run_and_what_was_asked(tmp_path, monkeypatch):
     other = a_store(tmp_path / "runs")
     monkeypatch.setattr(state, "store", lambda: other)
     found = state.known_run(run.id)
-    assert found is not run and told_by(found.trace) == told_by(trace) and not found.can_continue
+    assert found is not run and reported_by(found.trace) == reported_by(trace) and not found.can_continue
     assert (found.id, found.source, found.origin, found.asked) == (run.id, "decoded", "A sentence.", asked)
     before = sorted(file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir())
     other.flush()
@@ -110,7 +110,7 @@ def test_the_disk_keeps_those_used_last(tmp_path, monkeypatch):
     assert (tmp_path / "other.txt").is_file() and not killed.exists()
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
     store = a_store(tmp_path)
     before = put(store, 1)[0]
     store.write_due()
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path, monkeypatch):
     at.session_state["run"] = run
     assert any("could not be kept" in each.value for each in at.run().warning)
     store.flush()
-    assert run.unkept == "" and told_by(load_run(tmp_path / f"{run.id}.dscope")) == told_by(TRACE)
+    assert run.unkept == "" and reported_by(load_run(tmp_path / f"{run.id}.dscope")) == reported_by(TRACE)
 
 
 def test_a_run_is_written_once_it_rests_and_gives_way_to_others(tmp_path, monkeypatch):
@@ -199,8 +199,8 @@ def test_a_damaged_file_is_one_sentence_and_the_run_is_decoded_again(tmp_path, m
         at.query_params[name] = value
     at = finish(at.run(), "step")
     assert sentences(at) == []
-    (told,) = (each.value.replace("\\", "") for each in at.warning)
-    assert "damaged" in told and told.endswith("so it is decoded again from the link, 3 iterations.")
+    (reported,) = (each.value.replace("\\", "") for each in at.warning)
+    assert "damaged" in reported and reported.endswith("so it is decoded again from the link, 3 iterations.")
     again = at.session_state["run"]
     assert len(again.trace.iterations) == 3 and at.session_state["iteration"] == 1
     assert again.id != run.id and other.find(again.id) is again

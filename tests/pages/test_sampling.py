@@ -39,8 +39,8 @@ def test_a_choice_that_no_longer_fits_is_refused_in_a_sentence():
     at = open_page(STEP)
     at.button(key="method_dynatree_verifier_greedy").click().run()
     warm(at)
-    told = sentences(at)
-    assert any("needs temperature 0, not 0.8" in sentence for sentence in told), told
+    reported = sentences(at)
+    assert any("needs temperature 0, not 0.8" in sentence for sentence in reported), reported
     assert at.button(key="start").disabled
     at.button(key="method_dynatree_verifier_nss").click().run()
     assert sentences(at) == [] and not at.button(key="start").disabled

@@ -109,7 +109,7 @@ def test_a_job_is_cancelled_between_its_turns_and_keeps_its_part(worker):
     assert first.wait(WAIT_S) and (first.state, first.result) == ("cancelled", "part")
 
 
-def test_measured_work_is_interrupted_seldom_and_told_how_long(worker, monkeypatch):
+def test_measured_work_is_interrupted_seldom_and_reported_how_long(worker, monkeypatch):
     """A slice that has not passed is not interrupted; one that has gives way, and the wait is returned."""
     gate, waits, log = threading.Event(), [], []
 
@@ -343,7 +343,7 @@ def test_a_job_that_breaks_off_hard_frees_the_models(worker, uncaught):
 
 def test_a_thread_that_ends_frees_the_models(worker, monkeypatch):
     ended = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda told: ended.set())
+    monkeypatch.setattr(threading, "excepthook", lambda reported: ended.set())
     monkeypatch.setattr(scheduler, "as_draftscope_error", lambda error: 1 / 0)
     broken, after = submit(worker, lambda job: 1 / 0, "a"), submit(worker, lambda job: "done", "b")
     assert broken.wait(WAIT_S) and broken.state == "failed"
@@ -351,7 +351,7 @@ def test_a_thread_that_ends_frees_the_models(worker, monkeypatch):
     assert ended.wait(WAIT_S)
 
 
-def test_what_is_under_way_is_told(worker):
+def test_what_is_under_way_is_reported(worker):
     assert worker.busy() is None
     gate = threading.Event()
     work = Paced("Comparing", [], 1, gate)

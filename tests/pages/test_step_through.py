@@ -113,9 +113,9 @@ def test_bad_input_is_one_sentence_and_the_run_stays(page):
         page.text_area(key="prompt_text").set_value(prompt)
         page.number_input(key="max_new_tokens").set_value(tokens)
         press(page, "start")
-        told = sentences(page)
-        assert len(told) == 1
-        assert words in told[0]
+        reported = sentences(page)
+        assert len(reported) == 1
+        assert words in reported[0]
         assert run_of(page) is before
     page.text_area(key="prompt_text").set_value(PROMPT)
     page.number_input(key="max_new_tokens").set_value(8)
@@ -124,14 +124,14 @@ def test_bad_input_is_one_sentence_and_the_run_stays(page):
     assert run_of(page) is not before
 
 
-def test_contradictory_settings_are_told_and_the_run_stays(page):
+def test_contradictory_settings_are_reported_and_the_run_stays(page):
     before = run_of(page)
     page.slider(key="method_dynatree_base_depth").set_value(8)
     page.slider(key="method_dynatree_max_depth").set_value(6).run()
-    told = sentences(page)
-    assert len(told) == 1
-    assert "“Base depth”" in told[0]
-    assert "“Maximum depth”" in told[0]
+    reported = sentences(page)
+    assert len(reported) == 1
+    assert "“Base depth”" in reported[0]
+    assert "“Maximum depth”" in reported[0]
     assert page.button(key="start").disabled
     assert run_of(page) is before
     page.slider(key="method_dynatree_max_depth").set_value(9).run()
@@ -222,7 +222,7 @@ def test_a_preset_sets_method_and_settings():
 
 
 @pytest.mark.slow
-def test_released_models_are_told(page):
+def test_released_models_are_reported(page):
     from pages.ui.common.models import manager
 
     manager().load(manager().settings)

@@ -77,7 +77,7 @@ def test_without_experiments_it_says_what_to_do():
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
 
 
-def test_time_is_told_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
+def test_time_is_reported_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
     made_experiment(tmp_path / "shipped", "theirs")
     at = open_page(PAGE).button(key="sweep_new").click().run()
     assert "minute at the time per token in the results shipped with Draftscope" in words(at)
@@ -131,7 +131,7 @@ def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
         ("sweep_plan_max_tokens", "many", "max_tokens must be a list of whole numbers, 0 or more"),
     ],
 )
-def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: str, home):
+def test_what_cannot_be_is_reported_and_nothing_starts(key: str, text: str, said: str, home):
     at = typed(open_page(PAGE), key, text)
     (sentence,) = sentences(at)
     assert said in sentence and at.button(key="sweep_start").disabled and not home.exists()
@@ -157,10 +157,10 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     made_experiment(home, "one")
     at = open_page(PAGE)
     assert sentences(at) == []
-    told = words(at)
+    reported = words(at)
     line = next(each.value for each in at.markdown if "Bottom line" in each.value).replace("\\", "")
     assert "Fixed tree · D_max 4, B 3" in line and "1.72× (95% interval 1.70 to 1.73" in line
-    assert "finished · 20 runs" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
+    assert "finished · 20 runs" in reported and "Fixed tree · Maximum depth (D_max): 3, 4" in reported
     best = at.dataframe[0].value
     assert [way.partition(" · ")[2] for way in best["Method"]] == [
         "D_max 4, B 3",
@@ -200,7 +200,7 @@ def test_a_heat_map_begins_with_what_tells_most(more_methods: bool, axes: list[s
     assert sentences(at) == [] and [at.selectbox(key=f"sweep_{HEAT}_{place}_one").value for place in "xy"] == axes
 
 
-def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
+def test_axes_can_be_changed_and_what_is_averaged_is_reported(home):
     rows = [*made_rows(), *({**row, "key": f"{row['key']} long", "block": f"{row['block']} long"}
                             for row in made_rows(asked_tokens=64))]  # fmt: skip
     made_experiment(home, "two", rows)
@@ -229,8 +229,8 @@ def test_one_at_work_is_watched_and_stopped(home):
     status = Status("running", "Fixed tree: stories/frog", 12, 400, 1, left_s=300.0, pid=os.getpid())
     folder = made_experiment(home, "run", made_rows(prompts=2), status)
     at = open_page(PAGE)
-    told = words(at)
-    assert sentences(at) == [] and "12 of 400 runs · 1 failed · about 5 min left · Fixed tree" in told
+    reported = words(at)
+    assert sentences(at) == [] and "12 of 400 runs · 1 failed · about 5 min left · Fixed tree" in reported
     assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Resume" not in labels(at)
     at.button(key="sweep_stop").click().run()
     assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)
@@ -263,7 +263,7 @@ def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
     assert len(at.get("plotly_chart")) == 1 and "Resume" in labels(at)
 
 
-def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
+def test_a_data_set_without_a_network_is_reported_where_the_charts_would_be(home):
     folder = home / "gsm8k"
     folder.mkdir(parents=True)
     (folder / "launch.json").write_text(json.dumps({"command": ["-m", "x"], "pid": 2**22 + 1, "started": 1.0}))
@@ -373,7 +373,7 @@ def test_ways_are_called_by_what_varies():
     assert set(runs["label"]) == {"Linear chain"} | {f"Fixed tree · D_max {d}, B {b}" for d in (3, 4) for b in (2, 3)}
 
 
-def test_what_was_asked_for_is_told_in_lines():
+def test_what_was_asked_for_is_reported_in_lines():
     grid = asdict(grid_from({
         "methods": [{"method": "dynatree@packed:base_depth=3", "vary": {"history": [True, False]}},
                     {"method": "hf_generate"}],
@@ -435,7 +435,7 @@ def test_a_shipped_sweep_is_of_the_machine_that_it_was_made_on(tmp_path):
     assert "on AMD EPYC" in next(each.value for each in open_page(PAGE).markdown if "Bottom line" in each.value)
 
 
-def test_a_run_is_told_apart_from_its_neighbours():
+def test_a_run_is_reported_apart_from_its_neighbours():
     row = made_row("fixed_tree", "frog", 100.0, label="Fixed tree")
     others = [{}, {"cut": 100}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}, {"draft_temperature": 0.6},
               {"repeat": 1}, {"temperature": 1.0, "seed": 3}]  # fmt: skip

@@ -93,9 +93,9 @@ def test_a_training_at_work_is_watched(home: Path):
     made_training(home, "one", at_work())
     at = open_page(PAGE)
     assert sentences(at) == []
-    told = words(at)
-    assert "50 of 200 steps · about 1 min left · training the head · cpu · 1.0 GiB of memory" in told
-    assert NAME in told and "running 25% · about 1 min left ·" in told and "2.00 tokens per pass" in told
+    reported = words(at)
+    assert "50 of 200 steps · about 1 min left · training the head · cpu · 1.0 GiB of memory" in reported
+    assert NAME in reported and "running 25% · about 1 min left ·" in reported and "2.00 tokens per pass" in reported
     assert {"Stop training", "New training"} <= set(labels(at)) and "Delete" not in labels(at)
     assert len(at.get("plotly_chart")) == 5
     assert at.slider(key="train_moment_one").value == 2
@@ -177,7 +177,7 @@ def test_deleting_takes_two_clicks(home: Path):
     assert "Nothing has been trained" in words(at)
 
 
-def test_damaged_files_are_told_and_the_list_goes_on(home: Path):
+def test_damaged_files_are_reported_and_the_list_goes_on(home: Path):
     made_training(home, "one", Status("stopped"))
     damaged = made_training(home, "two", Status("finished"))
     (damaged.path / STATUS).write_text("{")
@@ -226,7 +226,7 @@ def test_a_finished_selector_goes_to_compare_with_its_verifier(home: Path):
     assert at.session_state[setting_key(slots[2], "delayed", "selector")] == "one"
 
 
-def test_silence_is_told(home: Path, monkeypatch):
+def test_silence_is_reported(home: Path, monkeypatch):
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: 0.0)  # however young the machine is
     folder = made_training(home, "one")
     status = at_work(pid=os.getpid(), written=time.time() - 600)
@@ -245,7 +245,7 @@ def test_the_address_names_the_training(home: Path):
         assert at.query_params["run"] in (name, [name])
 
 
-def test_other_trainings_at_work_are_told_before_another_starts(home: Path):
+def test_other_trainings_at_work_are_reported_before_another_starts(home: Path):
     made_training(home, "one", at_work())
     at = open_page(PAGE)
     at.button(key="train_new").click().run()
@@ -281,7 +281,7 @@ def test_a_training_is_started_from_the_form_and_stopped(home: Path, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["embedded", "head"])
-def test_a_folder_that_is_not_there_is_told_before_anything_starts(kind: str, home: Path):
+def test_a_folder_that_is_not_there_is_reported_before_anything_starts(kind: str, home: Path):
     at = open_page(PAGE)
     at.button_group(key="train_kind").set_value(kind).run()
     at.text_input(key=f"train_{kind}_corpus").set_value("/no/such/place").run()
@@ -327,13 +327,13 @@ def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
     (folder.path / "settings.json").write_text(json.dumps(asdict(settings)))
     followed = TrainingWatcher(folder)
     followed.look()
-    told = estimate_words("head", {"--steps": 480, "--loss": "talf"}, [followed])
-    assert "480 steps, about 4 min at the pace" in told
-    assert "took 5 min in all, under a minute of it training" in told
+    reported = estimate_words("head", {"--steps": 480, "--loss": "talf"}, [followed])
+    assert "480 steps, about 4 min at the pace" in reported
+    assert "took 5 min in all, under a minute of it training" in reported
     assert "pace" not in estimate_words("head", {"--steps": 480, "--loss": "eagle"}, [followed])
 
 
-def test_preparing_is_told_by_its_parts(home: Path):
+def test_preparing_is_reported_by_its_parts(home: Path):
     folder = made_training(home, "one", Status("preparing", "preparing trees", 3, 64, device="cpu"))
     followed = TrainingWatcher(folder)
     followed.look()

@@ -41,7 +41,7 @@ def slider(at, name: str, method: str = "dynatree"):
     return at.slider(key=setting_key("tune", method, name))
 
 
-def told(at) -> str:
+def reported(at) -> str:
     return " ".join(element.proto.body for element in at.get("html"))
 
 
@@ -52,7 +52,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
     assert pinned.method.settings() == START.settings()
     assert len(pinned.seconds) >= 3
     assert page.button(key="tune_pin").disabled
-    assert "median of" in told(page)
+    assert "median of" in reported(page)
     buttons = {button.key: button for button in page.button}
     captions = " ".join(caption.value for caption in page.caption).replace("\\", "")
     for name, value in METHODS["dynatree"].settings().items():
@@ -82,7 +82,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert len(first) == len(second) >= 3, "measured in turn"
     assert all(seconds > 0 for seconds in first + second)
     assert compare_trees(pinned.iteration, now.iteration).same_text
-    assert "Same text, different work" in told(page)
+    assert "Same text, different work" in reported(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
         "DynaTree · first level may branch on",
         "DynaTree · τ 0, first level may branch on",
@@ -127,7 +127,7 @@ def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     assert len(sentences(page)) == 1
     assert "below “Maximum depth”" in sentences(page)[0].replace("\\", "")
     assert bench_of(page).shown == before
-    assert "last valid settings" in told(page)
+    assert "last valid settings" in reported(page)
     assert page.button(key="tune_whole_run").disabled
     slider(page, "max_depth").set_value(12).run()
     settle(page)
@@ -192,13 +192,13 @@ def test_a_whole_generation_leaves_its_point(page):
 
 @pytest.mark.slow
 def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
-    assert "never depends" in told(page)
+    assert "never depends" in reported(page)
     page.slider(key="sampling_temperature").set_value(1.0).run()
     settle(page)
-    assert "never depends" not in told(page) and "are sampled" in told(page)
+    assert "never depends" not in reported(page) and "are sampled" in reported(page)
     slider(page, "prune_probability").set_value(0.0).run()
     settle(page)
-    assert "never depends" not in told(page) and "are sampled" in told(page)
+    assert "never depends" not in reported(page) and "are sampled" in reported(page)
     page.number_input(key="tune_tokens").set_value(8).run()
     page.button(key="tune_whole_run").click().run()
     finish(page, "tune_whole")

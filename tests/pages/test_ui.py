@@ -68,7 +68,7 @@ def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog, u
         OutOfMemoryError("full"),
     ],
 )
-def test_out_of_memory_is_told(error):
+def test_out_of_memory_is_reported(error):
     known = as_draftscope_error(error)
     assert isinstance(known, OutOfMemoryError)
     assert sentence(error) in (OUT_OF_MEMORY, "full")
@@ -174,14 +174,14 @@ def test_an_error_names_settings_as_their_widgets_do():
 
 
 def test_help_tells_range_and_source_of_the_default():
-    def told(method: str, name: str) -> str:
+    def reported(method: str, name: str) -> str:
         return setting_help(METHODS[method].infos[name], METHODS[method].all_settings()[name])
 
-    assert told("dynatree", "base_depth").endswith("Accepted: from 1 to 31. Default of the DynaTree paper: 5.")
-    assert told("dynatree", "branch_mid").endswith("Default of the DynaTree paper's public code: 2.")
-    assert told("opt_tree", "gain_threshold").endswith("Accepted: from 0 to below 1. Default: 0.2.")
-    assert told("sequoia", "acceptance").endswith("loaded pair. Default: empty.")
-    assert told("linear", "length").endswith("Default of the DynaTree paper: 8.")
+    assert reported("dynatree", "base_depth").endswith("Accepted: from 1 to 31. Default of the DynaTree paper: 5.")
+    assert reported("dynatree", "branch_mid").endswith("Default of the DynaTree paper's public code: 2.")
+    assert reported("opt_tree", "gain_threshold").endswith("Accepted: from 0 to below 1. Default: 0.2.")
+    assert reported("sequoia", "acceptance").endswith("loaded pair. Default: empty.")
+    assert reported("linear", "length").endswith("Default of the DynaTree paper: 8.")
 
 
 def form(method: str) -> None:

@@ -42,7 +42,7 @@ def captions(at) -> str:
     return " ".join(caption.value for caption in at.caption).replace("\\", "")
 
 
-def told(at) -> str:
+def reported(at) -> str:
     return " ".join(element.proto.body for element in at.get("html"))
 
 
@@ -134,11 +134,11 @@ def test_the_first_row_is_what_the_run_did(page):
     iteration = looked_at(page).iteration
     walk = recorded_outcome(iteration)
     assert (walk.accepted, walk.final_token) == (iteration.accepted, iteration.committed_ids[-1])
-    assert "as in the run" in told(page), "at first the table of tests tells of the draws of the run"
+    assert "as in the run" in reported(page), "at first the table of tests tells of the draws of the run"
     page.session_state["verify_verifier"] = "traversal"
     page.run()
-    assert "as in the run" not in told(page)
-    assert f"seed {page.number_input(key='verify_seed').value}" in told(page)
+    assert "as in the run" not in reported(page)
+    assert f"seed {page.number_input(key='verify_seed').value}" in reported(page)
 
 
 def test_a_walk_cut_by_the_end_of_the_text_has_no_final_token():
@@ -166,7 +166,9 @@ def test_a_slider_replays_the_same_tree(page):
 @pytest.mark.slow
 def test_another_seed_changes_the_walk_and_not_the_rest(page):
     page.number_input(key="verify_seed").set_value(7).run()
-    first, second = ([each for each in told if each.refusal is None] for told in results(page, "exact").values())
+    first, second = (
+        [each for each in reported if each.refusal is None] for reported in results(page, "exact").values()
+    )
     assert [each.expected_tokens for each in first] == [each.expected_tokens for each in second] != []
     assert len(results(page, "rolled")) == 1, "the re-rolled seeds are the same ones"
     page.selectbox(key="verify_rerolls").set_value(1000).run()
@@ -183,15 +185,15 @@ def test_temperature_0_lets_greedy_in_and_top_p_rest(page):
 
 
 def test_the_chosen_verifier_is_the_one_that_steps_are_shown_of(page):
-    assert "Traversal tests a child" in told(page), "at first the verifier of the run"
+    assert "Traversal tests a child" in reported(page), "at first the verifier of the run"
     page.session_state["verify_verifier"] = "spectr"
     page.run()
-    assert "SpecTr tests all entries" in told(page)
-    assert "α_opt" in told(page)
+    assert "SpecTr tests all entries" in reported(page)
+    assert "α_opt" in reported(page)
     page.session_state["verify_verifier"] = "greedy"
     page.run()
     assert sentences(page) == []
-    assert "Traversal tests a child" in told(page), "a verifier that refuses cannot be looked at"
+    assert "Traversal tests a child" in reported(page), "a verifier that refuses cannot be looked at"
 
 
 @pytest.mark.slow
@@ -200,12 +202,12 @@ def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
     child = next(node.node_id for node in iteration.nodes[1:] if iteration.children(node.node_id))
     page.session_state["verify_node"] = (looked_at(page).key, child)
     page.run()
-    assert f"node {child}, depth" in told(page)
+    assert f"node {child}, depth" in reported(page)
     leaf = next(node.node_id for node in iteration.nodes[1:] if not iteration.children(node.node_id))
     page.session_state["verify_node"] = (looked_at(page).key, leaf)
     page.run()
     parent = iteration.nodes[leaf].parent_id
-    assert (f"node {parent}, depth" if parent else "the root") in told(page)
+    assert (f"node {parent}, depth" if parent else "the root") in reported(page)
 
 
 def test_another_iteration_is_another_tree_and_step_through_shows_it_too(page):

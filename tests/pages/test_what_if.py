@@ -81,7 +81,7 @@ def change_setting(at, key: str, value):
     return at
 
 
-def told(at) -> str:
+def reported(at) -> str:
     return html.unescape(" ".join(element.proto.body for element in at.get("html")))
 
 
@@ -137,8 +137,8 @@ def test_a_setting_becomes_a_branch_beside_the_run(page):
     assert "node_budget" in branch.label and branch.fork.kind == "replayed"
     assert branch.run.trace.iterations[1].drafted <= 2
     assert branch.run.trace.iterations[:1] == history.branches[0].run.trace.iterations[:1]
-    assert fork_summary(history.iteration(0), history.iteration(1)) in told(page)
-    assert "no model ran" in told(page)
+    assert fork_summary(history.iteration(0), history.iteration(1)) in reported(page)
+    assert "no model ran" in reported(page)
     assert page.button(key="what_if_fork").disabled, "the change has been used"
     assert page.session_state["what_if_editor"] is False
 
@@ -150,7 +150,7 @@ def test_the_models_run_where_that_is_asked_for(page):
     history = history_of(page)
     assert history.branches[1].fork.kind == "live"
     assert history.iteration(1).timed
-    assert "no model ran" not in told(page)
+    assert "no model ran" not in reported(page)
 
 
 def test_the_models_also_run_for_a_change_that_is_offered(page):
@@ -193,7 +193,7 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     history = history_of(page)
     forked = history.iteration(history.b)
     assert forked.committed_ids[len(node_paths(iteration)[rejected.node_id]) - 1] == rejected.token_id
-    assert FORCED in told(page)
+    assert FORCED in reported(page)
     assert FORCED in history.branches[1].line().bias
     assert history.interventions == ()
 
@@ -278,7 +278,7 @@ def test_the_end_of_one_side_leaves_the_other_on_an_iteration_that_it_has(page):
     history.look_at(ends[1] - 1)
     page.run()
     assert sentences(page) == []
-    assert f"A ended at iteration {ends[0]} and has no iteration {ends[1]}" in told(page)
+    assert f"A ended at iteration {ends[0]} and has no iteration {ends[1]}" in reported(page)
     assert page.button(key="what_if_fork").disabled
 
 
@@ -316,7 +316,7 @@ def test_two_branches_stand_side_by_side_and_a_fork_can_be_forked(page):
     page.selectbox(key="what_if_a").set_value(2).run()
     assert history.part_at() == 1
     page.number_input(key="what_if_iteration").set_value(1).run()
-    assert "they diverge at iteration 2" in told(page)
+    assert "they diverge at iteration 2" in reported(page)
 
 
 def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):

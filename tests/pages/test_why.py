@@ -136,7 +136,7 @@ def test_a_search_that_was_ended_can_be_done_again():
     assert at.button(key="why_change").label == "Search again"
 
 
-def test_changes_from_zero_are_not_told_as_a_share():
+def test_changes_from_zero_are_not_reported_as_a_share():
     change = SettingChange("children", 0, 3, 0.05, 13, 13, "replayed")
     assert "no limit → <b>3</b><br>" in change_html(SmallestChanges((), (), (), (), (), 13, 13, 5), change)
 
@@ -212,7 +212,7 @@ def test_what_was_possible_along_the_text():
 
 def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
     trace = traces.run_of([traces.dynatree_recovered()])
-    told = replace(hindsight(trace, 0), committed=5, best=3, ends=True, complete=True)
+    reported = replace(hindsight(trace, 0), committed=5, best=3, ends=True, complete=True)
 
     def said(stopped, draft_sampling="deterministic", **changes):
         totals, first = (
@@ -220,7 +220,7 @@ def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
             replace(trace.iterations[0], draft_sampling=draft_sampling),
         )
         run = Run(replace(trace, totals=totals, iterations=(first,)), "recorded")
-        return hindsight_words(run, 0, replace(told, **changes))
+        return hindsight_words(run, 0, replace(reported, **changes))
 
     assert "decode further" not in said("end_of_text") and said("end_of_text").endswith("The text ends there.")
     assert said("length").endswith("at its length limit.")

@@ -84,8 +84,8 @@ def busy_page():
 
 def test_a_page_waits_for_nothing_behind_its_own_work_which_could_not_be_cancelled_then():
     at = AppTest.from_function(busy_page, default_timeout=30).run()
-    told, loaded = (element.value for element in at.markdown)
-    assert told == "“Comparing” is still running for this page: cancel it, or wait until it ends."
+    reported, loaded = (element.value for element in at.markdown)
+    assert reported == "“Comparing” is still running for this page: cancel it, or wait until it ends."
     assert loaded == "loaded"
 
 
@@ -122,13 +122,13 @@ def test_what_was_found_again_is_obeyed_once(monkeypatch):
 
 
 def test_what_ended_without_a_result_is_not_gone_on_with(monkeypatch):
-    cancelled, ended, told = left(), left(), left(result="figures")
+    cancelled, ended, reported = left(), left(), left(result="figures")
     cancelled.cancel()
-    for job in (ended, told):
+    for job in (ended, reported):
         job.end()
     for job in (cancelled, ended):
         assert words(reloaded(monkeypatch, [[job]])) == "its run False False"
-    assert words(reloaded(monkeypatch, [[told]])) == "its run True False"
+    assert words(reloaded(monkeypatch, [[reported]])) == "its run True False"
 
 
 def test_jobs_are_looked_for_again_until_the_page_before_is_known_to_be_gone(monkeypatch):

@@ -41,7 +41,7 @@ def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
     assert {file.name for file in benchmark.path.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
 
 
-def test_why_a_run_wrote_nothing_is_told(python):
+def test_why_a_run_wrote_nothing_is_reported(python):
     benchmark = Benchmark.of(NAME)
     python("echo 'error: No prompts to measure on.'")
     benchmark.run()

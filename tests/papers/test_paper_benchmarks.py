@@ -73,11 +73,11 @@ def test_laws_are_compared_exactly_at_every_depth():
 def test_paths_that_share_a_node_count_it_each(monkeypatch):
     root, asked = TableRoot(), Counter()
 
-    def told(tree, node, solvers):
+    def reported(tree, node, solvers):
         asked[node] += 1
         return {"laws": {"l1_distance": float(node)}}
 
-    monkeypatch.setattr(depth_divergence, "_at", told)
+    monkeypatch.setattr(depth_divergence, "_at", reported)
     found = depth_divergence.figures_along(root, 16, ())
     drawn = [node for node in root.draft.drawn.tolist() if len(path_tokens(root.draft.tree, node)) == 1]
     assert len(drawn) == 16 > len(set(drawn)) and found["laws", 1]["l1_distance"] == pytest.approx(np.mean(drawn))
@@ -97,8 +97,8 @@ def test_modelled_times_see_the_contexts_of_the_measured_passes():
     assert measured["pass_ms"] == pytest.approx(10.0) and measured["nodes"] == 5 and measured["action"] == "2 1 2"
     place = ACTIONS.index(Action(2, 1, 2))
     for found, way in ((rows, "rows"), (paper, "paper")):
-        told = 1000 * np.median(LATENCY.action_s(np.array([51, 53, 56]), way)[:, place])
-        assert found["pass_ms"] == pytest.approx(told) and found["of_measured"] == pytest.approx(told / 10)
+        reported = 1000 * np.median(LATENCY.action_s(np.array([51, 53, 56]), way)[:, place])
+        assert found["pass_ms"] == pytest.approx(reported) and found["of_measured"] == pytest.approx(reported / 10)
     few = timed_row() | {"pass_us": [500_000, 100_000], "committed_tokens": [1, 3]}
     assert action_times.records_of(pd.Series(few), LATENCY) == []
 

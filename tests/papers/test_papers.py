@@ -186,7 +186,7 @@ def test_reasons_come_from_the_rows():
     assert "commits 20% fewer tokens" in of_time(slow, fast, "DynaTree", "Linear")
 
 
-def test_of_tokens_per_pass_is_told_what_was_drafted_and_accepted():
+def test_of_tokens_per_pass_is_reported_what_was_drafted_and_accepted():
     paper_result = BY_KEY["dyspec/table-1-t0.6"]
     more = {"experiment": grid_name(paper_result.grid), "temperature": 0.6, "draft_temperature": 0.6}
     made = []
@@ -216,7 +216,7 @@ def test_no_claim_is_denied_by_the_papers_own_numbers():
         assert all(judged.paper is None or judged.paper >= 0 for judged in judge(each, rows()[:0]).judged), each.key
 
 
-def test_few_prompts_are_told_instead_of_an_interval():
+def test_few_prompts_are_reported_instead_of_an_interval():
     figure = BY_KEY["dynatree/table-1"].figures[1]
     assert words_of(figure, Estimate(1.5, 1.5, 1.5, 1)) == "1.5 (n = 1)"
     assert words_of(figure, Estimate(1.5, 1.2, 1.8, 3)) == "1.5 (1.2 to 1.8)"
@@ -426,7 +426,7 @@ def test_the_best_of_the_others_is_found_at_every_depth():
     assert {each.verdict for each in outcome.judged} == {"holds"}
 
 
-def test_verifiers_are_told_by_sampling_each_with_its_best_shape():
+def test_verifiers_are_reported_by_sampling_each_with_its_best_shape():
     made = []
     for prompt in PROMPTS:
         for sampling in ({"temperature": 0.6}, {"temperature": 1.0, "top_p": 0.9}):

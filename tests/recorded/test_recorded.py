@@ -160,8 +160,8 @@ def test_stored_logits_draft_and_verify_every_iteration_again_as_recorded():
 def test_every_verifier_but_greedy_answers_on_every_recorded_tree():
     run = logits_run()
     for iteration in run.iterations:
-        told = replay(iteration, sampling_of(run), rerolls=0)
-        assert [each.verifier.name for each in told if each.refusal] == ["greedy"]
+        reported = replay(iteration, sampling_of(run), rerolls=0)
+        assert [each.verifier.name for each in reported if each.refusal] == ["greedy"]
 
 
 def test_the_models_without_rounding_go_on_from_the_same_trees():

@@ -56,7 +56,7 @@ def busy(session) -> int:
     return next(i.index for i in session.iterations if len(i.accepted) > 1 and len(i.children(0)) > 1 and i.index > 1)
 
 
-def told(iteration):
+def reported(iteration):
     """What an iteration did, without times and without the last bits of probabilities."""
     nodes = [
         (n.parent_id, n.token_id, n.text, n.verdict, n.stop_reason, n.reason, n.flat_index) for n in iteration.nodes
@@ -85,7 +85,7 @@ def check_both_ways(session, index, change):
     run = session.trace()
     replayed, live = (fork(run, session, index, change, live=way) for way in (False, True))
     one, other = (made.trace.iterations[index] for made in (replayed, live))
-    assert told(one) == told(other)
+    assert reported(one) == reported(other)
     probs = [[n.draft_probability or 0.0 for n in each.nodes] for each in (one, other)]
     passes = [[n.acceptance_probability or 0.0 for n in each.nodes] for each in (one, other)]
     assert probs[0] == pytest.approx(probs[1], rel=1e-3) and passes[0] == pytest.approx(passes[1], abs=1e-3)
@@ -221,9 +221,9 @@ def test_a_run_from_a_file_is_replayed_or_says_what_it_needs(greedy, tmp_path):
     run, index = load_run(tmp_path / "run.dscope"), busy(greedy)
     made = fork(run, None, index, ForkChange(WIDE.with_settings(node_budget=3)))
     live = fork(greedy.trace(), greedy, index, ForkChange(WIDE.with_settings(node_budget=3)), live=True)
-    assert told(made.trace.iterations[index]) == told(live.trace.iterations[index])
+    assert reported(made.trace.iterations[index]) == reported(live.trace.iterations[index])
     save_run(made.trace, tmp_path / "fork.dscope")
-    assert told(load_run(tmp_path / "fork.dscope").iterations[index]) == told(made.trace.iterations[index])
+    assert reported(load_run(tmp_path / "fork.dscope").iterations[index]) == reported(made.trace.iterations[index])
     assert fork(made.trace, None, index, ForkChange()).words == "nothing changed"
     for act in (lambda: fork(run, None, 0, ForkChange(), live=True), lambda: go_on(made), lambda: run_fork(made)):
         with pytest.raises(SettingsError, match="The models of this run are not loaded"):

@@ -51,7 +51,7 @@ def iteration(iterations):
 
 
 @pytest.fixture(scope="module")
-def told(iteration) -> dict[str, Replayed]:
+def reported(iteration) -> dict[str, Replayed]:
     """Every verifier that fits, on that tree."""
     return {each.verifier.name: each for each in replay(iteration, SAMPLED, rerolls=0) if each.refusal is None}
 
@@ -60,11 +60,11 @@ def steps_of(iteration, replayed, node: int = 0, sampling: Sampling = SAMPLED):
     return node_steps(iteration, sampling, replayed, node, str)
 
 
-def test_all_but_greedy_fit_independent_draws(told):
-    assert set(told) == set(VERIFIERS) - {"greedy"}
+def test_all_but_greedy_fit_independent_draws(reported):
+    assert set(reported) == set(VERIFIERS) - {"greedy"}
 
 
-def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
+def test_rows_that_lack_what_the_tree_was_drawn_from_are_reported(iteration):
     """As a file may have it: a verifier asks for the distribution that a node's children were drawn from."""
     rows = iteration.draft_logits.copy()
     rows[0] = np.nan
@@ -104,16 +104,16 @@ class Chooses:
         return draws.choose(self.probs)
 
 
-def test_the_law_of_the_token_count_has_the_exact_mean(iteration, told):
-    for replayed in told.values():
+def test_the_law_of_the_token_count_has_the_exact_mean(iteration, reported):
+    for replayed in reported.values():
         probs = token_distribution(iteration, replayed.acceptance_probability)
         assert sum(probs.values()) == pytest.approx(1, abs=1e-9)
         mean = sum(tokens * chance for tokens, chance in probs.items())
         assert mean == pytest.approx(replayed.expected_tokens, abs=1e-9)
 
 
-def test_rerolled_counts_follow_the_exact_law(iteration, told):
-    rolled = replay(iteration, SAMPLED, [told["specinfer"].verifier], rerolls=2000)[0]
+def test_rerolled_counts_follow_the_exact_law(iteration, reported):
+    rolled = replay(iteration, SAMPLED, [reported["specinfer"].verifier], rerolls=2000)[0]
     probs = token_distribution(iteration, rolled.acceptance_probability)
     assert sum(rolled.tokens.values()) == 2000
     for tokens, chance in probs.items():
@@ -139,12 +139,12 @@ def test_a_replayed_record_reads_like_a_recorded_one(pair, method):
     assert compared >= 2
 
 
-def test_taken_follows_from_the_tests_one_by_one(iteration, told):
+def test_taken_follows_from_the_tests_one_by_one(iteration, reported):
     """What passes and what is left over at the end give the exact chance of each child; random order has its own."""
     compared = 0
     for name in ("nss", "naive_tree", "spectr", "specinfer_wor"):
         for node in iteration.flatten_order:
-            steps = steps_of(iteration, told[name], node)
+            steps = steps_of(iteration, reported[name], node)
             if steps is None or steps.reached == 0 or steps.hidden_stages:
                 continue
             picked, left = dict.fromkeys((entry.child for entry in steps.entries), 0.0), 1.0
@@ -172,8 +172,8 @@ def assert_passes_follow_from_the_laws(steps):
                 assert steps.entries[place].passes == pytest.approx(seen, abs=1e-9)
 
 
-def test_a_tournament_has_one_winner_and_tests_it(iteration, told):
-    steps = steps_of(iteration, told["khisti"])
+def test_a_tournament_has_one_winner_and_tests_it(iteration, reported):
+    steps = steps_of(iteration, reported["khisti"])
     by_token = {entry.text: entry for entry in steps.entries}
     assert sum(entry.wins for entry in by_token.values()) == pytest.approx(1)
     failed = sum(entry.wins * (1 - entry.passes) for entry in by_token.values())
@@ -200,8 +200,8 @@ def test_leaves_are_tested_in_draw_order_from_below(pair, name):
         assert entry.taken == pytest.approx(picked.get(entry.child, 0.0), abs=1e-9)
 
 
-def test_this_seed_is_told_entry_by_entry(iteration, told):
-    for replayed in told.values():
+def test_this_seed_is_reported_entry_by_entry(iteration, reported):
+    for replayed in reported.values():
         tested = {step.node_id for step in replayed.outcome.steps if step.kind == "test"}
         for node in {0, *replayed.outcome.accepted}:
             steps = steps_of(iteration, replayed, node)
@@ -228,10 +228,10 @@ def test_a_child_drawn_twice_has_a_result_per_test(pair):
     assert repeated
 
 
-def test_rates_are_told_only_where_they_hold(pair, iteration, told):
+def test_rates_are_reported_only_where_they_hold(pair, iteration, reported):
     tree = stored_tree(iteration, SAMPLED)
     target, draft = tree.target_distribution(0), tree.draft_distribution(0)
-    for name, replayed in told.items():
+    for name, replayed in reported.items():
         steps = steps_of(iteration, replayed)
         if name in SOLVERS:
             assert steps.rate == acceptance_rate(name, target, draft, 4)
@@ -257,11 +257,11 @@ def test_many_entries_are_cut_to_what_can_be_shown(pair):
         assert all(steps.rows[place] is not None for place in stage.tested)
 
 
-def test_a_leaf_has_no_steps_and_lost_rows_are_a_sentence(iteration, told):
+def test_a_leaf_has_no_steps_and_lost_rows_are_a_sentence(iteration, reported):
     leaf = next(node for node in iteration.flatten_order if not iteration.children(node))
-    assert steps_of(iteration, told["nss"], leaf) is None
+    assert steps_of(iteration, reported["nss"], leaf) is None
     with pytest.raises(SettingsError, match="logits of this iteration were not saved"):
-        steps_of(replace(iteration, target_logits=None), told["nss"])
+        steps_of(replace(iteration, target_logits=None), reported["nss"])
 
 
 def test_greedy_compares_with_the_favourite(pair):

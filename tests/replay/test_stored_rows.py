@@ -95,14 +95,14 @@ def test_history_is_where_the_session_had_it(pair):
         session = decoded(pair, *RUNS[name], new_tokens=40)
         run = session.trace()
         for index in range(len(run.iterations)):
-            told, known = session_state_before(run, index), session.standing(index)
-            assert told.method == known.method and told.sampling == known.sampling
+            reported, known = session_state_before(run, index), session.standing(index)
+            assert reported.method == known.method and reported.sampling == known.sampling
             if name == "dynatree":
-                assert told.state == known.state
+                assert reported.state == known.state
             else:
-                assert told.state.log_odds == pytest.approx(known.state.log_odds)
-                assert told.state.information == pytest.approx(known.state.information)
-                assert (told.state.tokens, told.state.seconds) == pytest.approx(
+                assert reported.state.log_odds == pytest.approx(known.state.log_odds)
+                assert reported.state.information == pytest.approx(known.state.information)
+                assert (reported.state.tokens, reported.state.seconds) == pytest.approx(
                     (known.state.tokens, known.state.seconds)
                 )
         if name == "dynatree":

@@ -94,8 +94,10 @@ def test_what_a_parent_made_is_not_replayed_as_if_the_fork_had_made_it(session, 
     with pytest.raises(SettingsError, match=r"Iteration 2 used another method.*choose iteration 4 or a later"):
         fork(run, None, 1, ForkChange())
     for index in (3, 4):
-        told = fork(run, None, index, ForkChange()).trace
-        assert told.iterations[index].committed_ids == run.iterations[index].committed_ids and told.own_from == 3
+        reported = fork(run, None, index, ForkChange()).trace
+        assert (
+            reported.iterations[index].committed_ids == run.iterations[index].committed_ids and reported.own_from == 3
+        )
     # Of a file that does not say whose iterations are whose, settings and draws tell.
     with pytest.raises(SettingsError, match="Iteration 2 used another method"):
         fork(replace(run, own_from=0), None, 1, ForkChange())

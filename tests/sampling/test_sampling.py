@@ -75,7 +75,7 @@ def test_at_both_ends_of_the_range_a_law_is_a_law(temperature):
         assert probs.isfinite().all() and float(probs.sum()) == pytest.approx(1)
 
 
-def test_logits_that_are_no_numbers_are_told_before_anything_is_accepted():
+def test_logits_that_are_no_numbers_are_reported_before_anything_is_accepted():
     for bad in (float("nan"), float("inf")):
         with pytest.raises(PairError, match=r"nan or infinite logits .* in float32; load the pair in float32, or"):
             TargetDistributions(torch.tensor([[0.0, 1.0], [bad, 0.0]]), Sampling()).check()

@@ -99,16 +99,16 @@ def test_shapes_differ_and_are_recorded(pair):
 
 
 def test_features_are_those_of_the_text(pair):
-    """What the selector is told equals a fresh causal pass of both models over the text."""
-    told = []
+    """What the selector is reported equals a fresh causal pass of both models over the text."""
+    reported = []
     session = session_of(pair, tokens=20)
     chooser = session.method.drafter.chooser
     before = chooser.choose
-    object.__setattr__(chooser, "choose", lambda past: told.append((list(session.tokens), past)) or before(past))
+    object.__setattr__(chooser, "choose", lambda past: reported.append((list(session.tokens), past)) or before(past))
     list(session)
-    assert len(told) > 3
+    assert len(reported) > 3
     with torch.inference_mode():
-        for tokens, past in told:
+        for tokens, past in reported:
             rows = []
             for model in (pair.target, pair.draft):
                 mask, count = model.engine.mask(Visibility.causal(0, len(tokens))), len(tokens)

@@ -63,7 +63,7 @@ def test_the_programs_own_come_first_then_the_latest(home):
     assert selectors_for({**PAIR, "target": {**MODEL, "layers": 3}}) == []
 
 
-def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
+def test_a_damaged_one_is_left_out_and_reported_when_asked_for(home):
     keep(home / "mine" / "selector")
     card = home / "mine" / "selector" / SELECTORS.card
     for broken in ("{", json.dumps({**json.loads(card.read_text()), "spread": [0.0] * 11}), "[]"):

@@ -52,7 +52,7 @@ def run(pair, method, **limits):
     return session, list(session)
 
 
-def told(iteration):
+def reported(iteration):
     """What an iteration did, without its times."""
     verdicts = tuple((node.token_id, node.parent_id, node.verdict, node.draft_probability) for node in iteration.nodes)
     rows = (iteration.kv_target, iteration.kv_draft, iteration.in_loop, iteration.history)
@@ -79,7 +79,7 @@ def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
                 one, other = (torch.stack([torch.stack(layer) for layer in each.rows()]) for each in (kept, cache))
                 assert torch.equal(one, other)
         rest = list(again)
-        assert list(map(told, rest)) == list(map(told, session.iterations[index:]))
+        assert list(map(reported, rest)) == list(map(reported, session.iterations[index:]))
         assert np.array_equal(rest[0].target_logits, session.iterations[index].target_logits, equal_nan=True)
         assert again.tokens == session.tokens and again.stopped == session.stopped
         assert [i.index for i in again.iterations] == list(range(len(session.iterations)))
@@ -97,8 +97,8 @@ def test_a_fork_rewinds_to_what_its_parent_did(embedded):
     assert before.method == session.method and before.sampling == session.sampling
     assert before.step().committed_ids == session.iterations[2].committed_ids
     again = tree.rewind(5)
-    assert again.sampling == sampled and list(map(told, again)) == list(map(told, later[1:]))
-    assert [told(i) for i in tree.rewind(len(tree.iterations)).iterations] == [told(i) for i in tree.iterations]
+    assert again.sampling == sampled and list(map(reported, again)) == list(map(reported, later[1:]))
+    assert [reported(i) for i in tree.rewind(len(tree.iterations)).iterations] == [reported(i) for i in tree.iterations]
 
 
 def test_rewinding_says_where_it_can_go(embedded):

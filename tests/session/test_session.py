@@ -335,10 +335,10 @@ def test_out_of_memory_in_the_rebuild_takes_the_unfinished_iteration_back(embedd
 
     with monkeypatch.context() as patch:
         patch.setattr(session._models, "fill_target", full)
-        with pytest.raises(OutOfMemoryError) as told:
+        with pytest.raises(OutOfMemoryError) as reported:
             session.step()
     gc.collect()
-    assert told.value is not None and [kept() for kept in held] == [None]  # the error that is kept holds no tensors
+    assert reported.value is not None and [kept() for kept in held] == [None]  # the error that is kept holds no tensors
     assert session.tokens == before and session.trace().output_ids == tuple(before[len(session.prompt_ids) :])
     plain, _ = run(embedded, METHODS["autoregressive"], prompt(embedded), max_new_tokens=20)
     list(session)

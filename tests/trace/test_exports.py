@@ -56,8 +56,8 @@ def test_slices_nest(build):
 
 def test_a_replayed_iteration_says_that_it_was_not_measured():
     run = run_replayed()
-    told = [event["args"].get("time") for event in slices(events_of(run), "iteration")]
-    assert told == [None, None, "not measured: replayed from stored logits"]
+    reported = [event["args"].get("time") for event in slices(events_of(run), "iteration")]
+    assert reported == [None, None, "not measured: replayed from stored logits"]
     assert "replayed" in json.loads(perfetto_json([run]))["otherData"]["times"]
     assert "replayed" not in json.loads(perfetto_json([run_mixed()]))["otherData"]["times"]
 
@@ -71,9 +71,9 @@ def test_durations_are_the_measured_ones():
         assert event["ts"] == pytest.approx(1e6 * iteration.started_s, abs=ROUNDING_US)
         assert event["dur"] == pytest.approx(1e6 * iteration.times.total_s, rel=1e-3)
     for phase in PHASES:
-        told = sum(event["dur"] for event in slices(events, "phase") if event["name"] == phase)
+        reported = sum(event["dur"] for event in slices(events, "phase") if event["name"] == phase)
         measured = sum(getattr(iteration.times, f"{phase}_s") for iteration in run.iterations)
-        assert told == pytest.approx(1e6 * measured, abs=ROUNDING_US * len(run.iterations))
+        assert reported == pytest.approx(1e6 * measured, abs=ROUNDING_US * len(run.iterations))
     levels = sum(len(iteration.times.draft_levels_s) for iteration in run.iterations)
     assert len(slices(events, "draft forward")) == levels > 0
     assert slices(events, "prefill")[0]["dur"] == pytest.approx(1e6 * run.totals.prefill_s, abs=ROUNDING_US)

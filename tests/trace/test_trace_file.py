@@ -482,7 +482,7 @@ def test_logits_that_half_precision_holds_take_half_the_bytes_and_come_back_in_s
         read.get(reference)
 
 
-def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_memory_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch):
     def full(*_):
         raise MemoryError
 

@@ -24,7 +24,9 @@ EXAMPLES = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [0.2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_spoiled_file_opens_or_is_refused_in_a_sentence(kind: str, times: float):
-    @settings(max_examples=round(times * EXAMPLES.get(kind, 12)), derandomize=True, deadline=None, database=None,
+    examples = max(1, round(times * EXAMPLES.get(kind, 12)))
+
+    @settings(max_examples=examples, derandomize=True, deadline=None, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(spoiled(kind, RUNS))
     def holds(drawn: tuple[Saved, bytes]) -> None:

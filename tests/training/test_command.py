@@ -25,7 +25,7 @@ def test_folders_get_names_of_their_own(tmp_path, monkeypatch):
     assert training_of(None, False, "head-talf").path == tmp_path / "head-talf-2030-01-02-2"
 
 
-def test_a_missing_torch_is_told(capsys):
+def test_a_missing_torch_is_reported(capsys):
     assert run_command(raising(ModuleNotFoundError("no torch", name="torch"))) == 2
     assert "needs torch" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):

@@ -163,7 +163,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(pair, tmp_path, monkeyp
     prepare_text(data, pair, TEXTS, quiet)
 
 
-def test_a_missing_or_damaged_shard_is_told(pair, tmp_path):
+def test_a_missing_or_damaged_shard_is_reported(pair, tmp_path):
     data = open_prepared(tmp_path, pair, PLAN, "text")
     with pytest.raises(TrainingError, match="is missing: prepare the data again"):
         data.text("train", [0], torch.device("cpu"))
@@ -289,9 +289,9 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
     assert Training(out).status().state == "stopped" and not (out / "head").exists()
     monkeypatch.undo()
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    told = Training(out).settings().command
-    assert told[:2] == ("-m", "decoding.training.head") and str(out) not in told
-    assert head.main([*told[2:], "--out", str(out), "--resume"]) == 0
+    reported = Training(out).settings().command
+    assert reported[:2] == ("-m", "decoding.training.head") and str(out) not in reported
+    assert head.main([*reported[2:], "--out", str(out), "--resume"]) == 0
     before, after = load_network(find_head("first")), load_network(find_head("second"))
     assert before.config == after.config and not torch.equal(before.fc.weight, after.fc.weight)
     assert find_head("second").figures["top_k"] == 2.0

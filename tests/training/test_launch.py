@@ -91,7 +91,7 @@ def test_killed_resumed_stopped_and_resumed_it_ends_as_one_that_never_stopped(tm
     assert weight(folder) == straight(tmp_path) != 0.0
     assert followed.name == "TALF head, toy pair, 2026-11-22" and followed.kind == "head"
     losses = [record["step"] for record in followed.records if "loss" in record]
-    assert losses == sorted(set(losses)) and losses[-1] == int(STEPS), "nothing is told twice"
+    assert losses == sorted(set(losses)) and losses[-1] == int(STEPS), "nothing is reported twice"
     trees = followed.trees
     assert len(trees) >= 2 and {tree["tree"] for tree in trees} <= {file.name for file in folder.trees()}
     assert trees[0]["tokens_per_pass"] < trees[-1]["tokens_per_pass"]

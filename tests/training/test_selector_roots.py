@@ -84,7 +84,7 @@ def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
     assert len({open_data(None, pair, plan, "words").folder for plan in (SMALL, more, RootPlan())}) == 2
 
 
-def test_a_damaged_or_missing_shard_is_told(pair, tmp_path):
+def test_a_damaged_or_missing_shard_is_reported(pair, tmp_path):
     data = open_data(tmp_path / "data", pair, SMALL, "words")
     with pytest.raises(TrainingError, match=r"held_out-00000\.npz is missing"):
         data.read("held_out")

@@ -76,7 +76,7 @@ def test_preparing_goes_on_and_does_not_mix_texts(tmp_path):
         prepare(tmp_path / "data", lambda: read_corpus(tmp_path / "texts"), report=quietly)
 
 
-def test_damaged_arrays_are_told(tmp_path):
+def test_damaged_arrays_are_reported(tmp_path):
     arrays_in(tmp_path)
     (tmp_path / "data" / "sums.trained.npy").write_bytes(b"no array")
     with pytest.raises(TrainingError, match="are damaged"):

@@ -139,11 +139,11 @@ def test_a_walk_is_replayed_by_its_draws(verifier):
 def test_steps_tell_the_walk(verifier):
     draft, _ = list(all_drafts(TREES["iid"], TABLES[0]))[5]
     for seed in range(20):
-        told = VERIFIERS[verifier]().verify(draft, TABLES[0].target_rows(draft), GeneratorDraws(seed))
-        last = told.steps[-1]
-        assert last.kind == "choice" and last.child_id is None and last.token_id == told.final_token
-        assert last.node_id == (told.accepted[-1] if told.accepted else 0)
-        for step in told.steps:
+        reported = VERIFIERS[verifier]().verify(draft, TABLES[0].target_rows(draft), GeneratorDraws(seed))
+        last = reported.steps[-1]
+        assert last.kind == "choice" and last.child_id is None and last.token_id == reported.final_token
+        assert last.node_id == (reported.accepted[-1] if reported.accepted else 0)
+        for step in reported.steps:
             assert 0 <= step.acceptance_probability <= 1
             if step.kind == "test" and step.drawn is not None:
                 assert step.accepted == (step.drawn < step.acceptance_probability)
@@ -201,9 +201,9 @@ def test_large_vocabularies_in_float32_never_give_nan(verifier):
     drafts = drafter.draft(None, Source(), 0, GeneratorDraws(1))
     for target in (logits, -logits, logits + torch.randn(1, size, generator=generator)):
         rows = TargetDistributions(target.expand(len(drafts.order), -1), SAMPLED)
-        told = VERIFIERS[verifier]().verify(drafts, rows, GeneratorDraws(2))
-        assert np.isfinite(told.acceptance_probability).all() and 0 <= told.final_token < size
-        assert told.acceptance_probability.max() <= 1 + 1e-9
+        reported = VERIFIERS[verifier]().verify(drafts, rows, GeneratorDraws(2))
+        assert np.isfinite(reported.acceptance_probability).all() and 0 <= reported.final_token < size
+        assert reported.acceptance_probability.max() <= 1 + 1e-9
 
 
 def trees_drawn_on():

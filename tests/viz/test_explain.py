@@ -42,7 +42,7 @@ def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
         (8, "0.67 in 0.3…0.8 → 1 child"),
     ],
 )
-def test_growth_is_told_with_the_setting_that_decided(node, words):
+def test_growth_is_reported_with_the_setting_that_decided(node, words):
     assert words in why_not_expanded(traces.dynatree_recovered(), node)
 
 
@@ -55,7 +55,7 @@ def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
     return why_not_expanded(replace(trace, nodes=nodes, draft_sampling=draft_sampling, rule=rule), 8)
 
 
-def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
+def test_a_width_is_reported_per_draw_of_a_node_and_not_as_children():
     said = grown("iid", "level", 2, multiplicity=2, setting="widths")
     assert said == (
         "expanded: the widths give 1 draw to each draw of a node on this level, and this node was drawn 2 times "
@@ -135,7 +135,7 @@ def test_why_not_faster_uses_the_measured_phases():
     assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
 
 
-def test_the_second_pass_of_a_rebuild_is_told():
+def test_the_second_pass_of_a_rebuild_is_reported():
     assert "rollback + rebuild takes 20%" in why_not_faster(traces.run_of([traces.sampled_recovered()]))
 
 

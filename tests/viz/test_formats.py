@@ -1,4 +1,4 @@
-"""Numbers on screen: neither 0 nor 1 by rounding, two can be told apart, scripts and Python write them alike."""
+"""Numbers on screen: neither 0 nor 1 by rounding, two can be reported apart, scripts and Python write them alike."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def test_a_share_is_never_all_or_nothing_by_rounding(probability, said):
         (1.0, 0.97, ("1", "0.97")),
     ],
 )
-def test_a_limit_and_a_draw_can_be_told_apart_and_read_neither_0_nor_1(first, second, said):
+def test_a_limit_and_a_draw_can_be_reported_apart_and_read_neither_0_nor_1(first, second, said):
     assert apart(first, second) == limit_and_drawn(first, second) == said
     assert limit_and_drawn(first, None)[1] == "none"
 

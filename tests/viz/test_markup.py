@@ -15,8 +15,8 @@ def hostile_run() -> RunTrace:
     moved = {LINK: 0.5, f"{LINK}2": 3}
     history = HistoryTrace(LINK, (0.5,), 0.5, 0.5, 0.1, moved, moved, LINK)
     nodes = tuple(replace(node, text=LINK, target_argmax_text=LINK, reason=LINK) for node in first.nodes)
-    told = {"nodes": nodes, "history": history, "texts": dict.fromkeys(first.texts, LINK), "bias": LINK}
-    iteration = replace(first, committed_texts=(LINK,) * len(first.committed_ids), **told)
+    reported = {"nodes": nodes, "history": history, "texts": dict.fromkeys(first.texts, LINK), "bias": LINK}
+    iteration = replace(first, committed_texts=(LINK,) * len(first.committed_ids), **reported)
     run = run_of([iteration, replace(iteration, index=1)])
     return replace(run, label=LINK, method=LINK, prompt_texts=(LINK,) * len(run.prompt_ids))
 

@@ -186,7 +186,7 @@ def test_numbers_below_zero_are_numbers_in_the_csv_file_of_a_chart():
     assert [[float(cell) for cell in row] for row in rows[1:]] == [[1, -0.52], [2, 0.48]]
 
 
-def test_marks_that_repeat_a_line_are_not_told_twice():
+def test_marks_that_repeat_a_line_are_not_reported_twice():
     run = traces.run_mixed()
     table = chart_table(tokens_over_time([run]))
     assert len(table.heads) == 2
@@ -224,8 +224,8 @@ def test_history_says_the_same_iteration_in_the_chart_the_strip_the_phase_and_th
     assert {row[0]: row[column] for row in table.rows} == {"2": "0.75", "3": "0.8"}, "what each iteration left"
     phase = next(each for each in build_scene(changed, scene_id="s").phases if each.key == "history")
     assert words in phase.caption
-    told = next(each for each in tables(changed) if each.title == "History adaptation")
-    assert words in told.note
-    assert [row[1] for row in told.rows] == [f"{value:.3f}" for value in history.window]
-    assert told.rows[-1][0] == str(changed.index + 1)
+    reported = next(each for each in tables(changed) if each.title == "History adaptation")
+    assert words in reported.note
+    assert [row[1] for row in reported.rows] == [f"{value:.3f}" for value in history.window]
+    assert reported.rows[-1][0] == str(changed.index + 1)
     assert all(f"{value:.2f}" in phase.caption for value in history.window)

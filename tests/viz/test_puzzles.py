@@ -12,9 +12,9 @@ from viz.learn.puzzles import _breadth, guessable, has_token, hidden_data, judge
 
 def test_what_the_target_said_is_hidden():
     iteration = dynatree_recovered()
-    told = json.dumps(hidden_data(iteration, "x", guess=3))
+    reported = json.dumps(hidden_data(iteration, "x", guess=3))
     for secret in ("accepted", "rejected", "recovered", "not_reached", "0.69"):
-        assert secret not in told
+        assert secret not in reported
     data = hidden_data(iteration, "x", guess=3)
     assert len(data["scene"]["phases"]) == 1, "a key must not lead to the verdict"
     assert set(data["marks"]) == {"1", "3"}

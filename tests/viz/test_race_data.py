@@ -120,7 +120,7 @@ def test_the_same_greedy_texts_are_said_to_be_the_same():
     assert same is True and words == "Both texts are equal token for token (all 8 tokens, greedy)."
 
 
-def test_the_first_difference_is_told_with_both_tokens_or_with_what_was_measured():
+def test_the_first_difference_is_reported_with_both_tokens_or_with_what_was_measured():
     other = lane("Other", ((1, 2), (3, 9), (5, 6), (7, 8)), 0.01, 0.03)
     same, words = identity_words([other, PLAIN], {})
     assert same is False
@@ -209,7 +209,7 @@ def test_a_verdict_from_other_calls_than_those_shown_is_explained():
     assert race_data(shown, "k")["finish"]["doubt"] == ""
 
 
-def test_texts_of_different_lengths_are_told():
+def test_texts_of_different_lengths_are_reported():
     assert race_data([TREE, PLAIN], "k")["finish"]["doubt"] == ""
     assert race_data([TREE, lane("Short", ((1,),), 0.0, 0.03)], "k")["finish"]["doubt"]
 

@@ -32,7 +32,7 @@ def cells() -> pd.DataFrame:
     )
 
 
-def test_values_are_told_as_the_screen_tells_them():
+def test_values_are_reported_as_the_screen_tells_them():
     assert [value_words(value) for value in (3, 3.0, 0.05, True, False, "heavy_path", "")] == [
         "3", "3", "0.05", "on", "off", "heavy path", "none"
     ]  # fmt: skip
@@ -88,12 +88,12 @@ def test_words_along_an_axis_are_points_without_a_line(cells):
     assert list(points.customdata[1]) == ["a verifier with a name that is too long for a tick"]
 
 
-def test_no_more_lines_than_can_be_told_apart(cells):
+def test_no_more_lines_than_can_be_reported_apart(cells):
     many = pd.concat([cells.head(1).assign(**{WIDTH.column: width}) for width in range(20)])
     assert len(lines_over(many, DEPTH, WIDTH, SPEED).data) == MOST_SERIES
 
 
-def test_a_share_is_told_in_percent(cells):
+def test_a_share_is_reported_in_percent(cells):
     share = Measure("value", "accepted / drafted, %", 100, 1)
     assert heat_map(cells, DEPTH, WIDTH, share).data[0].z[0][0] == 120 and "120.0" in cells_sentence(
         cells, [DEPTH], share

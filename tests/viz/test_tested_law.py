@@ -47,14 +47,14 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
 
 def test_a_record_without_that_law_says_which_one_it_shows():
     trace = traces.sampled_recovered()
-    head, told = distribution_title(trace)
-    assert head == "target · T 1" and "own temperature" in told
+    head, reported = distribution_title(trace)
+    assert head == "target · T 1" and "own temperature" in reported
     assert target_shown(trace.nodes[8]) == trace.nodes[8].target_probability
     assert "at temperature 1" in why_verdict(trace, 8)
     assert distribution_title(traces.dynatree_recovered())[0] == "target"
 
 
-def test_the_probability_of_a_test_is_told_as_its_quotient():
+def test_the_probability_of_a_test_is_reported_as_its_quotient():
     trace = traces.sampled_recovered()
     step = next(step for step in trace.steps if step.child_id == 8)
     draft = trace.nodes[8].draft_probability
@@ -72,8 +72,8 @@ def test_every_test_of_the_recorded_sampled_run_follows_from_what_stands_beside_
         if step.kind == "test"
     ]
     reasons = (" = target ", " = residual ", "with certainty, because ", "the residual gives it 0")
-    told = [any(reason in words for reason in reasons) for words in tests]
-    assert sum(told) >= 0.95 * len(tests)
+    reported = [any(reason in words for reason in reasons) for words in tests]
+    assert sum(reported) >= 0.95 * len(tests)
 
 
 def test_a_test_that_cannot_pass_says_why():

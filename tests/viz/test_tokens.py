@@ -57,8 +57,8 @@ def test_a_tree_names_the_characters_of_its_paths():
     assert "‘ل’" in words[2] and "‘م’" in words[3]
     assert "ل<0xD8>" in iteration_summary(iteration)
     shown = readable(iteration)
-    told = cards(shown, build_scene(shown, scene_id="s"))
-    assert "byte" in dict(told["1"]["facts"]) and "byte" not in dict(told["2"]["facts"])
+    reported = cards(shown, build_scene(shown, scene_id="s"))
+    assert "byte" in dict(reported["1"]["facts"]) and "byte" not in dict(reported["2"]["facts"])
 
 
 def test_the_text_joins_a_character_over_two_iterations():

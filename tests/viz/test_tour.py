@@ -23,8 +23,8 @@ def stops(pages=ALL_PAGES, iteration=None) -> dict:
     adapting = run_of([replace(pruned(0), history=history)])
     plain = run_of([autoregressive(0), autoregressive(1)], method="autoregressive", label="Autoregressive")
     runs = {STORY: run_of([iteration]), ADAPTING: adapting, COMPARED: run_of([iteration])}
-    told = tour_steps(runs, Story(iteration, rejected=2, accepted=1), {"chain": adapting, "plain": plain}, pages)
-    return {step.key: step for step in told}
+    reported = tour_steps(runs, Story(iteration, rejected=2, accepted=1), {"chain": adapting, "plain": plain}, pages)
+    return {step.key: step for step in reported}
 
 
 def test_the_stops_and_their_order(steps):
@@ -44,8 +44,8 @@ def test_a_page_that_is_not_there_has_no_stop():
 
 
 def test_stops_lead_into_the_story(steps):
-    told = [step for step in steps.values() if step.recording == STORY]
-    assert {step.iteration for step in told} == {2}
+    reported = [step for step in steps.values() if step.recording == STORY]
+    assert {step.iteration for step in reported} == {2}
     assert (steps["accept"].node, steps["why"].node) == (1, 2)
 
 

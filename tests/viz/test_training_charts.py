@@ -104,7 +104,7 @@ def test_nothing_moves_while_figures_come_in():
     assert by_time.data[0].x[-1] == pytest.approx(4.0) and 10 <= by_time.layout.xaxis.range[1] < 11
 
 
-def test_first_losses_far_above_the_others_are_told_not_drawn():
+def test_first_losses_far_above_the_others_are_reported_not_drawn():
     figure = figure_of("Loss")
     assert figure.layout.yaxis.range[1] < 90
     assert "starts at 90" in figure.layout.annotations[0].text

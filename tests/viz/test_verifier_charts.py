@@ -127,6 +127,6 @@ def test_a_node_that_was_not_verified_has_no_probability():
     data = kept_tree_data(
         replace(iteration, nodes=(*iteration.nodes[:3], hidden)), scene_id="a", title="t", walker="this seed"
     )
-    told = data["scene"]["nodes"][3]
-    assert "reached and accepted" not in told["title"]
-    assert told["both"] == "", "the draft's probability in this place would be taken for that of acceptance"
+    reported = data["scene"]["nodes"][3]
+    assert "reached and accepted" not in reported["title"]
+    assert reported["both"] == "", "the draft's probability in this place would be taken for that of acceptance"

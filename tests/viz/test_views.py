@@ -167,9 +167,9 @@ def test_the_exported_tree_shows_what_the_scene_shows(phase):
 
 
 def test_shapes_and_dashes_tell_states_apart_without_colour():
-    told = ("accepted", "rejected", "not_reached", "recovered", "bonus", "fallback", "pruned")
-    assert len({MARKS[state].shape for state in told}) == len(told)
-    assert len({MARKS[state].symbol for state in told}) == len(told)
+    reported = ("accepted", "rejected", "not_reached", "recovered", "bonus", "fallback", "pruned")
+    assert len({MARKS[state].shape for state in reported}) == len(reported)
+    assert len({MARKS[state].symbol for state in reported}) == len(reported)
     assert MARKS["accepted"].dash != MARKS["rejected"].dash
 
 

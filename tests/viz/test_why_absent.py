@@ -19,28 +19,28 @@ def why(trace, parent, text):
     return why_absent(trace, parent, traces._token_id(text))
 
 
-def told(settings, parent, text, draft_sampling="deterministic", **more):
+def reported(settings, parent, text, draft_sampling="deterministic", **more):
     """Why of the hand-written tree, read as that of an older record with these settings."""
     trace = replace(traces.dynatree_recovered(), settings=settings, draft_sampling=draft_sampling, **more)
     return why(upgraded(traces.run_of([trace])).iterations[0], parent, text)
 
 
 def test_a_rank_below_the_breadth_that_the_confidence_allows():
-    said = told(DYNA | {"prune_probability": 0.05}, 3, "No")
+    said = reported(DYNA | {"prune_probability": 0.05}, 3, "No")
     assert said.startswith("The draft's 5th choice here at 0.050; confidence 0.798 in 0.3…0.8 allows 2 children.")
     assert said.endswith("Its path probability 0.021 is also below prune_probability 0.05.")
-    assert "0.67 in 0.3…0.8 allows 1 child" in told(DYNA, 8, " What")
+    assert "0.67 in 0.3…0.8 allows 1 child" in reported(DYNA, 8, " What")
 
 
 def test_the_first_level_may_be_one_token():
-    assert "branch_first_level is off" in told(DYNA | {"branch_first_level": False}, 0, " What")
+    assert "branch_first_level is off" in reported(DYNA | {"branch_first_level": False}, 0, " What")
 
 
 def test_a_rank_that_was_allowed_fell_to_the_budget():
     trace = traces.dynatree_recovered()
     wide = replace(trace.nodes[3], branching=9)
     nodes = (*trace.nodes[:3], wide, *trace.nodes[4:])
-    said = told(DYNA, 3, "No", nodes=nodes)
+    said = reported(DYNA, 3, "No", nodes=nodes)
     assert "it was one of 9, but the node budget of 64 was used up before its turn" in said
 
 
@@ -52,15 +52,15 @@ def test_nothing_below_a_node_that_was_not_expanded():
 
 
 def test_chains_and_fixed_trees_tell_their_width():
-    assert told({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes only the first choice.")
+    assert reported({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes only the first choice.")
     fixed = {"max_depth": 8, "branching": 2, "prune_probability": 0.0, "node_budget": 99, "branch_first_level": True}
-    assert told(fixed, 0, " What").endswith("every node gets the draft's best 2 children (branching).")
+    assert reported(fixed, 0, " What").endswith("every node gets the draft's best 2 children (branching).")
 
 
 def test_independent_draws_tell_their_chance():
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told({"paths": 4, "length": 4}, 0, " What", draft_sampling="iid")
+    said = reported({"paths": 4, "length": 4}, 0, " What", draft_sampling="iid")
     assert f"Not drawn in 2 draws here: each takes it with probability {probability:.2f}" in said
     assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
 
@@ -69,23 +69,23 @@ def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told(settings, 0, " What", draft_sampling="without_replacement")
+    said = reported(settings, 0, " What", draft_sampling="without_replacement")
     assert f"its probability was {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
     assert said.endswith("One more draw had the value 0.070, below threshold 0.1.")
 
 
 def test_places_go_to_the_highest_values():
     settings = {"node_budget": 13, "batch": 4, "max_depth": 7, "children": 0, "decay": 1.0}
-    said = told(settings, 0, " What")
+    said = reported(settings, 0, " What")
     assert "and the 13 places went at 0.005 or more" in said
     assert "its path probability 0.035 is" in said and "of all scored tokens" in said
-    capped = told(settings | {"children": 2}, 0, " What")
+    capped = reported(settings | {"children": 2}, 0, " What")
     assert capped.endswith("only the first 2 children of a node are scored (children).")
 
 
 def test_a_search_that_stopped_early_says_so():
     settings = {"node_budget": 60, "batch": 10, "gain_threshold": 0.6, "top_up": False, "max_depth": 32}
-    assert told(settings, 0, " What").endswith("the next batch was expected to add less than gain_threshold 0.6.")
+    assert reported(settings, 0, " What").endswith("the next batch was expected to add less than gain_threshold 0.6.")
 
 
 MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}
@@ -94,17 +94,17 @@ MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}
 def test_older_records_tell_every_drafter_by_its_settings_as_it_tells_itself():
     from decoding.drafters import DRAFTERS
 
-    told = {}
+    reported = {}
     for name, kind in DRAFTERS.items():
         drafter = kind(**MEASURED.get(name, {}))
-        told[name] = rule_of(drafter.settings())
-        assert told[name] == drafter.rule(drafter.settings()) and told[name].drafter == name
-    assert {rule.drafter for _, rule in TELLING} | {"dyspec", "none"} == set(told)
+        reported[name] = rule_of(drafter.settings())
+        assert reported[name] == drafter.rule(drafter.settings()) and reported[name].drafter == name
+    assert {rule.drafter for _, rule in TELLING} | {"dyspec", "none"} == set(reported)
     assert rule_of({"dynamic_depth": False, "base_depth": 3}).depth_setting == "base_depth"
 
 
-def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
-    """The record names its drafter: of one that this program does not know only what the record says is told."""
+def test_a_drafter_with_a_threshold_is_not_reported_as_another_one_that_has_one():
+    """The record names its drafter: of one that this program does not know only what the record says is reported."""
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     nodes = (replace(trace.nodes[0], breadth="ranked"), *trace.nodes[1:])

@@ -38,7 +38,7 @@ def final(place, token_text, probability):
     return VerificationStep(place, None, traces._token_id(token_text), probability, 0.4, True, kind="choice")
 
 
-def test_a_token_drawn_from_the_law_instead_of_another_is_told():
+def test_a_token_drawn_from_the_law_instead_of_another_is_reported():
     drawn = VerificationStep(0, 2, TREE.nodes[2].token_id, 0.41, 0.3, True, kind="choice")
     trace = sampled([drawn, final(2, "\n", 0.31)], {1: "rejected", 2: "accepted"}, (2,))
     assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was drawn from the target's distribution, at 0.41.")
@@ -97,24 +97,24 @@ def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
 
 
 @pytest.mark.parametrize("verifier", ["block", "traversal"])
-def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(pair, verifier):
+def test_every_untested_node_of_a_bottom_up_verifier_is_reported_by_its_reason(pair, verifier):
     from decoding.methods.methods import METHODS
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
     method = METHODS["iid_paths"].with_settings(paths=4, length=4, verifier=verifier)
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
-    told = [
+    reported = [
         (iteration, node.reason, why_verdict(iteration, node.node_id))
         for iteration in session
         for node in iteration.nodes
         if node.verdict == "not_reached" and iteration.final_kind != "none"
     ]
-    for iteration, reason, said in told:
+    for iteration, reason, said in reported:
         passed = next((s.child_id for s in iteration.steps if s.kind == "test" and s.accepted), None)
         settled = f"(node {passed}) had already passed its test"
         assert {"path_settled": settled, "first_path_only": "looks only at the first path"}[reason] in said
-    assert told
+    assert reported
 
 
 def test_a_tournament_names_the_winner():
@@ -126,12 +126,12 @@ def test_a_tournament_names_the_winner():
     assert why_verdict(trace, 2).startswith("It won the tournament against ‘,’ (probability 0.62). Accepted if")
 
 
-def test_a_small_limit_is_not_told_as_0():
+def test_a_small_limit_is_not_reported_as_0():
     trace = sampled([step(TREE, 1, 0.004, 0.97, False), final(0, ".", 0.5)], {1: "rejected"})
     assert "Accepted if the draw is below 0.004; it was 0.97: rejected." in why_verdict(trace, 1)
 
 
-def test_numbers_that_would_read_alike_are_told_apart():
+def test_numbers_that_would_read_alike_are_reported_apart():
     trace = sampled([step(TREE, 1, 0.6212, 0.6231, False), final(0, ".", 0.5)], {1: "rejected"})
     assert "below 0.621; it was 0.623" in why_verdict(trace, 1)
 
@@ -145,8 +145,8 @@ def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
 
 
 def test_residuals_follow_the_rejections_of_a_place():
-    told = residuals(TREE, 3)
-    assert told == [
+    reported = residuals(TREE, 3)
+    assert reported == [
         {
             "after": "residual of the target's distribution after ‘Yes’ was rejected",
             "rows": [["No", 0.83], [" What", 0.06]],
@@ -172,26 +172,26 @@ def rejections(count: int, gone_at: int):
 
 def test_every_rejection_is_listed_with_what_it_left_of_the_token():
     trace, last = rejections(10, gone_at=4)
-    told = residuals(trace, 0, 3, token=last)
-    assert len(told) == 10 and len({each["after"] for each in told}) == 10
-    assert [each["own"] for each in told] == ["0.2000"] * 4 + ["0"] * 6
+    reported = residuals(trace, 0, 3, token=last)
+    assert len(reported) == 10 and len({each["after"] for each in reported}) == 10
+    assert [each["own"] for each in reported] == ["0.2000"] * 4 + ["0"] * 6
     # What is gone stays gone, though a longer record would no longer say so.
     many = replace(trace.steps[9], residual_ids=tuple(range(5000, 5008)), residual_probs=(0.1,) * 8)
-    told = residuals(replace(trace, steps=(*trace.steps[:9], many)), 0, 3, token=last)
-    assert [each["own"] for each in told][8:] == ["0", "0"]
-    told = residuals(replace(trace, steps=(many, *trace.steps[1:])), 0, 3, token=last)
-    assert told[0]["own"] == "<0.1000"
+    reported = residuals(replace(trace, steps=(*trace.steps[:9], many)), 0, 3, token=last)
+    assert [each["own"] for each in reported][8:] == ["0", "0"]
+    reported = residuals(replace(trace, steps=(many, *trace.steps[1:])), 0, 3, token=last)
+    assert reported[0]["own"] == "<0.1000"
     # A rejection that changed nothing repeats what was left before it.
     same = replace(trace.steps[6], residual_ids=(), residual_probs=())
-    told = residuals(replace(trace, steps=(*trace.steps[:6], same, *trace.steps[7:])), 0, 3, token=last)
-    assert len(told) == 10 and told[6]["rows"] == told[5]["rows"]
+    reported = residuals(replace(trace, steps=(*trace.steps[:6], same, *trace.steps[7:])), 0, 3, token=last)
+    assert len(reported) == 10 and reported[6]["rows"] == reported[5]["rows"]
 
 
 def test_a_card_shows_the_rejection_that_left_nothing_and_counts_those_it_leaves_out():
     trace, _ = rejections(10, gone_at=4)
     card = cards(trace, build_scene(trace, scene_id="s"))["10"]
-    told = residuals(trace, 0, 3)
-    assert [each["after"] for each in card["residuals"][:3]] == [told[place]["after"] for place in (0, 4, 9)]
+    reported = residuals(trace, 0, 3)
+    assert [each["after"] for each in card["residuals"][:3]] == [reported[place]["after"] for place in (0, 4, 9)]
     assert card["residuals"][1]["rows"][-1] == [visible(trace.nodes[10].text), 0.0]
     assert "7 more" in card["residuals"][3]["after"]
 

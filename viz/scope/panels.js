@@ -17,14 +17,14 @@ const KV_KEY = [
   ["kept moved", "moved"],
   ["freed", "freed"],
 ];
-const KV_TOLD = {
+const KV_MEANINGS = {
   kept: "Square, filled: the slot stays where the pass wrote it",
   "kept moved": "Round, filled: the slot is kept and moved next to the slots before it",
   freed: "Dashed: the slot is freed, its node is not in the text",
 };
 const KV_HINT = "first: earlier slots · then node numbers";
-const REST_TOLD = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
-const END_TOLD = "no pass follows the last token: its slot is freed although it was accepted";
+const REST_NOTE = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
+const END_NOTE = "no pass follows the last token: its slot is freed although it was accepted";
 
 // A panel with a heading; its tooltip explains the term.
 export function panel(view, parent, className, title, term) {
@@ -214,7 +214,7 @@ export function paintTimes(view) {
 export function buildCache(view, parent) {
   view.cache = panel(view, parent, "kv", "KV slots", "kv");
   const { side, body, box } = view.cache;
-  for (const [state, words] of KV_KEY) html("span", "kv-key " + state, side, words).title = KV_TOLD[state];
+  for (const [state, words] of KV_KEY) html("span", "kv-key " + state, side, words).title = KV_MEANINGS[state];
   view.cache.strips = html("div", "kv-strips", body);
   view.cache.foot = html("footer", "", box);
   focusable(body, "Key/value (KV) slots");
@@ -273,7 +273,7 @@ function paintRows(view, line, strip, asWritten, size) {
     paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), label, node < 0 ? null : node);
   }
   if (rest)
-    paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.startsWith("next") ? REST_TOLD : END_TOLD, null);
+    paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.startsWith("next") ? REST_NOTE : END_NOTE, null);
 }
 
 function rowWords(view, node, kept) {

@@ -30,7 +30,7 @@ MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: so
 MAX_ADDRESS = 8_000  # characters of all names and values together
 MAX_WORDS = 200
 MOST = 100_000  # iterations, node ids, new tokens: more than any run has
-TOLD = 4  # ignored parameters that the message names one by one
+NAMED = 4  # ignored parameters that the message names one by one
 NAMED_RUN = re.compile(rf"({RUN_ID.pattern})(?:\.([1-9][0-9]{{0,4}}))?")
 WHOLE = re.compile(r"-?[0-9]{1,10}")
 DECIMAL = re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,17})?(e-?[0-9]{1,2})?", re.IGNORECASE)
@@ -179,8 +179,8 @@ def _take(name: str, values: Sequence[str], read: Callable[[str], Setting], into
 def _sentence(ignored: list[str]) -> str:
     if not ignored:
         return ""
-    more = f" and {len(ignored) - TOLD} more" if len(ignored) > TOLD else ""
-    return f"Some of the link was ignored: {', '.join(ignored[:TOLD])}{more}."
+    more = f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
+    return f"Some of the link was ignored: {', '.join(ignored[:NAMED])}{more}."
 
 
 def _labels() -> dict[str, str]:
