@@ -20,6 +20,7 @@ def run(monkeypatch, module, *arguments) -> int:
     return module.main()
 
 
+@pytest.mark.slow
 def test_methods_writes_what_it_measured(monkeypatch, tmp_path, capsys):
     path = tmp_path / "methods.json"
     names = ["autoregressive", "hf_generate", "hf_assisted", "dynatree:branch_first_level=true"]

@@ -60,6 +60,7 @@ def test_what_is_drawn_covers_what_there_is_and_none_is_refused():
     assert str(draw_case(17)) == str(draw_case(17)) != str(draw_case(17 + PAIRS))
 
 
+@pytest.mark.slow
 def test_a_sampled_text_that_is_disturbed_on_the_way_differs(monkeypatch):
     cases = [case for case in map(draw_case, of_pair(0, 100)) if case.kind == "sampled" and case.sampling.top_p == 1]
     case = max(cases, key=lambda case: case.sampling.temperature)

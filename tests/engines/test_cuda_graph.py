@@ -261,6 +261,7 @@ def test_graphs_of_grown_blocks_go_with_the_old_ones(static):
     torch.testing.assert_close(row, whole, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_everything_goes_with_the_pair():
     pair = embedded_pair().with_engine("cuda_graph")
     session = DecodeSession(pair, METHODS["dynatree"], pair.vocabulary.encode(PROMPT), limits=Limits(max_new_tokens=12))

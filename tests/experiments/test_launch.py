@@ -75,6 +75,7 @@ def test_the_cost_of_a_token_is_that_of_kept_runs():
     assert seconds_per_token(rows.assign(failure="no room")) is None
 
 
+@pytest.mark.slow
 def test_where_experiments_stand_is_known_without_torch(home, tmp_path):
     made_experiment(home, "done")
     code = "import sys; from decoding.experiments.experiment import *; "

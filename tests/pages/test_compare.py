@@ -212,6 +212,7 @@ def test_the_time_is_estimated_before_the_start_from_measured_calls(done: AppTes
     assert before.help and before.help != shown[0].help, "nothing was measured here: the times are recorded ones"
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_keeps_what_was_measured():
     app = open_compare("autoregressive", "linear", compare_repeats=20)
     app.button(key="compare_start").click().run()
@@ -412,6 +413,7 @@ def test_a_winner_is_named_and_bold_only_where_three_repeats_stand_apart(done: A
     assert line.verdict == "plain" and line.winner is None and "<b>50.0" in row
 
 
+@pytest.mark.slow
 def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_own_run_aside():
     at = press_start(open_compare("autoregressive", "linear", "dynatree"), "compare")
     assert not sentences(at)

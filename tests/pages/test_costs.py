@@ -98,6 +98,7 @@ def test_step_through_warns_and_measures_again(monkeypatch):
     assert "Measured over the same iterations" in texts(at) and "slower than modelled" not in texts(at)
 
 
+@pytest.mark.slow
 def test_tune_warns_and_measures_again(monkeypatch):
     def settled():
         for slot in ("tune_draft", "tune_measure"):

@@ -67,6 +67,7 @@ print(*sorted(m for m in sys.modules if m in ('torch', 'transformers')))
 """
 
 
+@pytest.mark.slow
 def test_learn_draws_without_loading_torch():
     assert printed(DRAWN.format(puzzles=("Guess the accepted path", "Why did the tree lose?"))).strip() == ""
 

@@ -251,6 +251,7 @@ def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
     assert not any(button.key == "why_run_budget" for button in at.button)
 
 
+@pytest.mark.slow
 def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     at = open_page(PAGE)
     show(at, sampled, "What was possible")

@@ -79,6 +79,7 @@ def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
     assert list(session) and session.new_tokens == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("learner", "at"), [pytest.param(TargetLearner, 6, marks=pytest.mark.slow), (DraftLearner, 2)])
 def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path, monkeypatch, learner, at):
     arrays, whole = begun

@@ -34,6 +34,7 @@ def test_laws_of_several_samplings_are_those_of_each():
         assert torch.allclose(probs, target_distribution(logits, sampling), atol=1e-14)
 
 
+@pytest.mark.slow
 def test_the_roots_of_a_text_are_a_function_of_its_number(pair):
     first, again = (roots_of(pair, TEXTS, SMALL, "trained", 0) for _ in range(2))
     other = roots_of(pair, TEXTS, replace(SMALL, verifiers=("specinfer",)), "trained", 1)
