@@ -36,6 +36,7 @@ def no_defect(page) -> None:
     assert page.locator("[data-testid=stAlertContentError]").count() == 0
 
 
+@pytest.mark.slow
 def test_compare_from_plan_to_files(open_page):
     from playwright.sync_api import expect
 

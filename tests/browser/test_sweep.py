@@ -32,6 +32,7 @@ def test_without_an_own_sweep_it_opens_on_a_shipped_one_and_draws_it(open_page):
     assert page.locator(".st-key-sweep_start").count() == 0, "no form"
 
 
+@pytest.mark.slow
 def test_a_click_on_a_cell_shows_its_runs(open_page, made):
     page = open_page(f"/sweep?experiment={made.name}")
     cell = page.locator(".st-key-sweep_chart_panel .scatterlayer .point").first

@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
@@ -40,6 +41,7 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
     expect(page.locator(".st-key-method_open")).to_contain_text("our settings")
 
 
+@pytest.mark.slow
 def test_characters_of_another_script_are_whole(open_page):
     text = "سلام، 日本 🦊"
     page = open_page(f"/step_through?text={quote(text)}&max_new_tokens=4&iteration=1")
@@ -49,6 +51,7 @@ def test_characters_of_another_script_are_whole(open_page):
     assert PIECE in shown
 
 
+@pytest.mark.slow
 def test_the_strip_marks_the_iterations_after_which_history_changed_settings(open_page):
     page = open_page(f"/step_through?recorded={ADAPTING}")
     drawn(page)

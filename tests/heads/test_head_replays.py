@@ -64,6 +64,7 @@ def run(pair):
     return decoded(pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

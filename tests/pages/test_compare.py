@@ -171,6 +171,7 @@ def test_figures_appear_after_each_repeat_with_how_many_are_in():
     assert at.session_state["comparison"].repeats == 3 and not any("of 3 repeats in" in x.value for x in at.caption)
 
 
+@pytest.mark.slow
 def test_several_prompts_are_measured_in_turn_and_shown_by_prompt_and_over_all(done: AppTest):
     samples = [name for name in sample_prompts() if name != done.session_state["prompt"]][:2]
     at = press_start(open_compare("autoregressive", "linear", compare_more=samples), "compare")
@@ -355,6 +356,7 @@ def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     assert times_words(even) == "about even (0.998×)" and times_words(Spread(0.99, 0.9, 1.1, 3)) == "0.99×"
 
 
+@pytest.mark.slow
 def test_sampled_outputs_are_not_compared_token_for_token_but_by_their_tokens_per_pass():
     at = press_start(open_compare("autoregressive", "linear", sampling_temperature=1.0), "compare")
     assert not sentences(at)

@@ -69,6 +69,7 @@ def test_a_head_is_chosen_decoded_with_and_named(mine):
     )
 
 
+@pytest.mark.slow
 def test_a_link_carries_the_head(mine):
     link = encode(View(method="salf", settings={"draft_head": "mine"}))
     assert link.query == "method=SALF&draft_head=mine"
@@ -81,6 +82,7 @@ def test_a_link_carries_the_head(mine):
     assert not decode(parse_qs("method=SALF&draft_head=%3Cb%3E"), ())[0].settings
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_a_head_along(mine):
     at = open_field(COMPARE, "autoregressive", max_new_tokens=6, compare_add=True)
     at.button(key="compare_add_salf_mine").click().run()

@@ -1,5 +1,7 @@
 """Home: one screen around a real iteration, drawn before torch is loaded."""
 
+import pytest
+
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.home import _steps
 from tests.helpers.process import printed
@@ -7,6 +9,7 @@ from tests.pages.apptest import open_page, sentences
 from viz.explain.iteration import lost_node
 
 
+@pytest.mark.slow
 def test_home_draws_without_torch():
     code = (
         "from streamlit.testing.v1 import AppTest\n"

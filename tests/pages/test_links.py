@@ -227,6 +227,7 @@ def test_settings_that_contradict_one_another_decode_nothing():
     assert "job_step" not in at.session_state
 
 
+@pytest.mark.slow
 def test_without_torch_a_link_says_what_it_needs(monkeypatch):
     from pages.ui.app import address
 
@@ -288,6 +289,7 @@ def test_a_run_from_a_file_has_no_link():
     assert any("No link can hold this run" in element.value for element in at.caption)
 
 
+@pytest.mark.slow
 def test_the_address_of_a_run_from_a_file_finds_it_and_decodes_no_other_in_its_place():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run, known_run, store

@@ -9,6 +9,7 @@ from pages.ui.app import pair_dialog
 from pages.ui.common import models
 
 
+@pytest.mark.slow
 def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
     loaded = embedded_pair()
 

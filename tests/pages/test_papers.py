@@ -130,6 +130,7 @@ def test_pairs_and_machines_are_never_mixed(home):
     assert "1.80 (1.80 to 1.80)" in html_of(at) and "on another" not in captions(at)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     keep(home / "dynatree_main", rows())
     keep(home / "damaged", rows())

@@ -99,6 +99,7 @@ def test_an_empty_prompt_is_reported_in_a_sentence():
     assert "race" not in at.session_state
 
 
+@pytest.mark.slow
 def test_cancelled_before_two_methods_were_measured():
     at = open_race("autoregressive", "linear", max_new_tokens=256)
     at.button(key="race_start").click().run()

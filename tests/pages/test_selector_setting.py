@@ -38,6 +38,7 @@ def test_a_selector_is_offered_for_its_verifier_alone():
     assert selects(at)
 
 
+@pytest.mark.slow
 def test_a_chosen_selector_makes_the_shape_idle_and_leaves_with_its_verifier():
     at = delayed(open_page(STEP))
     assert not at.slider(key="method_delayed_paths").disabled

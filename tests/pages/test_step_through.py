@@ -63,6 +63,7 @@ def test_step_ten_more_and_to_the_end(page):
     assert page.button(key="one_more").disabled
 
 
+@pytest.mark.slow
 def test_output_is_that_of_the_target_alone(page):
     press(page, "to_end")
     set_to(page, "method", "autoregressive")
@@ -103,6 +104,7 @@ def test_every_iteration_can_be_looked_at(page):
         assert sentences(page) == []
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_sentence_and_the_run_stays(page):
     before = run_of(page)
     for prompt, tokens, words in (

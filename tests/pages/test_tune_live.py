@@ -89,6 +89,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", family((0, 5), 5))
 def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     page.text_area(key="prompt_text").set_value("Once upon a time there was a purple xylophone").run()
@@ -163,6 +164,7 @@ def test_another_place_drafts_both_trees_again_and_drops_its_points(page):
     assert len(bench_of(page).iteration_points) == 2
 
 
+@pytest.mark.slow
 def test_a_configuration_of_the_papers_sets_method_and_sliders(page):
     name = "fixed tree D5 B2 (ablation)"
     page.selectbox(key="tune_preset").set_value(name).run()
@@ -180,6 +182,7 @@ def test_only_methods_that_draft_can_be_tuned(page):
     assert bench_of(page).shown[1].iteration.drafted == 8
 
 
+@pytest.mark.slow
 def test_a_whole_generation_leaves_its_point(page):
     page.number_input(key="tune_tokens").set_value(24).run()
     page.button(key="tune_whole_run").click().run()
@@ -233,6 +236,7 @@ def test_the_prefix_can_come_from_the_run_of_step_through(page):
     assert bench_of(at).shown[1].iteration.prefix_length == run.trace.iterations[3].prefix_length
 
 
+@pytest.mark.slow
 def test_an_empty_prompt_is_one_sentence_and_keeps_the_trees(page):
     before = bench_of(page).shown
     page.text_area(key="prompt_text").set_value("").run()

@@ -58,6 +58,7 @@ def looked_at(at) -> Looked:
     return Looked((run.key, index), run, run.trace.iterations[index], "i.i.d. paths", "traversal", Sampling(1.0))
 
 
+@pytest.mark.slow
 def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
     from decoding.common.interruption import CancelledError, interruptible
     from decoding.methods.methods import METHODS
@@ -109,6 +110,7 @@ def test_the_prompt_is_decoded_again_with_every_row(page):
     assert "without running a model" in captions(page)
 
 
+@pytest.mark.slow
 def test_as_it_was_takes_method_settings_and_prompt_of_the_run():
     at = without_logits()
     before = run_of(at).trace
@@ -210,6 +212,7 @@ def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
     assert (f"node {parent}, depth" if parent else "the root") in reported(page)
 
 
+@pytest.mark.slow
 def test_another_iteration_is_another_tree_and_step_through_shows_it_too(page):
     count = len(run_of(page).trace.iterations)
     page.number_input(key="verify_iteration").set_value(count).run()
@@ -219,6 +222,7 @@ def test_another_iteration_is_another_tree_and_step_through_shows_it_too(page):
     assert at.session_state["iteration"] == count - 1
 
 
+@pytest.mark.slow
 def test_another_tree_is_drafted_on_the_very_prefix(page):
     at, iterations = page, run_of(page).trace.iterations
     index = at.session_state["iteration"]
@@ -259,6 +263,7 @@ def test_rows_that_were_let_go_are_said(page):
     assert all(button.key != "verify_sampled" for button in page.button)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_pair_is_one_sentence():
     at = open_page(PAGE)
     trace = recorded_run("tree_helps")

@@ -141,6 +141,7 @@ def test_changes_from_zero_are_not_reported_as_a_share():
     assert "no limit → <b>3</b><br>" in change_html(SmallestChanges((), (), (), (), (), 13, 13, 5), change)
 
 
+@pytest.mark.slow
 def test_the_smallest_change_is_looked_for_and_can_be_tried():
     """The recorded run has no rows: its pair is loaded and its draft asked."""
     at, run = open_page(PAGE), home_run()
