@@ -92,6 +92,8 @@ class CostModel:
     prefix_length: int  # tokens that the passes stood behind
     measured: str  # when, in UTC
     machine: str  # hardware, precision, engines and library versions in one line
+    others: float = 0.0  # share of the processors that other processes used meanwhile
+    corrected: str = ""  # why kept costs were replaced by these, a clause; empty where none were
 
     @property
     def verification(self) -> CostCurve:
@@ -109,7 +111,7 @@ class CostModel:
             name: {"padded": curve.padded, "points": [[p.size, p.seconds, p.low_s, p.high_s] for p in curve.points]}
             for name, curve in (("target", self.target), ("draft", self.draft))
         }
-        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine")
+        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine", "others", "corrected")
         return curves | {name: getattr(self, name) for name in rest}
 
     @staticmethod
@@ -135,6 +137,8 @@ class CostModel:
             prefix_length=int(content["prefix_length"]),
             measured=str(content["measured"]),
             machine=content["machine"],
+            others=_checked(float(content.get("others", 0.0))),
+            corrected=str(content.get("corrected", "")),
         )
 
 

@@ -16,6 +16,7 @@ from statistics import median, quantiles
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
@@ -39,6 +40,7 @@ T = TypeVar("T")
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
+_trusted_until: dict[tuple[Path, str], float] = {}  # of kept costs, by the clock of `time.monotonic`
 
 
 def calibration_file(pair: Pair, kind: str = "") -> Path:
@@ -115,6 +117,9 @@ DECODE_S, MOST_ITERATIONS = 0.4, 40
 # Of a selector's latencies: rows of context, rounds of timed passes, and untimed passes before each.
 LENGTHS = (16, 128, 256, 512, 1024)
 ROUNDS, ROW_WARM_UPS = 20, 2
+# Kept costs are checked by the least of a few passes before they are used, again after some time, and sooner where they
+# were measured while other processes used more than a little of the processors.
+AGREE, QUIET, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 0.15, 6, 600.0
 COSTS = CalibrationCache("costs", CostModel.from_json, CostModel.as_json)
 LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
@@ -123,8 +128,58 @@ Decoder = Callable[[Pair, Method, list[int], int], Any]
 
 
 def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
-    """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept."""
-    return COSTS.of(pair, machine_words(pair), lambda: measure_costs(pair, decoder), again)
+    """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept.
+
+    Kept costs that were measured beside other work, or on a machine that has changed, would mislead every method that
+    plans by them: a few passes are timed beside them, and where they do not agree all is measured again.
+    """
+    entry = machine_words(pair)
+    kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
+    corrected = ""
+    if kept is not None and not again and time.monotonic() >= _trusted_until.get(key, 0.0):
+        corrected = disagreement(pair, kept)
+        _trusted_until[key] = time.monotonic() + TRUSTED_S
+    costs = COSTS.of(
+        pair, entry, lambda: replace(measure_costs(pair, decoder), corrected=corrected), again or bool(corrected)
+    )
+    if costs is not kept and costs.others <= QUIET:
+        _trusted_until[key] = time.monotonic() + TRUSTED_S
+    return costs
+
+
+def disagreement(pair: Pair, costs: CostModel) -> str:
+    """Why kept costs do not hold now, a clause; empty where they do, or where other work explains the difference."""
+    other_work = OtherWork()
+    probe = Probe(pair, pair.target, level=False, sizes=FEW_SIZES[:2])
+    rounds = 2 if probe.slow else CHECK_ROUNDS
+    ratio = median(
+        min(probe.pass_s(size) for _ in range(rounds)) / max(float(costs.target.seconds(size)), 1e-9)
+        for size in probe.sizes
+    )
+    if 1 / AGREE <= ratio <= AGREE or (ratio > AGREE and other_work.share() > QUIET):
+        return ""
+    cause = "other work disturbed the machine then" if ratio < 1 else "the machine has changed"
+    return f"passes took {ratio:.2g} times as long as those kept from {costs.measured[:10]}: {cause}"
+
+
+class OtherWork:
+    """How much of the processors other processes have used since it was made."""
+
+    def __init__(self):
+        self._begun = self._seconds()
+
+    def share(self) -> float:
+        """From 0 to 1, of all processors."""
+        (all_s, busy_s, own_s), (all_then, busy_then, own_then) = self._seconds(), self._begun
+        return max((busy_s - busy_then) - (own_s - own_then), 0.0) / max(all_s - all_then, 1e-3)
+
+    @staticmethod
+    def _seconds() -> tuple[float, float, float]:
+        times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted as user time, too
+        whole = sum(times) - guests
+        return whole, whole - idle, own.user + own.system
 
 
 def machine_words(pair: Pair) -> str:
@@ -144,6 +199,7 @@ def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> C
     Raises:
         RuntimeError, MemoryError: there is no memory even for passes of one node.
     """
+    other_work = OtherWork()
     probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.drafting, level=True))
     samples: dict[tuple[Probe, int], list[float]] = {(probe, size): [] for probe in probes for size in probe.sizes}
     started = time.perf_counter()
@@ -163,8 +219,9 @@ def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> C
     iteration_s, level_s, iterations = _overheads(pair, decoder, target, draft)
     measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return CostModel(
-        target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair)
-    )
+        target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair),
+        others=round(other_work.share(), 3),
+    )  # fmt: skip
 
 
 class Probe:
@@ -172,6 +229,7 @@ class Probe:
 
     Args:
         level: a pass is a level of siblings that see the prefix and themselves; else a tree, two children per node.
+        sizes: only these are looked at.
 
     Attributes:
         sizes: those worth measuring, found while warming up.
@@ -179,7 +237,7 @@ class Probe:
         slow: a pass takes so long that few can be measured.
     """
 
-    def __init__(self, pair: Pair, model: Model | DraftHead, level: bool):
+    def __init__(self, pair: Pair, model: Model | DraftHead, level: bool, sizes: Sequence[int] = ()):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
         self._last_position = pair.context - 1
         self.padded = model.engine.name.startswith("cuda_graph")
@@ -190,7 +248,7 @@ class Probe:
         self.slow = self.pass_s(1) > SLOW_PASS_S
         self._fill(min(SHORT_PREFIX if self.slow else PREFIX_LENGTH, pair.context // 2))
         buckets = tuple(size for size in BUCKETS if size <= max(SIZES))
-        self.sizes = self._affordable(FEW_SIZES if self.slow else buckets if self.padded else SIZES)
+        self.sizes = self._affordable(sizes or (FEW_SIZES if self.slow else buckets if self.padded else SIZES))
 
     @torch.inference_mode()
     def pass_s(self, size: int) -> float:

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -175,6 +178,7 @@ def test_an_engine_that_pads_is_measured_at_its_sizes(pair, monkeypatch):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "_known", {})
+    monkeypatch.setattr(measuring, "_trusted_until", {})
     return tmp_path / "draftscope" / "calibration"
 
 
@@ -198,6 +202,42 @@ def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypa
     assert file.name.endswith("-costs.json") and len(json.loads(file.read_text())["entries"]) == 3
     cost_model(replace(pair, info=replace(pair.info, name="Other pair")), unrecorded)
     assert len(measured) == 4 and len(list(cache.iterdir())) == 2
+
+
+def test_kept_costs_that_do_not_hold_are_measured_again_and_say_why(pair, cache, measured, monkeypatch):
+    assert cost_model(pair, unrecorded).corrected == ""
+    monkeypatch.setattr(measuring, "_known", {})
+    monkeypatch.setattr(measuring, "_trusted_until", {})  # as in another process
+    found = cost_model(pair, unrecorded)  # passes that are kept as taking seconds
+    assert len(measured) == 2 and "other work disturbed the machine then" in found.corrected
+    assert measuring.COSTS.known(pair, machine_words(pair)) == found == replace(COSTS, corrected=found.corrected)
+    assert cost_model(pair, unrecorded) == found and len(measured) == 2, "checked a moment ago"
+
+
+def test_costs_measured_beside_other_work_are_checked_before_they_are_used_again(pair, cache, monkeypatch):
+    asked = []
+    busy = replace(COSTS, others=0.5)
+    monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: busy)
+    monkeypatch.setattr(measuring, "disagreement", lambda pair, costs: asked.append(costs) or "")
+    assert [cost_model(pair, unrecorded) for _ in range(3)] == [busy] * 3
+    assert asked == [busy]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "why"),
+    [(0.9, 0.0, ""), (1.2, 0.0, ""), (0.5, 0.9, "other work"), (1.5, 0.0, "machine has changed"), (1.5, 0.9, "")],
+)
+def test_a_third_apart_is_a_disagreement_unless_other_work_explains_it(pair, monkeypatch, seconds, share, why):
+    monkeypatch.setattr(Probe, "pass_s", lambda self, size: seconds)
+    monkeypatch.setattr(measuring.OtherWork, "share", lambda self: share)
+    said = measuring.disagreement(pair, replace(COSTS, target=curve((1, 1.0), (16, 1.0))))
+    assert why in said if why else said == ""
+
+
+def test_work_of_other_processes_is_seen():
+    other_work = measuring.OtherWork()
+    subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)
+    assert other_work.share() > 0.3 / os.cpu_count()
 
 
 def test_a_damaged_model_is_noticed():

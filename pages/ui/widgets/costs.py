@@ -23,7 +23,8 @@ UNREST = 1.5  # repeats of the same work whose quartiles are further apart are d
 
 def measured_on(costs: CostModel) -> str:
     """Which times a modelled figure was computed from."""
-    return f"passes measured on this machine on {costs.measured[:10]} at {costs.measured[11:16]} UTC"
+    again = f", again, because {costs.corrected}" if costs.corrected else ""
+    return f"passes measured on this machine on {costs.measured[:10]} at {costs.measured[11:16]} UTC{again}"
 
 
 def own_costs(run: Run) -> CostModel | None:
