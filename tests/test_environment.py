@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from decoding import PRIMITIVES, SPIN_COUNT, keep_few_primitives, spin_briefly
+from tests.helpers.families import family
 
 
 def test_a_choice_of_ones_own_stays():
@@ -19,7 +20,9 @@ def test_a_choice_of_ones_own_stays():
     assert environment == {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "mine"}
 
 
-@pytest.mark.parametrize("module", ["decoding.trace.records", "pages.ui.common.worker"])
+@pytest.mark.parametrize(
+    "module", family(["decoding.trace.records", "pages.ui.common.worker"], "decoding.trace.records")
+)
 def test_it_is_set_before_torch_is_loaded(module):
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "ONEDNN_"))}
     asked = f"import {module}, os, sys; print('torch' in sys.modules)"

@@ -121,6 +121,7 @@ def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype,
             assert found[:, :REAL_IDS].max(-1).values.min() > PADDED_LOGIT + 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", family(ROLES, "draft"))
 def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders, prompts, role):
     narrow, wide = embedded_pair(dtype="bfloat16"), load(folders, "bfloat16")

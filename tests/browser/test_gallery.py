@@ -36,6 +36,7 @@ def visit(browser, gallery):
     context.close()
 
 
+@pytest.mark.slow
 def test_the_index_leads_to_every_page_and_each_of_them_back(visit, gallery):
     page = visit(INDEX)
     names = page.locator("main a").evaluate_all("links => links.map(link => link.getAttribute('href'))")

@@ -98,6 +98,7 @@ def test_the_drawn_history_chooses_what_is_compared(forked):
     wait_for_iteration(page, FORKED - 1)
 
 
+@pytest.mark.slow
 def test_step_through_leads_to_the_iteration_looked_at(open_page):
     page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
     page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)

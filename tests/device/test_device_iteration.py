@@ -142,6 +142,7 @@ def test_other_architectures(tmp_path, on_host, architecture, name):
     assert session.tokens == finished(DecodeSession(library, method, ids, limits=Limits(max_new_tokens=32))).tokens
 
 
+@pytest.mark.slow
 def test_a_draft_with_a_smaller_vocabulary(tmp_path, on_host):
     target = make_checkpoint(tmp_path / "target", "gpt_neox", vocab=4160)
     draft = make_checkpoint(tmp_path / "draft", "gpt_neox", seed=1)
@@ -174,6 +175,7 @@ def test_length_limits(static, on_host, length):
         assert differences(session.iterations, reference.iterations) == []
 
 
+@pytest.mark.slow
 def test_end_of_text_in_the_middle_of_a_path(static, on_host):
     ids, method = prompt(static), METHODS_ON_DEVICE["dynatree, wide"]
     output = on_host(static, method, ids, max_new_tokens=26, ignore_end_of_text=True).tokens[len(ids) :]

@@ -131,6 +131,7 @@ def test_the_record_tells_its_draft_and_is_forked_without_it(run, tmp_path):
     assert made.kind == "replayed" and made.trace.iterations[1].verified == 5
 
 
+@pytest.mark.slow
 def test_the_command_records_with_a_head(pair, tmp_path, capsys):
     out = tmp_path / "run.dscope"
     arguments = ["--prompt", TEXT, "--max-new-tokens", "12", "--warm-up", "0", "--device", "cpu", "--out", str(out)]

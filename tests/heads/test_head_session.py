@@ -190,6 +190,7 @@ def test_rows_that_were_given_back_are_filled_again(good):
     assert [i.prefix_length for i in again.iterations][:3] == [i.prefix_length for i in iterations][:3]
 
 
+@pytest.mark.slow
 def test_a_fork_may_take_another_draft_and_come_back(good, tmp_path, monkeypatch):
     pair, text = good
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))

@@ -253,6 +253,7 @@ def test_other_trainings_at_work_are_reported_before_another_starts(home: Path):
     assert at.button(key="train_start").disabled is False, "the person decides"
 
 
+@pytest.mark.slow
 def test_a_training_is_started_from_the_form_and_stopped(home: Path, monkeypatch):
     monkeypatch.setitem(MODULES, "head", "tests.helpers.toy_training")
     at = open_page(PAGE)

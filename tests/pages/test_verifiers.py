@@ -12,6 +12,7 @@ from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
 from pages.ui.verify.state import Looked
 from pages.ui.verify.tree import OWN, table_data, table_html, words_html
+from tests.helpers.families import family
 from tests.helpers.traces import ended
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -75,7 +76,7 @@ def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
         draft_again(looked, METHODS["linear"], looked.sampling, ModelTask("Drafting", lambda job: None))
 
 
-@pytest.mark.parametrize("page_before", [None, "pages/step_through.py"])
+@pytest.mark.parametrize("page_before", family([None, "pages/step_through.py"], None))
 def test_the_page_opens_with_a_recorded_run_on_which_every_control_works(page_before):
     at = open_page(page_before)
     at.switch_page(PAGE).run()
