@@ -363,14 +363,19 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def latency_model(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
-    """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too."""
-    return LATENCIES.of(pair, machine_words(pair), lambda: measure_latency(pair, decoder, again), again)
+    """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too.
+
+    Kept ones go with the costs that they were measured beside: where those have been replaced, so are these.
+    """
+    entry, costs = machine_words(pair), cost_model(pair, decoder, again)
+    kept = LATENCIES.known(pair, entry)
+    replaced = kept is not None and kept.costs.measured != costs.measured
+    return LATENCIES.of(pair, entry, lambda: measure_latency(pair, costs), again or replaced)
 
 
 @torch.inference_mode()
-def measure_latency(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
+def measure_latency(pair: Pair, costs: CostModel) -> LatencyModel:
     """Time passes of one row, the two models in turn so that what slows the machine hits both alike."""
-    costs = cost_model(pair, decoder, again)
     lengths = tuple(length for length in LENGTHS if length < pair.context)
     probes = [RowProbe(model, lengths[-1]) for model in (pair.draft, pair.target)]
     times: dict[tuple[int, int], list[float]] = {}

@@ -1,6 +1,7 @@
 """Modelled time of every action against sums worked out by hand, and a measurement that is kept."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,5 +83,9 @@ def test_what_is_measured_is_kept(pair, monkeypatch, tmp_path):
     found = measuring.latency_model(pair, unrecorded)
     assert found.lengths == (4, 24) and found.draft_s[0] < found.target_s[0] and found.selector_s > 0
     assert list(found.target_s) == sorted(found.target_s)
-    monkeypatch.setattr(measuring, "measure_latency", lambda *_: pytest.fail("measured twice"))
-    assert measuring.latency_model(pair, unrecorded) == found
+    later = replace(COSTS, measured="2027-01-01T00:00:00Z")
+    with monkeypatch.context() as patch:
+        patch.setattr(measuring, "measure_latency", lambda *_: pytest.fail("measured twice"))
+        assert measuring.latency_model(pair, unrecorded) == found
+    monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, again: later)
+    assert measuring.latency_model(pair, unrecorded).costs == later, "they go with the costs"
