@@ -241,7 +241,7 @@ def of_another(folder: Path, _draws: Random) -> None:
 
 
 def instead(make: Callable[[Path, bytes], Any]) -> Damage:
-    """Something in the place of the folder; it is reported what the weights were."""
+    """Something in the place of the folder; it is given what the weights were."""
 
     def damage(folder: Path, _draws: Random) -> None:
         weights = (folder / WEIGHTS).read_bytes()

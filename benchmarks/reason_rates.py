@@ -65,9 +65,9 @@ def hardware_aware(case: RuleCase) -> Odds:
         more = (FORGETTING * known.tokens + tokens, FORGETTING * known.seconds + seconds, 0)
         known = Odds(known.logs, known.information, *more)
     place(case, winners, expanded, lambda _: {"unprofitable"})
-    for path, reported in case.found.items():
-        if reported.left_out:
-            case.expand(path, "ranked", reported.branching, "unprofitable")
+    for path, asked in case.found.items():
+        if asked.left_out:
+            case.expand(path, "ranked", asked.branching, "unprofitable")
     if () not in case.found:
         case.leaf((), {"unprofitable"} if case.limit else {"length_limit"})
     return known
@@ -78,8 +78,8 @@ def learn(known: Odds, case: RuleCase, accepted: set[Path]) -> Odds:
     if not case.settings["learn"]:
         return None
     expected, surprise = [0.0, 0.0], [0.0, 0.0]
-    for path, reported in case.found.items():
-        if not path or reported.left_out or path[:-1] not in accepted:
+    for path, asked in case.found.items():
+        if not path or asked.left_out or path[:-1] not in accepted:
             continue
         prob = float(case.probs(path[:-1])[path[-1]])
         other = prob < float(case.probs(path[:-1]).max())

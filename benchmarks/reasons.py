@@ -285,20 +285,20 @@ def _false_verdicts(trace: IterationTrace, distributions, verifier: str) -> Iter
     """Verdicts and reasons that do not follow from the target's probabilities and the numbers drawn."""
     verified = [trace.nodes[node] for node in trace.flatten_order]
     if verifier == "greedy":  # the target's favourite at each place decides, up to the end of the text
-        paths, reported, walked = node_paths(trace), {0: ("root", "root")}, {0}
+        paths, expected, walked = node_paths(trace), {0: ("root", "root")}, {0}
         for node in verified[1:]:
             if node.parent_id not in walked:
-                reported[node.node_id] = "not_reached", "ancestor_lost"
+                expected[node.node_id] = "not_reached", "ancestor_lost"
             elif int(distributions(paths[node.node_id][:-1])[1].argmax()) != node.token_id:
-                reported[node.node_id] = "rejected", "not_favourite"
+                expected[node.node_id] = "rejected", "not_favourite"
             else:
                 walked.add(node.node_id)
-                reported[node.node_id] = _committed(trace, node.depth, "favourite")
+                expected[node.node_id] = _committed(trace, node.depth, "favourite")
     else:
-        reported = _bottom_up(trace, verifier) if verifier in BOTTOM_UP else _top_down(trace, distributions, verifier)
+        expected = _bottom_up(trace, verifier) if verifier in BOTTOM_UP else _top_down(trace, distributions, verifier)
     for node in verified:
-        if (node.verdict, node.reason) != reported[node.node_id]:
-            yield f"node {node.node_id} ({verifier}): {node.verdict} {node.reason}, true is {reported[node.node_id]}"
+        if (node.verdict, node.reason) != expected[node.node_id]:
+            yield f"node {node.node_id} ({verifier}): {node.verdict} {node.reason}, true is {expected[node.node_id]}"
 
 
 def _committed(trace: IterationTrace, depth: int, reason: str) -> tuple[str, str]:
@@ -309,7 +309,7 @@ def _committed(trace: IterationTrace, depth: int, reason: str) -> tuple[str, str
 
 def _top_down(trace: IterationTrace, distributions, verifier: str) -> Mapping[int, tuple[str, str]]:
     """Walk down by the numbers drawn: tests that pass, or a token drawn that a child has."""
-    paths, reported, at = node_paths(trace), {0: ("root", "root")}, 0
+    paths, expected, at = node_paths(trace), {0: ("root", "root")}, 0
     failed, beaten, chosen, path = set(), set(), {}, [0]
     for step in trace.steps:
         if step.node_id != at:
@@ -319,7 +319,7 @@ def _top_down(trace: IterationTrace, distributions, verifier: str) -> Mapping[in
         elif step.kind == "test" and _passes(step):
             at = step.child_id
             path.append(at)
-            reported[at] = _committed(trace, trace.nodes[at].depth, "test_passed")
+            expected[at] = _committed(trace, trace.nodes[at].depth, "test_passed")
         elif step.kind == "test":
             failed.add(step.child_id)
         else:
@@ -332,7 +332,7 @@ def _top_down(trace: IterationTrace, distributions, verifier: str) -> Mapping[in
             if step.child_id is not None:
                 at = step.child_id
                 path.append(at)
-                reported[at] = _committed(trace, trace.nodes[at].depth, "drawn")
+                expected[at] = _committed(trace, trace.nodes[at].depth, "drawn")
     for node in (trace.nodes[place] for place in trace.flatten_order[1:]):
         if node.node_id in path:
             continue
@@ -346,8 +346,8 @@ def _top_down(trace: IterationTrace, distributions, verifier: str) -> Mapping[in
             why = "rejected", "match_lost"
         else:
             why = "rejected", "first_path_only" if chosen[node.parent_id] == node.token_id else "not_drawn"
-        reported[node.node_id] = why
-    return reported
+        expected[node.node_id] = why
+    return expected
 
 
 def _bottom_up(trace: IterationTrace, verifier: str) -> Mapping[int, tuple[str, str]]:
@@ -355,7 +355,7 @@ def _bottom_up(trace: IterationTrace, verifier: str) -> Mapping[int, tuple[str, 
 
     Block verification tests no node off the first path, whether a test passes or not.
     """
-    reported, failed, end = {0: ("root", "root")}, set(), 0
+    expected, failed, end = {0: ("root", "root")}, set(), 0
     for step in (step for step in trace.steps if step.kind == "test"):
         if _passes(step):
             end = step.child_id
@@ -365,15 +365,15 @@ def _bottom_up(trace: IterationTrace, verifier: str) -> Mapping[int, tuple[str, 
     for node in (trace.nodes[place] for place in trace.flatten_order[1:]):
         if node.node_id in path:
             reason = "test_passed" if node.node_id == end else "kept_below"
-            reported[node.node_id] = _committed(trace, node.depth, reason)
+            expected[node.node_id] = _committed(trace, node.depth, reason)
         elif node.node_id in failed:
-            reported[node.node_id] = "rejected", "test_failed"
+            expected[node.node_id] = "rejected", "test_failed"
         elif node.parent_id == end:
-            reported[node.node_id] = "rejected", "first_path_only" if node.token_id == final else "not_drawn"
+            expected[node.node_id] = "rejected", "first_path_only" if node.token_id == final else "not_drawn"
         else:
             settled = end and verifier != "block"
-            reported[node.node_id] = "not_reached", "path_settled" if settled else "first_path_only"
-    return reported
+            expected[node.node_id] = "not_reached", "path_settled" if settled else "first_path_only"
+    return expected
 
 
 def _passes(step: VerificationStep) -> bool:

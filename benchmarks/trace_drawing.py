@@ -99,11 +99,9 @@ def _draw_iteration(run: RunTrace, place: int) -> Iterator[go.Figure]:
             said += [why_absent(iteration, node, token) for token in tokens]
             json.dumps(residuals(iteration, node), allow_nan=False)
         " ".join(said).encode()
-        reported = hindsight(run, place, ranks_along(run))
-        if reported is not None:
-            yield ranks_figure(
-                [RankBar(each.text, each.rank, each.exact, "possible", "") for each in reported.followed]
-            )
+        found = hindsight(run, place, ranks_along(run))
+        if found is not None:
+            yield ranks_figure([RankBar(each.text, each.rank, each.exact, "possible", "") for each in found.followed])
         luck = luck_of(iteration)
         if luck is not None:
             yield token_distribution_figure(luck.probs, luck.tokens)

@@ -94,10 +94,7 @@ MEMORY_NOTE = "peak memory of every method is that of the whole process, in whic
 # Shares of what is left of the time of a sampling: to tune, and then to try every contestant once.
 TUNING_SHARE, TRIAL_SHARE = 0.35, 0.4
 ROOFLINE_S = 40  # about what bytes and operations take
-RUN_ERRORS = (
-    DraftscopeError,
-    *FORWARD_ERRORS,
-)  # what one contestant or part fails with is reported, and costs no other
+RUN_ERRORS = (DraftscopeError, *FORWARD_ERRORS)  # reported where one contestant or part fails with it; costs no other
 NO_TIME = "no time was left to try it"
 
 

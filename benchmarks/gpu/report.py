@@ -43,7 +43,7 @@ class Budget:
 Kind = Literal["wrong", "slow", "works"]
 MINUTES, LINES = 8.0, 10
 AT_LEAST = 3  # lines of each kind that has so many
-# A step that hangs in the driver cannot be reported to end: so much later the program ends itself, its lines printed.
+# A step that hangs in the driver cannot be asked to end: so much later the program ends itself, its lines printed.
 GRACE_S = 45
 NO_CUDA = "PyTorch sees no CUDA device here: this was a trial on the CPU, with small models, and no graph was captured"
 # What keeping the figures can fail with: a full disk, a value that JSON has no form for, a device that is gone.

@@ -14,7 +14,7 @@ from decoding.models.loading import find_model
 from decoding.models.pair import load_pair
 from decoding.models.presets import PairSettings, memory_estimate
 
-# What cannot be reported from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
+# What cannot be told apart by its sentence alone is not here; `-m slow` opens a folder of every kind.
 TOLD = {
     "config.json is no object": "instead of an object in { }",
     "config.json is a pipe": "config.json of MODEL is a pipe or a device, not a file",

@@ -51,7 +51,7 @@ def test_an_interval_holds_the_mean_and_narrows_with_prompts():
 def test_pairs_decide_what_two_intervals_cannot():
     of_prompt = np.random.default_rng(1).normal(3.0, 1.0, 30)
     better, worse = of_prompt + 0.1, of_prompt
-    assert estimate(better).low < estimate(worse).high, "alone they cannot be reported apart"
+    assert estimate(better).low < estimate(worse).high, "alone they cannot be told apart"
     assert verdict(difference(better, worse)) == "holds" and verdict(difference(worse, better)) == "does not hold"
     assert verdict(Estimate(0.1, -0.1, 0.3, 5)) == "not decided here"
 

@@ -401,7 +401,7 @@ def test_text_of_sentencepiece_tokens():
     assert [vocabulary.text(i) for i in (fox, s, *accent)] == [" fox", "es", "<0xC3>", "<0xA9>"]
     assert vocabulary.decode([fox, s, *accent, 1]) == " foxesé</s>"
     assert vocabulary.text(pieces.index("<0x0A>")) == "\n"
-    # Pieces that never spell a byte are reported by their blanks alone.
+    # Pieces that never spell a byte are known by their blanks alone.
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
     assert Vocabulary(tokenizer, len(pieces)).text(fox) == " fox"
 

@@ -1,4 +1,4 @@
-"""The film of Step through: where the browser is reported to go, how often, and which frames are made again."""
+"""The film of Step through: where the browser is sent, how often, and which frames are made again."""
 
 import pytest
 

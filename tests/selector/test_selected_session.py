@@ -99,7 +99,7 @@ def test_shapes_differ_and_are_recorded(pair):
 
 
 def test_features_are_those_of_the_text(pair):
-    """What the selector is reported equals a fresh causal pass of both models over the text."""
+    """What the selector is given equals a fresh causal pass of both models over the text."""
     reported = []
     session = session_of(pair, tokens=20)
     chooser = session.method.drafter.chooser

@@ -53,6 +53,8 @@ def test_run_metrics_count_drafted_tokens_only(embedded):
     assert metrics.acceptance_verified == metrics.accepted / sum(len(i.flatten_order) - 1 for i in iterations)
     assert metrics.tokens_per_iteration == 30 / len(iterations)
     assert metrics.ttft_s == pytest.approx(iterations[0].ended_s)
+    for drafted in (i for i in iterations if len(i.nodes) > 1):
+        assert sum(drafted.phase_s.values()) == pytest.approx(drafted.times.total_s, abs=1e-9)
     whole_s = sum(i.times.total_s for i in iterations)
     loose_s = sum(i.times.total_s for i in iterations if len(i.nodes) == 1)  # without a draft, a little belongs to none
     assert whole_s - loose_s - 1e-5 < sum(metrics.phase_s.values()) <= whole_s + 1e-9

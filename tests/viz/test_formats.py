@@ -1,4 +1,4 @@
-"""Numbers on screen: neither 0 nor 1 by rounding, two can be reported apart, scripts and Python write them alike."""
+"""Numbers on screen: neither 0 nor 1 by rounding, two can be told apart, scripts and Python write them alike."""
 
 import json
 import shutil
