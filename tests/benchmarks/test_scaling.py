@@ -55,11 +55,12 @@ def test_growth_needs_three_times_above_zero():
 
 def test_a_point_measures_every_phase_and_both_kinds_of_record(embedded):
     session = begin(embedded, chains(8, 4), long_prompt(embedded, None, 40), scaling.room(3, 4))
-    point = measure(8, session, 2)
+    point = measure(8, session, 1)
     assert point.nodes == 8 and 1 <= point.tokens <= 5
     assert set(point.ms) == set(COLUMNS) and all(point.ms[column] > 0 for column in COLUMNS)
-    assert point.ms["iteration"] == pytest.approx(sum(point.ms[phase] for phase in PHASES), rel=0.5)
-    assert set(point.shares) == set(WATCHED) and point.ms["record, full"] > point.ms["record"]
+    # The median of two iterations, one of each record, is their mean: their phases add up exactly.
+    assert point.ms["iteration"] == pytest.approx(sum(point.ms[phase] for phase in PHASES))
+    assert set(point.shares) == set(WATCHED)
     assert session.new_tokens < scaling.room(3, 4) and not session.finished, "the session itself stays where it was"
 
 
