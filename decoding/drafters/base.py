@@ -2,6 +2,7 @@
 from.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -212,7 +213,7 @@ class TreeBuilder:
         return probs
 
     def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
-        if not np.isfinite(confidence).all():
+        if not math.isfinite(confidence.sum()):
             raise PairError(
                 "The draft gives nan or infinite logits for this text; load the pair in float32, or choose another "
                 "draft."

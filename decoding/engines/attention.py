@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -94,15 +95,28 @@ class RotaryTable:
     Args:
         rotary: that module, `(x, position_ids) -> (cos, sin)`, both `[1, num_positions, rotary_size]`.
         like: a tensor of the dtype and device to compute in.
+        adjacent: whether the two entries that turn together are neighbours, and not half the size apart.
     """
 
-    def __init__(self, rotary: Callable, like: Tensor, positions: int):
+    def __init__(self, rotary: Callable, like: Tensor, positions: int, adjacent: bool = False):
         places = torch.arange(positions, device=like.device)[None]
         cos, sin = (part[0].to(like.dtype) for part in rotary(like, places))
-        self.size = cos.shape[-1]
+        self.size, self._adjacent = cos.shape[-1], adjacent
         # The rotated half carries a minus sign; with it in the table, rotating is a roll.
         sin = torch.cat([-sin[:, : self.size // 2], sin[:, self.size // 2 :]], -1)
         self._table = torch.stack([cos, sin], 1)
+        if adjacent:
+            self._table = self._table[..., self.neighbours]
+
+    @property
+    def neighbours(self) -> Tensor:
+        """Where each entry of a rotary table with `adjacent` pairs stood before, `[rotary_size]`."""
+        return torch.arange(self.size).view(2, -1).T.flatten()
+
+    def turns(self) -> np.ndarray:
+        """Every position's angles as complex numbers of length 1, `[num_positions, rotary_size / 2]`, on the host."""
+        cos, signed_sin = self._table[:, 0, : self.size : 2], self._table[:, 1, 1::2]
+        return torch.complex(cos, signed_sin).numpy()
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines, `[num_queries, 1, 1, rotary_size]` each."""
@@ -117,7 +131,8 @@ class RotaryTable:
     def rotate(self, heads: Tensor, angles: tuple[Tensor, Tensor]) -> None:
         """Rotate the first `size` entries of `[num_queries, a, b, head_dim]` in place."""
         part = heads[..., : self.size]
-        part.copy_(torch.addcmul(part * angles[0], part.roll(self.size // 2, -1), angles[1]))
+        other = part.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if self._adjacent else part.roll(self.size // 2, -1)
+        part.copy_(torch.addcmul(part * angles[0], other, angles[1]))
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: float) -> Tensor:

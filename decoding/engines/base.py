@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -37,7 +37,7 @@ class Visibility:
     @staticmethod
     def causal(past: int, num_queries: int) -> "Visibility":
         """Of a pass over consecutive tokens behind `past` rows."""
-        return Visibility(past, np.tri(num_queries, dtype=bool))
+        return Visibility(past, _triangle(num_queries) if num_queries <= 16 else np.tri(num_queries, dtype=bool))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,6 +54,14 @@ class Visibility:
         mask = np.ones(self.shape, dtype=bool)
         mask[:, self.past :] = self.among
         return mask
+
+
+@lru_cache
+def _triangle(size: int) -> np.ndarray:
+    """What the one row or the few that are pending in each iteration see of each other; nobody writes into it."""
+    triangle = np.tri(size, dtype=bool)
+    triangle.flags.writeable = False
+    return triangle
 
 
 # What a configuration may say that its model does to the product: (name of the setting, function of product and value).
@@ -173,7 +181,9 @@ class EagerEngine:
     ):
         self.name, self.device = name, device
         self._forward, self._num_layers, self._dtype = forward, num_layers, dtype
-        self._mask_kind, self._mask_layer_types = mask_kind, mask_layer_types
+        self._mask_layer_types, self._may_be_none = mask_layer_types, mask_kind == "bool" and not mask_layer_types
+        floor = torch.finfo(dtype).min if mask_kind == "additive" else None
+        self._floor: float | None = getattr(forward, "floor", floor)
 
     def new_cache(self, capacity: int) -> KVCache:
         """An empty cache with room for `capacity` rows; it grows when a pass needs more."""
@@ -184,15 +194,17 @@ class EagerEngine:
 
         A lone query that sees every row needs none: SDPA is about 3% faster without.
         """
-        if seen.shape[0] == 1 and self._mask_kind == "bool" and not self._mask_layer_types and seen.sees_all:
+        if self._may_be_none and len(seen.among) == 1 and seen.sees_all:
             return None
-        visible = torch.from_numpy(seen.dense())[None, None].to(self.device, non_blocking=True)
-        if self._mask_kind == "additive":
-            floor = torch.finfo(self._dtype).min
-            visible = torch.zeros(visible.shape, dtype=self._dtype, device=self.device).masked_fill_(~visible, floor)
+        if self._floor is None:
+            mask = torch.from_numpy(seen.dense()[None, None]).to(self.device, non_blocking=True)
+        else:
+            added = np.zeros((1, 1, *seen.shape), dtype=np.float32)
+            added[0, 0, :, seen.past :][~seen.among] = self._floor
+            mask = torch.from_numpy(added).to(self.device, self._dtype, non_blocking=True)
         if self._mask_layer_types:
-            return {layer_type: visible for layer_type in self._mask_layer_types}
-        return visible
+            return {layer_type: mask for layer_type in self._mask_layer_types}
+        return mask
 
     def run(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Any, keep: int) -> Tensor:
         """One pass over `[num_queries]` tokens at `positions`; their rows are appended to the cache.

@@ -10,10 +10,12 @@ from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
 from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, Visibility
 from decoding.engines.cuda_graph import CudaGraphEngine
+from decoding.engines.merged import MergedForward
 from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
 
 Engine = EagerEngine | CudaGraphEngine
-PACKED_FORWARDS = (NeoXForward, LlamaForward)
+GRAPHABLE_FORWARDS = (NeoXForward, LlamaForward)  # nothing of numpy in them
+PACKED_FORWARDS = (MergedForward, *GRAPHABLE_FORWARDS)
 # Packed weights stand beside the original ones: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
 # Tokens are compared whose logit is at most so far below the favourite's: in 16 bits those of tokens that nothing would
@@ -58,7 +60,8 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     wanted, why = _fastest(network, free_bytes, **how) if asked == "auto" else (asked, "")
     if wanted == "transformers":
         return Made(plain, None, why)
-    kind = next((kind for kind in PACKED_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
+    kinds = GRAPHABLE_FORWARDS if _has_static_shapes(wanted) else PACKED_FORWARDS
+    kind = next((kind for kind in kinds if kind.fits(network) and how["mask_kind"] == "bool"), None)
     refusal: str | None
     if not _on_one_device(network):
         refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or transformers."

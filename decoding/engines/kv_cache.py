@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ class KVBlocks:
     Attributes:
         views: keys and values by layer, `[1, kv_heads, capacity, head_dim]` each; none before `place`.
         pairs: the same in one tensor `[2, 1, kv_heads, capacity, head_dim]`; without those whose widths differ.
+        arrays: the pairs as numpy sees them, where it can: writing a few rows is a matter of calls.
         placed: whether the block of each layer stands.
     """
 
@@ -25,6 +27,7 @@ class KVBlocks:
         self.num_layers, self.capacity = num_layers, capacity
         self.views: dict[int, tuple[Tensor, Tensor]] = {}
         self.pairs: dict[int, Tensor] = {}
+        self.arrays: dict[int, np.ndarray] = {}
         self.placed = [False] * num_layers
         self._zeroed = zeroed
         self._blocks: list[tuple[int, tuple[Tensor, ...]]] = []
@@ -82,8 +85,11 @@ class KVBlocks:
         self._blocks.append((first_layer, tensors))
         for offset in range(min(layers, self.num_layers - first_layer)):
             self.pairs.pop(first_layer + offset, None)
+            self.arrays.pop(first_layer + offset, None)
             if joined:
-                self.pairs[first_layer + offset] = tensors[0][offset]
+                self.pairs[first_layer + offset] = pair = tensors[0][offset]
+                if pair.device.type == "cpu" and pair.dtype == torch.float32:
+                    self.arrays[first_layer + offset] = pair.numpy()
             self.views[first_layer + offset] = (tensors[0][offset, 0], tensors[-1][offset, -1])
 
     def _new(self, layers: int, parts: int, like: Tensor) -> Tensor:
@@ -139,9 +145,15 @@ class KVCache(LayerCache):
         """The same for keys and values in one tensor `[2, 1, kv_heads, new, head_dim]`, with one copy."""
         if not self.blocks.placed[layer_idx]:
             self.blocks.place(layer_idx, *pair)
-        both, end = self.blocks.pairs[layer_idx], self.length + pair.shape[3]
-        both[:, :, :, self.length : end].copy_(pair)
-        return both[0, :, :, :end], both[1, :, :, :end]
+        end, array = self.length + pair.shape[3], self.blocks.arrays.get(layer_idx)
+        if array is None:
+            both = self.blocks.pairs[layer_idx][:, :, :, :end]
+            both[:, :, :, self.length :].copy_(pair)
+        else:
+            array[:, :, :, self.length : end] = pair.numpy()
+            both = torch.from_numpy(array[:, :, :, :end])
+        keys, values = both.unbind(0)
+        return keys, values
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """Number of rows held."""

@@ -37,7 +37,7 @@ class PackedLinear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(x, self._weight, self._bias, "none", [], "")
 
     def add_to(self, base: Tensor, x: Tensor) -> Tensor:
         """`base + x @ weight.T + bias` in one call."""
@@ -57,7 +57,10 @@ class PackedForward:
     """A forward made of parts of a transformers model: token ids to hidden vectors, layers, hidden vectors to logits.
 
     A layer takes hidden vectors `[num_queries, hidden_size]`, the rotary table, angles, mask, cache and its index.
+    `floor` is what a mask that is added has where a query sees nothing; None for masks of booleans.
     """
+
+    floor: float | None = None
 
     def __init__(self, embed: Any, rotary: RotaryTable, layers: Sequence[Callable[..., Tensor]], norm: Any, head: Any):
         self._embed, self.rotary, self._layers, self._norm = embed, rotary, layers, norm
@@ -82,11 +85,8 @@ class NeoXForward(PackedForward):
 
     def __init__(self, network: Any, positions: int):
         body, config = network.gpt_neox, network.config
-        weight = body.embed_in.weight
-        rotary = RotaryTable(body.rotary_emb, weight.detach()[:1], positions)
-        merged = weight.dtype == torch.float32 and can_pack(weight.device, weight.dtype)
-        kind = _MergedLayer if merged else _PlainLayer
-        layers = [kind(layer, config.num_attention_heads) for layer in body.layers]
+        rotary = RotaryTable(body.rotary_emb, body.embed_in.weight.detach()[:1], positions)
+        layers = [_NeoXLayer(layer, config.num_attention_heads) for layer in body.layers]
         head = linear(network.get_output_embeddings())
         super().__init__(body.embed_in, rotary, layers, body.final_layer_norm, head)
 
@@ -100,66 +100,22 @@ class NeoXForward(PackedForward):
 
 
 class _NeoXLayer:
-    def __init__(self, layer: Any, heads: int):
-        attention = layer.attention
-        self._heads, self._head_dim, self._scale = heads, attention.head_size, attention.scaling
-        self._act = layer.mlp.act
-
-    def _attend(self, qkv: Tensor, rotary, angles, mask, cache: KVCache, index: int) -> Tensor:
-        """`[num_queries, heads * 3 * head_dim]` -> `[num_queries, heads, head_dim]`; the keys go into the cache."""
-        parts = qkv.view(len(qkv), self._heads, 3, self._head_dim)
-        rotary.rotate(parts[:, :, :2], angles)
-        keys, values = cache.write(parts[:, :, 1:].permute(2, 1, 0, 3)[:, None], index)
-        return attend(parts[:, :, 0], keys, values, mask, self._scale)
-
-
-class _PlainLayer(_NeoXLayer):
     """Four products, in the order of the paper."""
 
     def __init__(self, layer: Any, heads: int):
-        super().__init__(layer, heads)
-        self._norms = layer.input_layernorm, layer.post_attention_layernorm
-        self._qkv, self._dense = linear(layer.attention.query_key_value), linear(layer.attention.dense)
+        attention = layer.attention
+        self._heads, self._head_dim, self._scale = heads, attention.head_size, attention.scaling
+        self._norms, self._act = (layer.input_layernorm, layer.post_attention_layernorm), layer.mlp.act
+        self._qkv, self._dense = linear(attention.query_key_value), linear(attention.dense)
         self._up, self._down = linear(layer.mlp.dense_h_to_4h), linear(layer.mlp.dense_4h_to_h)
 
     def __call__(self, x: Tensor, rotary, angles, mask, cache: KVCache, index: int) -> Tensor:
-        attended = self._attend(self._qkv(self._norms[0](x)), rotary, angles, mask, cache, index)
+        parts = self._qkv(self._norms[0](x)).view(len(x), self._heads, 3, self._head_dim)
+        rotary.rotate(parts[:, :, :2], angles)
+        keys, values = cache.write(parts[:, :, 1:].permute(2, 1, 0, 3)[:, None], index)
+        attended = attend(parts[:, :, 0], keys, values, mask, self._scale)
         grown = self._down(self._act(self._up(self._norms[1](x))))
         return grown + self._dense(attended.reshape(len(x), -1)) + x
-
-
-class _MergedLayer(_NeoXLayer):
-    """Two products: both norms read the same vector, so that their gains and biases fold into one weight.
-
-    Folding changes weights by rounding, which float32 bears (logits within 2e-5) and 16 bits would not.
-    """
-
-    def __init__(self, layer: Any, heads: int):
-        super().__init__(layer, heads)
-        attention, mlp = layer.attention, layer.mlp
-        self._size = (layer.input_layernorm.weight.shape[0],)
-        self._eps = layer.input_layernorm.eps
-        self._qkv_size = attention.query_key_value.weight.shape[0]
-        folded = [
-            _fold(attention.query_key_value, layer.input_layernorm),
-            _fold(mlp.dense_h_to_4h, layer.post_attention_layernorm),
-        ]
-        self._in = PackedLinear(torch.cat([w for w, _ in folded]), torch.cat([b for _, b in folded]))
-        weight = torch.cat([attention.dense.weight, mlp.dense_4h_to_h.weight], 1).detach()
-        bias = mlp.dense_4h_to_h.bias if attention.dense.bias is None else attention.dense.bias + mlp.dense_4h_to_h.bias
-        self._out = PackedLinear(weight, bias.detach())
-
-    def __call__(self, x: Tensor, rotary, angles, mask, cache: KVCache, index: int) -> Tensor:
-        both = self._in(functional.layer_norm(x, self._size, eps=self._eps))
-        attended = self._attend(both[:, : self._qkv_size], rotary, angles, mask, cache, index)
-        grown = self._act(both[:, self._qkv_size :])
-        return self._out.add_to(x, torch.cat([attended.reshape(len(x), -1), grown], 1))
-
-
-def _fold(product: torch.nn.Linear, norm: torch.nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a product behind a norm without gain and bias."""
-    bias = product.weight @ norm.bias
-    return (product.weight * norm.weight).detach(), (bias if product.bias is None else bias + product.bias).detach()
 
 
 LLAMA_ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")

@@ -170,7 +170,7 @@ def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
     """Cut draft logits `[..., draft_vocab]` to `[..., size]`, or pad them with -inf: missing ids have probability 0."""
     missing = size - draft_logits.shape[-1]
     if missing <= 0:
-        return draft_logits[..., :size]
+        return draft_logits[..., :size] if missing else draft_logits
     return torch.nn.functional.pad(draft_logits, (0, missing), value=-torch.inf)
 
 

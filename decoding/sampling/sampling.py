@@ -1,6 +1,7 @@
 """Temperature and top-p; the largest entries of rows, on a CPU in two steps: the search of PyTorch is slow there."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ class TargetDistributions:
         """
         if self._probs is not None:
             check_distributions(self._probs, "target_probs")
-        elif not bool(self.logits.amax(-1).isfinite().all()):
+        elif not bool(self.logits.gather(1, self.argmax[:, None]).isfinite().all()):
             dtype = str(self.logits.dtype).removeprefix("torch.")
             raise PairError(
                 f"The target gives nan or infinite logits for this text in {dtype}; load the pair in "
@@ -129,7 +130,7 @@ class TargetDistributions:
     def __len__(self) -> int:
         return len(self.logits)
 
-    @property
+    @cached_property
     def argmax(self) -> Tensor:
         """Most likely token after each node, `[num_rows]`."""
         return argmax_rows(self.logits)

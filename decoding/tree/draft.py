@@ -5,6 +5,7 @@ Parents come before children; node 0 is the root, the last committed token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,7 +62,7 @@ class TokenTree:
 
     def __init__(self, root_token: int, capacity: int = 32):
         self.size = 1
-        self._arrays = {name: np.full(capacity, empty) for name, empty in self.COLUMNS.items()}
+        self._arrays = {name: array.copy() for name, array in _empty_columns(capacity).items()}
         self._ancestors = np.zeros((capacity, capacity), dtype=bool)
         self._arrays["tokens"][0] = root_token
         self._arrays["parents"][0] = -1
@@ -125,6 +126,12 @@ class TokenTree:
         ancestors = np.zeros((2 * old, 2 * old), dtype=bool)
         ancestors[:old, :old] = self._ancestors
         self._ancestors = ancestors
+
+
+@lru_cache(maxsize=16)
+def _empty_columns(capacity: int) -> dict[str, np.ndarray]:
+    """To be copied, which takes a tenth of the time of filling."""
+    return {name: np.full(capacity, empty) for name, empty in TokenTree.COLUMNS.items()}
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_logits_at_the_borders_of_the_sizes(embedded, size):
     static, eager = embedded.draft.with_engine("cuda_graph"), embedded.draft.with_engine("packed")
     level = max(size // 2, 1) if size > 1 else None
     expected = tree_logits(eager, 40, size, level=level)
-    torch.testing.assert_close(tree_logits(static, 40, size, level=level), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(tree_logits(static, 40, size, level=level), expected, rtol=0, atol=5e-5)
 
 
 def test_who_sees_whom_among_padded_queries():

@@ -6,9 +6,9 @@ import torch
 
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
-from decoding.engines import choose
+from decoding.engines import choose, merged
 from decoding.engines.base import Visibility
-from decoding.engines.packed import NeoXForward
+from decoding.engines.merged import MergedForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
@@ -44,6 +44,22 @@ def test_packed_and_transformers_give_the_same_logits(tmp_path, architecture):
             torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize(("table_bytes", "streamed_bytes"), [(2**30, 0), (0, 2**30)])
+def test_a_table_of_the_first_layer_and_rows_filled_up_change_no_logits(monkeypatch, table_bytes, streamed_bytes):
+    monkeypatch.setattr(merged, "MOST_TABLE_BYTES", table_bytes)
+    monkeypatch.setattr(merged, "STREAMED_BYTES", streamed_bytes)
+    model = embedded_pair().target.with_engine("packed")
+    library = model.with_engine("transformers")
+    for past, keep in ((1, 0), (40, 2)):
+        torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=5e-5)
+    ids, seen = np.array([5, 7, 9]), Visibility.causal(0, 3)
+    with torch.inference_mode():
+        cache, features = model.engine.new_cache(8), model.engine.new_cache(8)
+        logits = model.engine.run(cache, ids, np.arange(3), model.engine.mask(seen), 2)
+        last, kept = model.engine.run_with_features(features, ids, np.arange(3), model.engine.mask(seen), 2, 1)
+    assert logits.shape[0] == 2 and kept.shape[0] == 2 and torch.allclose(last, logits[1:], rtol=0, atol=5e-5)
+
+
 def test_embedded_pair_in_bfloat16():
     pair = embedded_pair(dtype="bfloat16")
     assert pair.info.target.engine == "packed" and pair.target.dtype == torch.bfloat16
@@ -61,10 +77,10 @@ def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
 
 
 def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded_network, monkeypatch):
-    assert NeoXForward.fits(embedded_network)
+    assert MergedForward.fits(embedded_network)
     rope = embedded_network.config.rope_parameters | {"rope_type": "dynamic"}
     monkeypatch.setattr(embedded_network.config, "rope_parameters", rope)
-    assert not NeoXForward.fits(embedded_network)
+    assert not MergedForward.fits(embedded_network)
 
 
 def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
@@ -77,7 +93,7 @@ def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_netw
 def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
-    monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
+    monkeypatch.setattr(MergedForward, "__call__", scaled(MergedForward.__call__))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
     assert made.engine.name == "transformers" and "With the packed engine, log-probabilities of" in made.reason("auto")
     with pytest.raises(PairError, match=r"are off by .* choose engine transformers"):
@@ -88,19 +104,19 @@ def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
     """In 16 bits the logits of tokens that nothing would ever choose are rounded by more than is allowed."""
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
-    forward = NeoXForward.__call__
+    forward = MergedForward.__call__
 
     def rounded(*args, of):
         logits = forward(*args)
         gap = logits.amax(-1, keepdim=True) - logits
         return logits + torch.where(of(gap), 0.05, 0.0)
 
-    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
+    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
     assert made.engine.name == "packed" and made.difference < 2e-3
-    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
+    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
-    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
+    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
 
 
