@@ -1,4 +1,4 @@
-"""Temperature and top-p; the largest entries of rows, on a CPU in two steps: the search of PyTorch is slow there."""
+"""Temperature and top-p; the largest entries of rows, which PyTorch is slow to find on a CPU."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,25 +11,23 @@ from decoding.common.settings import wrong_sampling
 from decoding.trace.records import SamplingTrace
 
 BLOCK = 64
-FEWEST_ROWS = 12  # for fewer rows the second step costs more than it saves
+LARGE_VOCABULARY = 2**14  # from here on two steps take less time than one
 
 
 def argmax_rows(rows: Tensor) -> Tensor:
     """Index of the largest entry of each row, the first of equals, `[num_rows]`."""
-    if not _in_blocks(rows):
-        return rows.argmax(-1)
-    blocks = rows.unflatten(1, (-1, BLOCK))
-    best = blocks.amax(-1).argmax(-1)
-    within = blocks[torch.arange(len(rows)), best].argmax(-1)
-    return best * BLOCK + within
+    if rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64):
+        return torch.from_numpy(rows.numpy().argmax(-1))  # ten times as fast as that of PyTorch
+    return rows.argmax(-1)
 
 
 def topk_rows(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest entries of each row in descending order and their indices, `[num_rows, count]` each.
 
-    They stand in the `count` blocks with the largest maxima, so only those are searched.
+    In a large vocabulary they stand in the `count` blocks with the largest maxima, so only those are searched.
     """
-    if not _in_blocks(rows) or 2 * count * BLOCK > rows.shape[1]:
+    size = rows.shape[1]
+    if rows.device.type != "cpu" or size < LARGE_VOCABULARY or size % BLOCK or 2 * count * BLOCK > size:
         values, indices = rows.topk(count, -1)
         return values, indices
     blocks = rows.unflatten(1, (-1, BLOCK))
@@ -37,12 +35,6 @@ def topk_rows(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     candidates = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
     values, places = candidates.topk(count, -1)
     return values, best.gather(1, places // BLOCK) * BLOCK + places % BLOCK
-
-
-def _in_blocks(rows: Tensor) -> bool:
-    return (
-        rows.device.type == "cpu" and len(rows) >= FEWEST_ROWS and rows.shape[1] % BLOCK == 0 and rows.shape[1] > BLOCK
-    )
 
 
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order

@@ -8,11 +8,10 @@ import torch
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.settings import TEMPERATURES
 from decoding.recorded import recorded_run
-from decoding.sampling import sampling
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, Uniforms, _invert, _invert_on_host, enumerate_draws
 from decoding.sampling.sampling import (
     BLOCK,
-    FEWEST_ROWS,
+    LARGE_VOCABULARY,
     Sampling,
     TargetDistributions,
     argmax_rows,
@@ -200,7 +199,7 @@ def test_a_copy_goes_on_further_on():
     assert [draw.uniform for draw in copy.record] == [draws.last_uniform], "its record begins empty"
 
 
-SHAPES = [(FEWEST_ROWS, 16 * BLOCK), (40, 50 * BLOCK), (1, 16 * BLOCK), (40, 50 * BLOCK + 1), (40, BLOCK), (40, 7)]
+SHAPES = [(1, LARGE_VOCABULARY), (40, LARGE_VOCABULARY), (40, LARGE_VOCABULARY + 1), (40, BLOCK), (40, 7)]
 
 
 @pytest.mark.parametrize(("num_rows", "size"), SHAPES)
@@ -214,20 +213,23 @@ def test_same_as_the_plain_search(num_rows, size):
 
 
 def test_the_largest_may_all_stand_in_one_block():
-    rows = torch.zeros((FEWEST_ROWS, 32 * BLOCK))
+    rows = torch.zeros((3, LARGE_VOCABULARY))
     rows[:, 5 * BLOCK : 5 * BLOCK + 4] = torch.tensor([4.0, 3.0, 2.0, 1.0])
     values, indices = topk_rows(rows, 4)
     assert indices[0].tolist() == [5 * BLOCK + i for i in range(4)] and values[0].tolist() == [4, 3, 2, 1]
 
 
 def test_the_first_of_equals_wins():
-    rows = torch.zeros((FEWEST_ROWS, 32 * BLOCK))
+    rows = torch.zeros((3, LARGE_VOCABULARY))
     rows[:, [BLOCK + 3, BLOCK + 9, 20 * BLOCK]] = 1.0
-    assert argmax_rows(rows).tolist() == [BLOCK + 3] * FEWEST_ROWS
+    assert argmax_rows(rows).tolist() == [BLOCK + 3] * 3
 
 
-def test_two_steps_are_taken_where_they_pay(monkeypatch):
-    searched = []
-    monkeypatch.setattr(torch.Tensor, "argmax", lambda rows, *_: searched.append(rows.shape) or rows.max(-1).indices)
-    argmax_rows(torch.rand(sampling.FEWEST_ROWS, 16 * BLOCK))
-    assert searched == [(FEWEST_ROWS, 16), (FEWEST_ROWS, BLOCK)]
+def test_two_steps_are_taken_in_large_vocabularies(monkeypatch):
+    searched, plain = [], torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda rows, *how, **more: searched.append(rows.shape[1]) or plain(rows, *how, **more)
+    )
+    topk_rows(torch.rand(1, LARGE_VOCABULARY), 3)
+    topk_rows(torch.rand(1, LARGE_VOCABULARY // 2), 3)
+    assert searched == [LARGE_VOCABULARY // BLOCK, 3 * BLOCK, LARGE_VOCABULARY // 2]
