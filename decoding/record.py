@@ -22,7 +22,7 @@ from decoding.common.errors import (
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
 from decoding.common.settings import ENGINES, present_engines
-from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
+from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
 
@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     pair = made.add_argument_group("pair")
     pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
+    pair.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     pair.add_argument("--device", choices=DEVICES, default="auto")
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
     pair.add_argument("--engine", choices=ENGINES, default="auto", type=present_engines)
@@ -183,6 +184,7 @@ def _record(args: argparse.Namespace) -> int:
     settings = PairSettings(
         target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, engine=engine or args.engine,
         attention=args.attention, context_length=args.context_length, split=args.split, chat=args.chat,
+        widen=args.widen,
     )  # fmt: skip
     pair = load_pair(settings)
     prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)

@@ -1,5 +1,6 @@
 """What passes cost on this machine: target passes by number of nodes, draft levels by width, as they were measured."""
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from decoding.common.errors import require
+from decoding.common.files import user_folder
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,25 @@ class CostModel:
             others=_checked(float(content.get("others", 0.0))),
             corrected=str(content.get("corrected", "")),
         )
+
+
+CALIBRATION, COSTS_KIND = "calibration", "costs"  # folder of what was measured of pairs, ending of the files' names
+
+
+def kept_costs() -> dict[str, CostModel]:
+    """The newest costs that are kept of each pair, by the pair's name; torch-free. Files that cannot be read are left
+    to who measures.
+    """
+    found: dict[str, CostModel] = {}
+    for file in user_folder(CALIBRATION).glob(f"*-{COSTS_KIND}.json"):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            name, models = str(content["pair"]["name"]), map(CostModel.from_json, content["entries"].values())
+            newest = max((*models, *([found[name]] if name in found else [])), key=lambda costs: costs.measured)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        found[name] = newest
+    return found
 
 
 def _checked(seconds: float) -> float:

@@ -20,7 +20,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.cost_model import CALIBRATION, COSTS_KIND, CostCurve, CostModel, CostPoint
 from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, write_whole
 from decoding.common.interruption import check_wanted, pause_point
@@ -47,7 +47,7 @@ def calibration_file(pair: Pair, kind: str = "") -> Path:
     """Where the values of one kind are kept for a pair."""
     digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
-    return user_folder("calibration") / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
+    return user_folder(CALIBRATION) / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ ROUNDS, ROW_WARM_UPS = 20, 2
 # Kept costs are checked by the least of a few passes before they are used, again after some time, and sooner where they
 # were measured while other processes used more than a little of the processors.
 AGREE, QUIET, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 0.15, 6, 600.0
-COSTS = CalibrationCache("costs", CostModel.from_json, CostModel.as_json)
+COSTS = CalibrationCache(COSTS_KIND, CostModel.from_json, CostModel.as_json)
 LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
 # takes beside its passes.

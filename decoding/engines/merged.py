@@ -16,7 +16,7 @@ from decoding.engines.packed import NeoXForward, PackedForward, PackedLinear, ca
 STREAMED_BYTES = 2**23
 FEWEST_ROWS = 4
 # What the first layer makes of every token of a vocabulary stands in a table, where that is no larger.
-MOST_TABLE_BYTES = 2**26
+MOST_TABLE_BYTES = 2**27
 
 
 class MergedForward(PackedForward):

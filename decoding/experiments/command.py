@@ -20,7 +20,7 @@ from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
-from decoding.models.presets import EMBEDDED
+from decoding.models.presets import EMBEDDED, WIDEN_HELP, WIDTHS
 from decoding.sampling.sampling import Sampling
 
 
@@ -39,6 +39,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that choose a pair; the embedded one by default."""
     parser.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder of the target")
     parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
+    parser.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")

@@ -30,6 +30,7 @@ from decoding.engines.attention import GROUPED_SDPA, can_group
 from decoding.models.checks import check_config
 from decoding.models.folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
 from decoding.models.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
+from decoding.models.widening import widened_target
 
 # Of the memory that is free, for weights: the conversion of a weight file needs some as well.
 CPU_MEMORY_SHARE = 0.9
@@ -93,6 +94,7 @@ class WeightsSource:
         location: folder or Hub id to give to transformers, with `options`.
         model_class: what its configuration asks for.
         eos_ids: end-of-text ids of its generation config, or of its configuration where there is none.
+        widen: how many times as wide as in its folder it is to be made; the configuration says so already.
     """
 
     name: str
@@ -101,12 +103,18 @@ class WeightsSource:
     model_class: Any
     eos_ids: tuple[int, ...]
     options: dict[str, Any]
+    widen: int = 1
 
 
-def find_model(name: str, role: str) -> WeightsSource:
-    """Find a model, read its configuration and refuse what cannot work, without reading weights."""
+def find_model(name: str, role: str, widen: int = 1) -> WeightsSource:
+    """Find a model, read its configuration and refuse what cannot work, without reading weights.
+
+    Args:
+        widen: what `PairSettings` says of the embedded target.
+    """
+    copies = widen if role == "target" else 1
     folder = model_folder(name, role)
-    label = f"embedded-{role}" if name == EMBEDDED else name
+    label = f"embedded-{role}" + (f"-{copies}x" if copies > 1 else "") if name == EMBEDDED else name
     local = name == EMBEDDED or local_folder(name) is not None
     if not local and os.path.isfile(os.path.expanduser(name)):
         raise PairError(f"{name} is a file; give the folder that contains config.json.")
@@ -120,6 +128,8 @@ def find_model(name: str, role: str) -> WeightsSource:
         config = AutoConfig.from_pretrained(location, **options)
     except Exception as error:  # each model's configuration checks its values in its own way
         raise PairError(explain(error, label, "configuration")) from error
+    if copies > 1:
+        config = type(config).from_dict(widened_target(copies, "float32").config)
     model_class = check_config(config, label)
     for part in (config, config.get_text_config()):
         part.return_dict = True  # answers are read by name
@@ -133,7 +143,7 @@ def find_model(name: str, role: str) -> WeightsSource:
         eos = getattr(config.get_text_config(), "eos_token_id", None)
     check_ids(eos, "eos_token_id", "generation_config.json", label)
     eos_ids = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
-    return WeightsSource(label, location, config, model_class, eos_ids, options)
+    return WeightsSource(label, location, config, model_class, eos_ids, options, copies)
 
 
 def hub_answers() -> bool:
@@ -172,7 +182,8 @@ def load_network(source: WeightsSource, settings: PairSettings, device: str, dty
     With `split` layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
     """
     attention = _attention(source, settings.attention)
-    check_skeleton(source)
+    if source.widen == 1:
+        check_skeleton(source)
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
     if split:
         gpus = torch.cuda.device_count() if settings.split else 1
@@ -182,9 +193,14 @@ def load_network(source: WeightsSource, settings: PairSettings, device: str, dty
         options["device_map"] = {"": device}
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
     transformers_logging.disable_progress_bar()
+    location: str | None = source.location
+    model: Any = AutoModelForCausalLM
+    if source.widen > 1:  # in memory: it takes less time than writing the weights to a disk
+        location, model = None, source.model_class
+        options["state_dict"] = widened_target(source.widen, dtype).state()
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.location,
+        loaded: Any = model.from_pretrained(
+            location,
             config=source.config,
             use_safetensors=True,
             output_loading_info=True,
@@ -295,7 +311,7 @@ def free_memory() -> None:
 def check_room(source: WeightsSource, role: str, settings: PairSettings, device: str, dtype: str) -> None:
     """Refuse weights that cannot fit before they are read: a machine that runs out of memory ends the program."""
     name = settings.target if role == "target" else settings.draft
-    shape, room = model_shape(name, role), free_bytes(device)
+    shape, room = model_shape(name, role, settings.widen), free_bytes(device)
     if shape is None or room is None or (settings.places_layers and role == "target"):
         return
     need = shape.weight_bytes(dtype)

@@ -33,7 +33,7 @@ from decoding.models.loading import (
     load_tokenizer,
     out_of_memory,
 )
-from decoding.models.presets import EMBEDDED, PairSettings, choose_device, choose_dtype
+from decoding.models.presets import PairSettings, choose_device, choose_dtype, pair_name
 from decoding.models.vocabulary import Vocabulary
 from decoding.trace.records import ModelInfo, PairInfo
 
@@ -217,7 +217,10 @@ def load_pair(settings: PairSettings) -> Pair:
     if device == "cuda":
         # cuDNN's attention plans every shape in each thread anew, for tenths of a second, and trees have many shapes.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    sources = {"target": find_model(settings.target, "target"), "draft": find_model(settings.draft, "draft")}
+    sources = {
+        "target": find_model(settings.target, "target", settings.widen),
+        "draft": find_model(settings.draft, "draft"),
+    }
     target_source, draft_source = sources["target"], sources["draft"]
     context = check_context([(s.name, s.config) for s in sources.values()], settings.context_length)
     tokenizer = load_tokenizer(target_source)
@@ -231,9 +234,7 @@ def load_pair(settings: PairSettings) -> Pair:
     if known < vocabulary.size:  # ids that the draft has no row for can only lower its acceptance
         embedding.register_forward_pre_hook(lambda _, args: (args[0].clamp(max=known - 1),))
     target, draft = (model.with_engine(settings.engine) for model in models.values())
-    names = [Path(name).name if name != EMBEDDED else "embedded" for name in (settings.target, settings.draft)]
-    name = "Embedded pair" if settings.target == settings.draft == EMBEDDED else " + ".join(names)
-    info = PairInfo(name, target.info, draft.info, context)
+    info = PairInfo(pair_name(settings), target.info, draft.info, context)
     pair = Pair(target, draft, vocabulary, info, settings, context, vocabulary.size)
     for model in (target, draft):
         # generate() fills what a caller leaves open from here; a model's own penalties would change the output.

@@ -1,7 +1,7 @@
 """Which pair to load and how: settings, ready-made pairs and the memory they need. Torch-free."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ ATTENTIONS = ("auto", "sdpa", "eager")
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
+WIDTHS = (1, 2, 3, 4)  # of the embedded target: of a 4 times as wide one a CPU takes as long as of a small real model
+WIDEN_HELP = "make the embedded target so many times as wide: the same texts at the cost of a larger model"
 # Logits of this many tokens are in memory at once, besides weights and caches: a tree, for both models.
 LOGIT_ROWS = 128
 
@@ -39,6 +41,8 @@ class PairSettings:
         attention: auto takes sdpa, or eager where the model has no sdpa.
         engine: transformers runs its own forward; packed runs ours with packed weights (a CPU); cuda_graph runs
             fixed shapes that CUDA replays as graphs; auto takes the fastest that fits.
+        widen: how many times as wide the embedded target is made (see `decoding.models.widening`): it writes the
+            same texts at the cost of a larger model, so that a draft is to it what it is to the papers' targets.
     """
 
     target: str = EMBEDDED
@@ -51,6 +55,7 @@ class PairSettings:
     chat: bool = False
     attention: str = "auto"
     engine: str = "auto"
+    widen: int = 1
 
     def __post_init__(self) -> None:
         for role in ("target", "draft"):
@@ -85,10 +90,29 @@ class PairSettings:
             "max_memory_gib needs a device with memory of its own, unlike an Apple GPU; choose device cuda or cpu.",
         )
 
+        require(self.widen in WIDTHS, f"widen is {self.widen!r}; choose one of {', '.join(map(str, WIDTHS))}.")
+        require(
+            self.widen == 1 or (self.target == EMBEDDED and not self.places_layers),
+            "widen is for the embedded target as a whole; choose target embedded without split and max_memory_gib, or "
+            "write a wide pair with python -m decoding.widen.",
+        )
+
+    @property
+    def embedded(self) -> bool:
+        """Whether this is the pair that comes with the program, as it comes."""
+        return self.target == self.draft == EMBEDDED and self.widen == 1
+
     @property
     def places_layers(self) -> bool:
         """Whether the target is placed layer by layer instead of as a whole."""
         return self.split or self.max_memory_gib is not None
+
+
+def pair_name(settings: PairSettings) -> str:
+    """What a pair is called on the screen and in records."""
+    names = [Path(name).name if name != EMBEDDED else EMBEDDED for name in (settings.target, settings.draft)]
+    wide = f", target {settings.widen}× as wide" if settings.widen > 1 else ""
+    return ("Embedded pair" if set(names) == {EMBEDDED} else " + ".join(names)) + wide
 
 
 @dataclass(frozen=True)
@@ -101,6 +125,13 @@ class Shape:
     head_dim: int
     vocab_size: int
     max_context: int
+
+    def widened(self, copies: int) -> "Shape":
+        """The embedded target's shape that many times as wide: a GPT-NeoX with biases and an output head of its own."""
+        hidden = copies * self.kv_heads * self.head_dim
+        layer = 12 * hidden**2 + 13 * hidden
+        parameters = self.layers * layer + 2 * self.vocab_size * hidden + 2 * hidden
+        return replace(self, parameters=parameters, kv_heads=copies * self.kv_heads)
 
     def weight_bytes(self, dtype: str) -> int:
         """Bytes of the weights when computed in `dtype`."""
@@ -208,7 +239,7 @@ def memory_estimate(settings: PairSettings) -> int | None:
         dtype = choose_dtype(settings, device)
     needed = 0
     for role, name in (("target", settings.target), ("draft", settings.draft)):
-        shape = model_shape(name, role)
+        shape = model_shape(name, role, settings.widen)
         if shape is None:
             return None
         needed += shape.weight_bytes(dtype) + shape.cache_bytes(dtype, settings.context_length)
@@ -248,15 +279,20 @@ def local_folder(name: str) -> Path | None:
     return Path(folder) if os.path.isdir(folder) else None
 
 
-def model_shape(name: str, role: str) -> Shape | None:
-    """The shape of a model without loading it, None if it is neither known nor on this machine."""
+def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:
+    """The shape of a model without loading it, None if it is neither known nor on this machine.
+
+    Args:
+        widen: what `PairSettings` says of the embedded target.
+    """
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]
     folder = model_folder(name, role)
     if folder is None or not os.path.isfile(folder / CONFIG):
         return None
     try:
-        return _shape_in_folder(folder)
+        shape = _shape_in_folder(folder)
+        return shape if widen == 1 or role == "draft" else shape.widened(widen)
     except (PairError, TypeError, ZeroDivisionError):
         return None  # loading will say what is wrong with it
 

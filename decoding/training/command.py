@@ -15,7 +15,7 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.heads.store import LOSSES
 from decoding.jobs.job import free_folder
-from decoding.models.presets import DTYPES, EMBEDDED, PairSettings
+from decoding.models.presets import DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
 from decoding.training.folder import MODULES, Kind, Training, TrainingSettings
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     pair = parser.add_argument_group("pair")
     pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
+    pair.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
     pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
@@ -177,8 +178,8 @@ def pair_of(args: argparse.Namespace) -> "Pair":
     from decoding.models.pair import load_pair
 
     logging.set_verbosity_error()
-    asked = {name: getattr(args, name) for name in ("target", "draft", "device", "dtype", "split", "context_length")}
-    pair = load_pair(PairSettings(**asked))
+    names = ("target", "draft", "widen", "device", "dtype", "split", "context_length")
+    pair = load_pair(PairSettings(**{name: getattr(args, name) for name in names}))
     return pair.with_engine("transformers") if pair.target.info.engine == "cuda_graph" else pair
 
 

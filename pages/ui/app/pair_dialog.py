@@ -5,28 +5,43 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from decoding.common.cost_model import CostCurve, CostModel
+from decoding.common.cost_model import CostCurve, CostModel, kept_costs
 from decoding.common.errors import DraftscopeError
 from decoding.common.settings import ENGINES
 from decoding.models.presets import (
     DEVICES,
     DTYPES,
+    EMBEDDED,
     MAX_CONTEXT,
     MIN_CONTEXT,
     PRESETS,
+    WIDTHS,
     PairSettings,
     choose_device,
     cpu_computes_bfloat16,
     memory_estimate,
+    model_shape,
+    pair_name,
 )
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, show_error
 from pages.ui.common.models import describe_pair, engine_words, manager
 from pages.ui.common.worker import run_now
 from viz.charts.methods import HEIGHT, CostLine, cost_figure
-from viz.formats import byte_size, duration, plural
+from viz.formats import byte_size, duration, parameters, plural
 
 OWN_PAIR = "own"
+PAPERS_RATIO = (
+    "Target passes over 1, 16 and 64 rows: the newest measurement of each pair on this machine. For comparison: DySpec "
+    "(section 5.3) gives 25 ms for a step of its draft Llama-2 7B and 5 s for its offloaded target Llama-2 70B, 0.5%. "
+    "By parameters, DynaTree's draft (Pythia 70M) is 2.5% of its target (2.8B), DySpec's Llama 68M 1% of Llama-2 7B."
+)
+ROWS = (1, 16, 64)  # of the passes whose times are named
+WIDTH_HELP = (
+    "A wider target holds copies of the embedded one side by side: it computes the same, and a pass takes as long as "
+    "one of a larger model. The draft stays as small as it is, so drafting costs as little beside verification as with "
+    "the papers' pairs."
+)
 PRECISION_HELP = (
     "auto uses float32 on a CPU and for the embedded pair. bfloat16 halves the memory that every pass reads; on a CPU "
     "it is offered where the processor has instructions for it, and auto never picks it."
@@ -62,7 +77,8 @@ def draw_choice() -> None:
         st.caption(escape_markdown(PRESETS[chosen].note))
     settings = None
     with guarded():
-        settings = _settings(chosen)
+        widen = _width() if chosen == EMBEDDED else 1
+        settings = _settings(chosen, widen)
         need = memory_estimate(settings) if settings else None
         if settings is None:
             st.caption("Enter a Hugging Face id or a folder for each model.")
@@ -71,6 +87,8 @@ def draw_choice() -> None:
         else:
             context = f"{settings.context_length:,}"
             st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
+    if settings is not None:
+        st.caption(escape_markdown(_pass_words(pair_name(settings))))
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
         try:
@@ -82,7 +100,36 @@ def draw_choice() -> None:
         st.rerun()
 
 
-def _settings(chosen: str) -> PairSettings | None:
+def _width() -> int:
+    """How many times as wide the embedded target is to be, and what that means."""
+    width = st.segmented_control(
+        "Width of the target", WIDTHS, default=1, format_func=lambda n: f"{n}×", key="pair_widen", required=True,
+        help=WIDTH_HELP,
+    )  # fmt: skip
+    shape = model_shape(EMBEDDED, "target", width)
+    if width > 1 and shape is not None:
+        st.caption(
+            "Writes what the embedded pair writes, at the cost of a target of "
+            f"{parameters(shape.parameters)} parameters."
+        )
+    return width
+
+
+def _pass_words(name: str) -> str:
+    """What passes of a pair took when they were last measured here, in a sentence; how to find out where none were."""
+    costs = kept_costs().get(name)
+    if costs is None:
+        return "Times of its passes are measured when it is loaded."
+    level, *passes = (float(costs.draft.seconds(1)), *(float(costs.target.seconds(size)) for size in ROWS))
+    rows = ", ".join(map(str, ROWS[:-1])) + f" and {ROWS[-1]}"
+    return (
+        f"Measured here on {costs.measured[:10]}: a draft level takes {duration(level)}, target passes over {rows} "
+        f"rows {', '.join(map(duration, passes[:-1]))} and {duration(passes[-1])}. A draft level costs "
+        f"{level / passes[0]:.1%} of a target pass."
+    )
+
+
+def _settings(chosen: str, widen: int) -> PairSettings | None:
     """The settings chosen in the widgets, None while a name is missing."""
     preset = PRESETS.get(chosen)
     if preset is None:
@@ -119,6 +166,7 @@ def _settings(chosen: str) -> PairSettings | None:
         chat=chat,
         engine=engine,
         max_memory_gib=limit,
+        widen=widen,
     )
 
 
@@ -137,6 +185,7 @@ def _preset_words(name: str) -> str:
     chosen = {
         "device": st.session_state.get("pair_device", "auto"),
         "dtype": st.session_state.get("pair_dtype", "auto"),
+        "widen": st.session_state.get("pair_widen", 1) if name == EMBEDDED else 1,
     }
     need = memory_estimate(replace(PRESETS[name].settings, **chosen))
     return escape_markdown(PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
@@ -165,8 +214,24 @@ def draw_costs() -> None:
             "How the time of a pass grows with its nodes decides how large a tree is worthwhile. The method "
             "*Hardware-aware* chooses its depth, width and size from these lines."
         )
+        _draw_pairs()
         chart(cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT)
         st.caption(escape_markdown(measured_words(models.costs)))
+
+
+def _draw_pairs() -> None:
+    """A table of all pairs that were measured here, and what the papers say of theirs."""
+    rows = [
+        {"Pair": name, "draft level": 1000 * float(costs.draft.seconds(1)),
+         **{f"{size} row{'s' * (size > 1)}": 1000 * float(costs.target.seconds(size)) for size in ROWS},
+         "level / pass": float(costs.draft.seconds(1) / costs.target.seconds(1)), "measured": costs.measured[:10]}
+        for name, costs in sorted(kept_costs().items(), key=lambda each: float(each[1].target.seconds(1)))
+    ]  # fmt: skip
+    milliseconds = st.column_config.NumberColumn(format="%.2f ms")
+    columns = {name: milliseconds for name in rows[0] if name[0].isdigit() or name == "draft level"} if rows else {}
+    share = st.column_config.NumberColumn(format="percent")
+    st.dataframe(rows, hide_index=True, height="content", column_config={**columns, "level / pass": share})
+    st.caption(PAPERS_RATIO)
 
 
 def cost_line(curve: CostCurve) -> CostLine:

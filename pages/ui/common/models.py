@@ -10,7 +10,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
-from decoding.models.presets import EMBEDDED, PairSettings, choose_device
+from decoding.models.presets import PairSettings, choose_device
 from decoding.trace.records import PairInfo
 from viz.formats import byte_size, parameters
 
@@ -75,12 +75,12 @@ class ModelManager:
             DraftscopeError: why the pair cannot be loaded, in one sentence.
         """
         with self._lock, in_one_piece():
-            if (settings.target, settings.draft) != (EMBEDDED, EMBEDDED):
+            if not settings.embedded:
                 from decoding.models.loading import find_model
 
                 choose_device(settings.device)
                 for role in ("target", "draft"):
-                    find_model(getattr(settings, role), role)
+                    find_model(getattr(settings, role), role, settings.widen)
             self._release()
             try:
                 return self._load(settings)

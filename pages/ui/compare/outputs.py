@@ -257,6 +257,7 @@ def command(outcome: ComparisonResult) -> str:
     for name, value in asdict(plan.sampling).items():
         words += [f"--{name.replace('_', '-')}={value}"] if value != greedy[name] else []
     words += ["--target", settings.target, "--draft", settings.draft]
+    words += ["--widen", str(settings.widen)] if settings.widen > 1 else []
     words += ["--device", settings.device, "--dtype", settings.dtype]
     words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []
     words += ["--split"] if settings.split else []

@@ -12,7 +12,6 @@ import streamlit as st
 import decoding
 from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.common.errors import DraftscopeError
-from decoding.models.presets import EMBEDDED
 from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals, tokens_per_pass
 from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
@@ -320,7 +319,7 @@ def _drafted(number: int, run: RunTrace, missing: Missing, changes: dict[str, Se
 
 def _embedded_pair() -> "Pair":
     models = manager()
-    if (models.settings.target, models.settings.draft) != (EMBEDDED, EMBEDDED):
+    if not models.settings.embedded:
         raise DraftscopeError(
             "This puzzle was recorded with the embedded pair: choose that pair at the top right to draft again."
         )

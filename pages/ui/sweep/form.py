@@ -385,7 +385,7 @@ def _size_words(size: "GridSize", found: Sequence[ExperimentWatcher]) -> str:
     if size.runs is not None:
         parts = [f"{plural(size.runs, 'run')} including references", f"{size.tokens:,} tokens"]
         models = manager()
-        first = EMBEDDED_NAME if models.settings.target == EMBEDDED else None
+        first = EMBEDDED_NAME if models.settings.embedded else None
         name = models.info.name if models.info is not None else first
         time_words = "the time is unknown until some have run"
         for followed in found:  # shipped results come last

@@ -10,7 +10,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.heads.store import LOSSES, all_heads
-from decoding.models.presets import EMBEDDED, PairSettings
+from decoding.models.presets import PairSettings, pair_name
 from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
 from decoding.training.folder import MODULES, Kind, TrainingWatcher, launch
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
@@ -67,7 +67,10 @@ def _alike(kind: Kind, values: Mapping[str, Any], followed: TrainingWatcher) -> 
     return all(str(known.get(name)) == str(values[flag]) for name, flag in flags.items() if flag in values)
 
 
-PAIR_FLAGS = {"target": "--target", "draft": "--draft", "dtype": "--dtype", "context_length": "--context-length"}
+PAIR_FLAGS = {
+    "target": "--target", "draft": "--draft", "widen": "--widen", "dtype": "--dtype",
+    "context_length": "--context-length",
+}  # fmt: skip
 FOLDERS = (CORPUS, "--corpus")
 KIND = "train_kind"
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
@@ -109,7 +112,7 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
     if pair is not None:
-        named = "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+        named = "the embedded pair" if pair.embedded else pair_name(pair)
         st.caption(escape_markdown(f"For {named}; choose another pair at the top right of the page."))
     st.caption(escape_markdown(estimate_words(kind, values, found)))
     PAGE.tell_others(found, "A second training shares the processor and memory, so each takes longer, and so do runs "

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import decoding
 from decoding.heads import store as heads
-from decoding.models.presets import EMBEDDED
 from decoding.selector import store as selectors
 from pages.ui.common.models import manager
 
@@ -69,10 +68,11 @@ def _words(named: list[tuple[str, str]]) -> dict[str, str]:
 def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
     """The heads and selectors that fit the pair in memory, or the pair that would be loaded."""
     identity, settings = manager().identity, manager().settings
-    embedded = (settings.target, settings.draft) == (EMBEDDED, EMBEDDED)
 
     def fits(card: "HeadCard | SelectorCard", kind: ModuleType) -> bool:
-        return embedded and card.pair["name"] == EMBEDDED_NAME if identity is None else kind.fits(card, identity)
+        return (
+            settings.embedded and card.pair["name"] == EMBEDDED_NAME if identity is None else kind.fits(card, identity)
+        )
 
     stored = zip(_stored(tuple(_stamps())), (heads, selectors), strict=True)
     return tuple([card for card in cards if fits(card, kind)] for cards, kind in stored)

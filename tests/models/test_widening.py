@@ -10,15 +10,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from decoding import widen
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.compare.hf_generate import run_baseline
 from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings, embedded_pair, load_pair
-from decoding.models.presets import DTYPE_BYTES, MODEL_SHAPES, model_shape
-from decoding.session.session import DecodeSession, Limits
-from decoding.widen import (
+from decoding.models import widening
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
+from decoding.models.presets import DTYPE_BYTES, MODEL_SHAPES, memory_estimate, model_shape
+from decoding.models.widening import (
     LIKES,
     NORM_GAIN,
     PADDED_LOGIT,
@@ -28,9 +27,10 @@ from decoding.widen import (
     Widening,
     WideShape,
     load_narrow,
-    main,
     widened_pair_folders,
 )
+from decoding.session.session import DecodeSession, Limits
+from decoding.widen import main
 from tests.helpers.families import family
 
 REAL_IDS = 4096
@@ -173,7 +173,7 @@ def test_it_is_called_widened_wherever_it_is_shown(wide, folders):
 def test_layers_are_real_or_cost_what_real_ones_cost(folders):
     weights = load_file(folders.target / "model-00001-of-00001.safetensors")
     for name, weight in weights.items():
-        layer = widen.LAYER.fullmatch(name)
+        layer = widening.LAYER.fullmatch(name)
         extra = layer is not None and int(layer[2]) >= 8
         silent = extra and (layer[3].startswith("attention.dense") or layer[3].startswith("mlp.dense_4h_to_h"))
         assert bool(weight.any()) != (silent or name.endswith(("query_key_value.bias", "attention.dense.bias"))), name
@@ -184,20 +184,20 @@ def test_layers_are_real_or_cost_what_real_ones_cost(folders):
 
 @pytest.mark.parametrize("dtype", family(DTYPE_BYTES, "bfloat16"))
 def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
-    monkeypatch.setattr(widen, "MAX_SHARD_BYTES", 4_000_000)
+    monkeypatch.setattr(widening, "MAX_SHARD_BYTES", 4_000_000)
     lines = []
     found = widened_pair_folders("tiny", out, dtype, report=lines.append)
-    widening = Widening(load_narrow("draft"), LIKES["tiny"]["draft"], dtype)
+    made = Widening(load_narrow("draft"), LIKES["tiny"]["draft"], dtype)
     files = sorted(found.draft.glob("*.safetensors"))
     shards = [load_file(file) for file in files]
     index = json.loads((found.draft / "model.safetensors.index.json").read_text())
-    assert len(shards) > 2 and sum(map(len, shards)) == len(widening.shapes)
+    assert len(shards) > 2 and sum(map(len, shards)) == len(made.shapes)
     for file, shard in zip(files, shards, strict=True):
         size = sum(weight.nbytes for weight in shard.values())
         assert size <= 4_000_000 or len(shard) == 1
         for name, weight in shard.items():
-            assert index["weight_map"][name] == file.name and weight.shape == widening.shapes[name]
-            assert weight.dtype == getattr(torch, dtype) and torch.equal(weight, widening.tensor(name))
+            assert index["weight_map"][name] == file.name and weight.shape == made.shapes[name]
+            assert weight.dtype == getattr(torch, dtype) and torch.equal(weight, made.tensor(name))
     of_draft = [line for line in lines if line.startswith("widened-tiny-draft")]
     assert len(of_draft) == len(files) and of_draft[-1].endswith(f"file {len(files)} of {len(files)}")
     assert load(found, dtype).target.info.dtype == dtype
@@ -246,7 +246,7 @@ def test_a_half_written_folder_is_refused(tmp_path, monkeypatch):
         file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(widen, "save_file", full)
+    monkeypatch.setattr(widening, "save_file", full)
     with pytest.raises(PairError, match=r"could not be written \(No space left on device\): choose another folder"):
         widened_pair_folders("tiny", tmp_path)
     monkeypatch.undo()
@@ -328,3 +328,40 @@ def test_the_command_says_in_one_sentence_what_is_wrong(tmp_path, capsys):
             main(["--like", like, "--out", str(out)])
         printed = capsys.readouterr().err
         assert left.value.code == 2 and says in printed and printed.startswith("error: ") and printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "copies", (2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow))
+)
+def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded, prompts, copies):
+    settings = PairSettings(device="cpu", dtype="float32", widen=copies)
+    wide = load_pair(settings)
+    try:
+        assert wide.info.name == f"Embedded pair, target {copies}× as wide"
+        assert wide.target.info.name == f"embedded-target-{copies}x" and wide.draft.info.name == "embedded-draft"
+        assert wide.target.info.parameters == model_shape("embedded", "target", copies).parameters
+        assert memory_estimate(settings) > memory_estimate(PairSettings(device="cpu", dtype="float32"))
+        for ids in prompts:
+            expected, found = logits(embedded, "target", ids), logits(wide, "target", ids)
+            assert torch.allclose(found, expected, rtol=0, atol=1e-4)
+        assert pair_identity(wide) != pair_identity(embedded)
+        texts = [
+            list(DecodeSession(pair, METHODS["dynatree"], prompts[0], limits=Limits(24)))[-1].prefix_length
+            for pair in (embedded, wide)
+        ]
+        assert texts[0] == texts[1]
+    finally:
+        release(wide)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"widen": 5}, "widen is 5; choose one of 1, 2, 3, 4"),
+        ({"widen": 2, "target": "EleutherAI/pythia-1.4b"}, "widen is for the embedded target as a whole"),
+        ({"widen": 2, "max_memory_gib": 1.0}, "widen is for the embedded target as a whole"),
+    ],
+)
+def test_only_the_embedded_target_is_widened(changes, message):
+    with pytest.raises(SettingsError, match=message):
+        PairSettings(**changes)
