@@ -9,6 +9,7 @@ import socket
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_f
 from decoding.engines.attention import GROUPED_SDPA, can_group
 from decoding.models.checks import check_config
 from decoding.models.folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
-from decoding.models.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
+from decoding.models.presets import EMBEDDED, PairSettings, gguf_file, local_folder, model_folder, model_shape
 from decoding.models.widening import widened_target
 
 # Of the memory that is free, for weights: the conversion of a weight file needs some as well.
@@ -115,15 +116,20 @@ def find_model(name: str, role: str, widen: int = 1) -> WeightsSource:
     copies = widen if role == "target" else 1
     folder = model_folder(name, role)
     label = f"embedded-{role}" + (f"-{copies}x" if copies > 1 else "") if name == EMBEDDED else name
-    local = name == EMBEDDED or local_folder(name) is not None
+    gguf = gguf_file(name)
+    local = name == EMBEDDED or local_folder(name) is not None or gguf is not None
     if not local and os.path.isfile(os.path.expanduser(name)):
-        raise PairError(f"{name} is a file; give the folder that contains config.json.")
+        raise PairError(f"{name} is a file; give the folder that contains config.json, or a GGUF file.")
     if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
         raise PairError(f"There is no folder {name}; give a folder that contains config.json, or a Hugging Face id.")
-    if local and folder is not None:
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
+    if gguf is not None:
+        check_gguf(gguf)
+        folder, label = gguf.parent, gguf.name
+        options["gguf_file"] = gguf.name  # transformers reads configuration, tokenizer and weights from it
+    elif local and folder is not None:
         check_folder(folder, label)
     location = str(folder) if local else name
-    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
     try:
         config = AutoConfig.from_pretrained(location, **options)
     except Exception as error:  # each model's configuration checks its values in its own way
@@ -146,6 +152,21 @@ def find_model(name: str, role: str, widen: int = 1) -> WeightsSource:
     return WeightsSource(label, location, config, model_class, eos_ids, options, copies)
 
 
+def check_gguf(file: Path) -> None:
+    """Refuse a GGUF file that cannot be read here, in one sentence."""
+    if find_spec("gguf") is None:
+        raise PairError(
+            f"Reading {file.name} needs the package gguf: run 'pip install gguf', or give a folder with safetensors."
+        )
+    try:
+        with file.open("rb") as start:
+            marked = start.read(4) == b"GGUF"
+    except OSError as error:
+        raise PairError(f"{file.name} cannot be read ({error.strerror}); check its permissions.") from error
+    if not marked:
+        raise PairError(f"{file.name} is not a GGUF file; download it again.")
+
+
 def hub_answers() -> bool:
     """Whether the Hub can be reached: asked once and briefly, because its client retries for half a minute."""
     if hub_constants.HF_HUB_OFFLINE:
@@ -164,7 +185,7 @@ def hub_answers() -> bool:
 def load_tokenizer(source: WeightsSource) -> Any:
     """The tokenizer that lies beside a model."""
     folder = Path(source.location)
-    if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+    if "gguf_file" not in source.options and folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
         raise PairError(f"{source.name} has no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
     try:
         return AutoTokenizer.from_pretrained(source.location, **source.options)

@@ -30,7 +30,7 @@ class PairSettings:
     """What to load: two Hugging Face ids or local folders, and how to place them.
 
     Attributes:
-        target, draft: `EMBEDDED`, a local folder or a Hugging Face id.
+        target, draft: `EMBEDDED`, a local folder, a GGUF file or a Hugging Face id.
         device: auto takes cuda, then mps, then cpu.
         dtype: auto takes float32 on cpu and for the embedded pair, bfloat16 on a GPU that has it, float16 elsewhere.
         split: spread a target that is larger than one GPU over all of them (`device_map="auto"`).
@@ -277,6 +277,12 @@ def local_folder(name: str) -> Path | None:
     """The folder that a name stands for, None if there is none; a name that no file system takes is not an error."""
     folder = os.path.expanduser(name)  # unlike pathlib's, this and isdir never raise: names are typed by hand
     return Path(folder) if os.path.isdir(folder) else None
+
+
+def gguf_file(name: str) -> Path | None:
+    """The GGUF file that a name stands for, None if there is none."""
+    file = os.path.expanduser(name)
+    return Path(file) if file.endswith(".gguf") and os.path.isfile(file) else None
 
 
 def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:

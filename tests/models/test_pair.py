@@ -354,6 +354,18 @@ def test_release_frees_memory_that_others_still_hold():
         _ = pair.target.network
 
 
+def test_gguf_files_that_cannot_be_read(tmp_path, monkeypatch):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGML and more")
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    assert "needs the package gguf: run 'pip install gguf'" in refusal(file)
+    monkeypatch.setattr(loading, "find_spec", lambda name: name)
+    assert "model.gguf is not a GGUF file; download it again" in refusal(file)
+    other = tmp_path / "model.bin"
+    other.write_bytes(b"")
+    assert "give the folder that contains config.json, or a GGUF file" in refusal(other)
+
+
 def test_devices_that_are_not_there():
     for device, there in (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available())):
         if not there:

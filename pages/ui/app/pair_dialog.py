@@ -134,8 +134,8 @@ def _settings(chosen: str, widen: int) -> PairSettings | None:
     preset = PRESETS.get(chosen)
     if preset is None:
         left, right = st.columns(2)
-        target = left.text_input("Target", key="pair_target", placeholder="EleutherAI/pythia-1.4b or a folder")
-        draft = right.text_input("Draft", key="pair_draft", placeholder="EleutherAI/pythia-70m or a folder")
+        target = left.text_input("Target", key="pair_target", placeholder="EleutherAI/pythia-1.4b, a folder, a .gguf")
+        draft = right.text_input("Draft", key="pair_draft", placeholder="EleutherAI/pythia-70m, a folder, a .gguf")
         chat_possible, chat_default = True, False
     else:
         target, draft = preset.settings.target, preset.settings.draft
