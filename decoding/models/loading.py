@@ -184,8 +184,9 @@ def hub_answers() -> bool:
 
 def load_tokenizer(source: WeightsSource) -> Any:
     """The tokenizer that lies beside a model."""
-    folder = Path(source.location)
-    if "gguf_file" not in source.options and folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+    folder, gguf = Path(source.location), source.options.get("gguf_file")
+    files = TOKENIZER_FILES if gguf is None else (gguf,)
+    if folder.is_dir() and not any((folder / file).is_file() for file in files):
         raise PairError(f"{source.name} has no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
     try:
         return AutoTokenizer.from_pretrained(source.location, **source.options)
