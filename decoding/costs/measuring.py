@@ -127,8 +127,10 @@ LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_
 Decoder = Callable[[Pair, Method, list[int], int], Any]
 
 
-def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
+def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool = False) -> CostModel:
     """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept.
+
+    `doubted`: kept ones are checked even where they were a moment ago.
 
     Kept costs that were measured beside other work, or on a machine that has changed, would mislead every method that
     plans by them: a few passes are timed beside them, and where they do not agree all is measured again.
@@ -136,7 +138,7 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
     entry = machine_words(pair)
     kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
     corrected = ""
-    if kept is not None and not again and time.monotonic() >= _trusted_until.get(key, 0.0):
+    if kept is not None and not again and (doubted or time.monotonic() >= _trusted_until.get(key, 0.0)):
         corrected = disagreement(pair, kept)
         _trusted_until[key] = time.monotonic() + TRUSTED_S
     costs = COSTS.of(

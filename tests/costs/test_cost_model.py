@@ -212,6 +212,7 @@ def test_kept_costs_that_do_not_hold_are_measured_again_and_say_why(pair, cache,
     assert len(measured) == 2 and "other work disturbed the machine then" in found.corrected
     assert measuring.COSTS.known(pair, machine_words(pair)) == found == replace(COSTS, corrected=found.corrected)
     assert cost_model(pair, unrecorded) == found and len(measured) == 2, "checked a moment ago"
+    assert cost_model(pair, unrecorded, doubted=True).corrected and len(measured) == 3
 
 
 def test_costs_measured_beside_other_work_are_checked_before_they_are_used_again(pair, cache, monkeypatch):

@@ -55,6 +55,17 @@ def test_the_words_say_when_where_and_how():
     assert "the time outside them is negligible" in measured_words(slow)
 
 
+def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monkeypatch):
+    monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
+    manager.pair()
+    checked = []
+    monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, doubted: checked.append(doubted) or COSTS)
+    for ratio, times in ((None, 0), (1.2, 0), (0.8, 0), (1.4, 1), (0.6, 2)):
+        monkeypatch.setattr("decoding.analysis.budgets.slowdown", lambda *_, ratio=ratio: ratio)
+        manager.doubt_costs(())
+        assert checked == [True] * times
+
+
 def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
     manager.pair()

@@ -11,10 +11,12 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import PairSettings, choose_device
-from decoding.trace.records import PairInfo
+from decoding.trace.records import IterationTrace, PairInfo
 from viz.formats import byte_size, parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from decoding.common.cost_model import CostModel
     from decoding.models.pair import Pair
     from pages.ui.common.scheduler import ModelTask
@@ -115,6 +117,20 @@ class ModelManager:
             else:
                 self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
+
+    def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> None:
+        """Check the costs where a run's target passes took a third longer or less than they say, and measure again.
+
+        Costs that do not hold say why they were replaced; call it in the worker.
+        """
+        from decoding.analysis.budgets import slowdown
+        from decoding.costs.measuring import AGREE, cost_model
+        from decoding.session.session import unrecorded
+
+        with self._lock, in_one_piece():
+            ratio = None if self.costs is None else slowdown(iterations, self.costs)
+            if self._pair is not None and ratio is not None and not 1 / AGREE <= ratio <= AGREE:
+                self.costs = cost_model(self._pair, unrecorded, doubted=True)
 
     def memory_words(self) -> str:
         """Used and free memory of the GPU, empty without a loaded CUDA pair."""

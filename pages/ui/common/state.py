@@ -14,7 +14,7 @@ from decoding.recorded import home_run, logits_run, telling_iteration
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.common.models import loaded_pair
+from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.run_store import RunNotes, store
 from viz.formats import plural
 
@@ -123,6 +123,8 @@ def decode_asked(asked: RunRequest, iterations: int, job: "ModelTask") -> Run:
     session = DecodeSession(pair, asked.method, encode_prompt(pair, asked.prompt), asked.sampling, limits)
     run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, iterations, job)
+    if not run.trace.settings.get("draft_head"):  # a head's passes have costs of their own
+        manager().doubt_costs(run.trace.iterations)
     return run
 
 
