@@ -9,12 +9,9 @@ from torch.nn import functional
 
 from decoding.engines.attention import RotaryTable
 from decoding.engines.kv_cache import KVCache
-from decoding.engines.packed import NeoXForward, PackedForward, PackedLinear, can_pack
+from decoding.engines.packed import FEWEST_ROWS, NeoXForward, PackedForward, PackedLinear, can_pack
 
-# Weights that no cache of the processor holds are read from memory in every pass, and oneDNN reads them a quarter
-# faster for this number of rows than for fewer.
-STREAMED_BYTES = 2**23
-FEWEST_ROWS = 4
+STREAMED_BYTES = 2**23  # weights of a model that are read from memory in every pass: rows are filled up once for all
 # What the first layer makes of every token of a vocabulary stands in a table, where that is no larger.
 MOST_TABLE_BYTES = 2**27
 

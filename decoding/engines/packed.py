@@ -28,15 +28,24 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype in PACKED_DTYPES and has_ops
 
 
+# Weights that no cache of the processor holds are read from memory in every pass, and oneDNN reads them a quarter to a
+# half faster for this number of rows than for fewer, in float32 and in bfloat16.
+FEWEST_ROWS = 4
+LARGE_WEIGHT = 2**22  # bytes
+
+
 class PackedLinear:
     """`x @ weight.T + bias` with a packed copy of the weight: at 1 to 64 rows twice as fast as the plain product."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
+        self._fewest = FEWEST_ROWS if weight.nbytes >= LARGE_WEIGHT else 1
         # Packed for no number of rows in particular: as fast at every number of rows as packing for that number.
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
+        if len(x) < self._fewest:
+            return self(functional.pad(x, (0, 0, 0, self._fewest - len(x))))[: len(x)]
         return torch.ops.mkldnn._linear_pointwise.default(x, self._weight, self._bias, "none", [], "")
 
     def add_to(self, base: Tensor, x: Tensor) -> Tensor:
