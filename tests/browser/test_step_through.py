@@ -162,3 +162,17 @@ def test_sampling_and_prompt_go_along_to_other_pages(open_page):
     page.get_by_role("link", name="Compare").first.click()
     page.click(".st-key-compare_prompt_open button")
     expect(page.locator(".st-key-prompt_text textarea")).not_to_have_value("")
+
+
+def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page):
+    page = open_page("/step_through")
+    prompt = page.locator(".st-key-prompt_open button").first
+    prompt.click(timeout=60_000)
+    page.locator(".st-key-prompt_text textarea").first.fill("The old man looked at the boats.")
+    page.locator(".st-key-start button").first.click()
+    page.get_by_role("button", name="Step", exact=True).first.wait_for(timeout=60_000)
+    for _ in range(3):
+        page.get_by_role("button", name="Step", exact=True).first.click(timeout=60_000)
+        page.wait_for_timeout(300)
+        page.wait_for_selector(SETTLED, timeout=60_000)
+        assert "Own text" in prompt.inner_text()

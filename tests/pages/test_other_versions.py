@@ -29,7 +29,6 @@ def of_another_version() -> dict[str, RunTrace]:
 def test_a_run_of_another_version_can_be_looked_at_and_says_what_is_unknown(said: str):
     at = open_page(PAGE)
     at.session_state["run"] = Run(of_another_version()[said], "opened")
-    at.session_state["what_if_editor"] = True  # as a run before may have left it
     at.run()
     words = " ".join(element.value for element in at.markdown).replace("\\", "")
     assert "can be viewed but not changed" in words and said in words
@@ -56,6 +55,5 @@ def test_sampling_that_no_widget_can_hold_is_moved_into_its_range():
     at = open_page(PAGE)
     far = replace(home_run(), sampling=SamplingTrace(3.5, 0.01, 5.0, 2**40))
     at.session_state["run"] = Run(far, "opened")
-    at.session_state["what_if_editor"] = True
     assert sentences(at.run()) == []
     assert at.session_state["what_if_sampling_temperature"] == 2.0

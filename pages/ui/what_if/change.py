@@ -70,12 +70,10 @@ def editor(history: History) -> None:
         key=EDITOR,
         icon=":material/tune:",
         type="primary" if words else "secondary",
-        on_change=lambda: seed_editor(history),
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    # Drawn only when open, so that clicks elsewhere stay fast.
-    if not box.open or history.unknown:
+    if history.unknown:
         return
     with box, st.container(key="settings_panel"):
         seed_editor(history)
@@ -167,7 +165,7 @@ def fork_button(history: History) -> None:
     def press() -> None:  # before the page is drawn, so that a fast fork is drawn at once
         method, sampling, contradiction = changed_settings(history)
         if not contradiction:  # which is shown next to the widgets
-            st.session_state[EDITOR] = st.session_state[CHILD] = False
+            st.session_state[CHILD] = False
             start_fork(history, method, sampling, history.interventions)
 
     nothing = "Change something first: settings, or a node of tree A."

@@ -335,25 +335,24 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
     else:
         say_again(text_key)
 
-    def own_once_edited() -> None:
-        sample = samples.get(st.session_state[key])
-        if sample is not None and st.session_state[text_key] != sample.text:
-            st.session_state[key] = OWN_TEXT
-
     text = st.text_area(
         "Text to continue",
         key=text_key,
         height=160,
-        on_change=own_once_edited,
         persist_state="session",
         placeholder="Type what the models should continue",
     )
+    # The selection stays: setting it here does not reach a browser that has closed the popover meanwhile, and would
+    # come back as a choice.
+    own = _named_by_text(name, text)
+    if own != name:
+        st.caption("Edited: a text of your own now.")
     chat = manager().settings.chat
     if chat:
         seed(f"{key}_chat", True)
         hint = "Off: the models get the text unchanged."
         chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=hint)
-    return PromptChoice(name, text or "", chat)
+    return PromptChoice(own, text or "", chat)
 
 
 def method_picker(
@@ -480,7 +479,14 @@ def set_method(key: str, method: "Method") -> None:
 
 def picked_prompt_words() -> str:
     """The name of the chosen prompt, for a button."""
-    return prompt_words(picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
+    name = picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()})
+    return prompt_words(_named_by_text(name, st.session_state.get("prompt_text")))
+
+
+def _named_by_text(name: str, text: str | None) -> str:
+    """A sample whose text was edited is a text of one's own, whatever the browser still says of the selection."""
+    sample = sample_prompts().get(name)
+    return name if sample is None or text is None or text == sample.text else OWN_TEXT
 
 
 def method_words(key: str = "method") -> str:
