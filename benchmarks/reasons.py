@@ -164,6 +164,8 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
         "iid_paths": {"paths": whole(1, 4), "length": whole(0, 5)},
         "delayed": {"paths": whole(1, 4), "trunk": whole(0, 3), "branch": whole(0, 3)},
     }  # fmt: skip
+    if name not in settings or name not in RULES:
+        raise LookupError(f"{name} needs a rule in RULES and small settings in random_drafter (benchmarks/reasons.py).")
     if name in ("fixed_tree", "dynatree"):
         settings[name]["branch_first_level"] = coin()
     return DRAFTERS[name](**settings[name])

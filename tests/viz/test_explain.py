@@ -58,12 +58,12 @@ def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
 def test_a_width_is_reported_per_draw_of_a_node_and_not_as_children():
     said = grown("iid", "level", 2, multiplicity=2, setting="widths")
     assert said == (
-        "expanded: the widths give 1 draw to each draw of a node on this level, and this node was drawn 2 times "
-        "→ 2 draws"
+        "expanded: the setting widths gives 1 draw to each draw of a node on this level, and this node was drawn "
+        "2 times → 2 draws"
     )
     assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node on this level → 3 draws"
     said = grown("deterministic", "level", 3, setting="widths")
-    assert said == "expanded: the widths give 3 children to a node on this level → 3 children"
+    assert said == "expanded: the setting widths gives 3 children to a node on this level → 3 children"
 
 
 def test_a_sampled_chain_draws_its_token():
@@ -83,7 +83,7 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
     for trace in session:
         for node in trace.nodes:
             if node.stop_reason == "expanded":
-                given = f"the widths give {plural(widths[node.depth], 'draw')} to "
+                given = f"the setting widths gives {plural(widths[node.depth], 'draw')} to "
                 assert given in why_not_expanded(trace, node.node_id)
                 repeated += node.multiplicity > 1
     assert repeated

@@ -47,7 +47,7 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         given = f"{each} to each draw of a node on this level, and this node was drawn {times} times"
         if times == 1 or iteration.draft_sampling == "deterministic":
             given = f"{count if iteration.draft_sampling == 'deterministic' else each} to a node on this level"
-        return f"{f'the {setting} give' if setting else 'the rule gives'} {given}"
+        return f"{f'the setting {setting} gives' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
         named = f" ({setting})" if setting else ""
         return f"every node gets the draft's best {count}{named}"

@@ -107,7 +107,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     else:
         grey = any(kind().refusal(kind_of_tree, sampling) is not None for kind in VERIFIERS.values())
         why = " Grey verifiers do not fit this tree and sampling: hover over one to see why." if grey else ""
-        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
+        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} Source: {VERIFIERS[chosen].paper}.{why}"))
     return chosen
 
 
@@ -377,7 +377,7 @@ def method_picker(
         preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
     ours = f" {explain_term(OURS)}" if is_start(key) else ""
-    st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}{ours}"))
+    st.caption(escape_markdown(f"{method.summary} Source: {method.paper}.{cost}{ours}"))
     place = st.empty()  # above the widgets: a contradiction must be visible without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None
