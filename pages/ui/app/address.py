@@ -267,7 +267,8 @@ def _set_widgets(view: View) -> None:
     """Put the values of an address into the widgets; only before they are drawn."""
     state = st.session_state
     if view.text is not None:
-        state["prompt"], state["prompt_text"] = OWN_TEXT, view.text
+        state.setdefault("prompt", OWN_TEXT)  # any other choice is known by its text not to be what is meant
+        state["prompt_text"] = view.text
     elif view.prompt is not None:
         state["prompt"], state["prompt_text"] = view.prompt, sample_prompts()[view.prompt].text
     if view.chat is not None:
