@@ -12,13 +12,12 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import current_run, selected_iteration
 from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
 from pages.ui.widgets.controls import (
-    DEFAULT_PROMPT,
     is_idle,
     method_as_verified,
+    picked_prompt_words,
     picked_sampling,
     picked_settings,
     prompt_picker,
-    prompt_words,
     sampling_controls,
     seed,
     seed_method,
@@ -111,8 +110,7 @@ def prefix_popover() -> PrefixSource:
             iteration = run.trace.iterations[selected_iteration()]
             st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
 
-    name = st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT
-    words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
+    words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else picked_prompt_words()
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
         source = st.segmented_control(
             "Source of the prefix",
