@@ -49,6 +49,8 @@ class MergedForward(PackedForward):
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(keep, int)  # an index is what graphs ask for
         count, turns = len(ids), self._turns[positions.numpy()]
+        if self._embed._forward_pre_hooks:  # `load_pair` has put one there where a draft lacks rows of the last tokens
+            ids = ids.clamp(max=self._embed.num_embeddings - 1)
         if count < self._fewest:
             ids = functional.pad(ids, (0, self._fewest - count))
         first = self._first
