@@ -40,6 +40,7 @@ def forked(open_page):
     page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     page.click(".st-key-what_if_again button")
+    page.locator(".st-key-what_if_again").wait_for(state="detached", timeout=WAIT_MS)  # until then a fork runs models
     page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
     page.locator(".st-key-what_if_iteration input").fill(str(FORKED))
     page.keyboard.press("Enter")
