@@ -225,6 +225,10 @@ def check_run(name: str, seed: int, found: FalseReason) -> None:
             known = RULES[name](case)
             wrong = [*_false_growth(trace, case), *_false_chances(trace, distributions, verifier),
                      *_false_verdicts(trace, distributions, verifier), *_false_words(trace)]  # fmt: skip
+            if RULES[name] is hardware_aware:
+                paths = node_paths(trace)
+                walked = trace.path(trace.steps[-1].node_id)
+                learned = learn(known, case, {(), *(paths[node] for node in walked)})
         except CONTRADICTIONS as error:
             found.wrong.append(f"{where}: the record contradicts the rule or itself ({type(error).__name__}: {error})")
             return
@@ -232,10 +236,6 @@ def check_run(name: str, seed: int, found: FalseReason) -> None:
         found.nodes[name] += len(trace.nodes)
         for node in trace.nodes:
             found.codes.update(filter(None, (node.stop_reason, node.breadth, node.reason)))
-        if RULES[name] is hardware_aware:
-            paths = node_paths(trace)
-            walked = trace.path(trace.steps[-1].node_id)
-            learned = learn(known, case, {(), *(paths[node] for node in walked)})
 
 
 def _false_growth(trace: IterationTrace, case: RuleCase) -> Iterator[str]:

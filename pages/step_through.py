@@ -199,8 +199,8 @@ def status_words(run: Run, changed: str = "") -> str:
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":
         return "A branch from What if"
-    ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "unfinished")
-    return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens · {ends}"
+    ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
+    return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
 
 
 def not_yet_run(run: Run, asked: RunRequest) -> str:

@@ -233,7 +233,14 @@ def test_the_prefix_can_come_from_the_run_of_step_through(page):
     at.segmented_control(key="tune_source").set_value("Run in Step through").run()
     settle(at)
     assert sentences(at) == []
-    assert bench_of(at).shown[1].iteration.prefix_length == run.trace.iterations[3].prefix_length
+    iteration = run.trace.iterations[3]
+    for trial in bench_of(at).shown:
+        assert trial.iteration.prefix_length == iteration.prefix_length
+        drafted = [
+            [(node.parent_id, node.token_id, node.pruned) for node in each.nodes]
+            for each in (trial.iteration, iteration)
+        ]
+        assert drafted[0] == drafted[1], "the settings are the run's"
 
 
 @pytest.mark.slow

@@ -167,8 +167,9 @@ def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkey
     iteration = run.iterations[telling_iteration(run)]
     drafter = type(method_of(run).drafter)
     monkeypatch.setattr(drafter, "with_in_force", lambda self, settings: self.with_settings(node_budget=17))
-    monkeypatch.setattr("pages.ui.explain.reasons.trace_at", lambda run, index: run.trace)
-    monkeypatch.setattr("pages.ui.explain.reasons.set_method", there.setdefault)
+    monkeypatch.setattr("pages.ui.tune.controls.trace_at", lambda run, index: run.trace)
+    for module in ("pages.ui.tune.controls", "pages.ui.explain.reasons"):
+        monkeypatch.setattr(f"{module}.set_method", there.__setitem__)
     monkeypatch.setattr("pages.ui.explain.reasons.st.session_state", there)
     change = SettingChange("prune_probability", 0.02, 0.01, 0.5, 13, 13, "replayed")
     try_change(SimpleNamespace(trace=run), iteration, change)

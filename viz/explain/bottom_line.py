@@ -95,7 +95,7 @@ def _decides_words(line: BottomLine) -> str:
         return "More prompts would decide it."
     if line.needed is None:
         return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."
-    return f"At this spread about {line.needed} repeats would decide it."
+    return f"Their intervals overlap; at this spread about {line.needed} repeats would separate them."
 
 
 def _pays_words(slow: Slowdown | None) -> str:

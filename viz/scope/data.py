@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
-from decoding.trace.tree_mask import tree_mask
+from decoding.trace.tree_mask import BLOCK, tree_mask
 from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
@@ -124,6 +124,7 @@ def _mask(iteration: IterationTrace) -> dict:
         "prefix": mask.prefix_columns,
         "stats": mask.stats(),
         "short": f"{mask.cells:,} of {len(mask.order) ** 2:,} tree cells allowed",
+        "block": BLOCK,
         "orders": [
             {
                 "name": order.name,

@@ -170,12 +170,13 @@ function cellTokens(view, nodes) {
 export function lightMask(view) {
   const { mask } = view;
   if (!mask?.light) return;
-  const { prefix, short, stats } = view.data.mask;
+  const { prefix, short, stats, block } = view.data.mask;
   mask.light.replaceChildren();
   const node = mask.place.has(view.hovered) ? view.hovered : view.selected;
   const row = mask.place.get(node);
   if (row === undefined) {
-    mask.words.textContent = short;
+    const blocks = shownOrder(view)?.blocks;
+    mask.words.textContent = blocks ? `${short} · ${count(blocks)} blocks of ${block} × ${block}` : short;
     mask.words.title = stats;
     return;
   }

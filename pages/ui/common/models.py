@@ -190,12 +190,11 @@ def loaded_pair(job: "ModelTask") -> "Pair":
 
 
 def describe_pair(info: PairInfo) -> str:
-    """A pair in one line: name, sizes, device, dtype, engine."""
+    """A pair in one line: name, sizes, device, dtype."""
     target, draft = info.target, info.draft
     sizes = f"{parameters(target.parameters)} + {parameters(draft.parameters)}"
     dtype = target.dtype if target.dtype == draft.dtype else f"{target.dtype} + {draft.dtype}"
-    engine = target.engine if target.engine == draft.engine else f"{target.engine} + {draft.engine}"
-    return f"{info.name} · {sizes} · {target.device} · {dtype} · {engine} engine"
+    return f"{info.name} · {sizes} · {target.device} · {dtype}"
 
 
 def engine_words(info: PairInfo) -> str:

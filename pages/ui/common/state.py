@@ -151,6 +151,18 @@ def current_run() -> Run | None:
 ON_DISK = "runs_on_disk"
 
 
+def trace_at(run: Run, index: int) -> RunTrace:
+    """The trace with the method and sampling of one iteration: before a fork they may differ.
+
+    A run without a session has one method and sampling for all iterations; exceptions are detected later.
+    """
+    if run.session is None:
+        return run.trace
+    from decoding.replay.stored_state import as_made  # brings torch
+
+    return as_made(run.trace, run.session.standing(index))
+
+
 def keep_run(run: Run, iteration: int = 0) -> None:
     """Put a run on screen in place of the current one; one of the user's own is found by its id from now on."""
     if run.source != "recorded":

@@ -13,9 +13,8 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration
+from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, start_job, take_result
-from pages.ui.explain.subject import trace_at
 from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
 from viz.charts.hindsight import (
     BudgetLine,

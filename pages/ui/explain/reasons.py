@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -11,18 +10,12 @@ from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, keep, known_results
+from pages.ui.common.state import Run, keep, known_results, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
-from pages.ui.explain.subject import (
-    Subject,
-    absent_subject,
-    pair_of,
-    subject_of,
-    trace_at,
-)
-from pages.ui.tune.controls import FROM_RUN
+from pages.ui.explain.subject import Subject, absent_subject, pair_of, subject_of
+from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
-from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
+from pages.ui.widgets.controls import set_method, setting_words
 from viz.explain.draft_rule import DraftRanks
 from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
@@ -194,17 +187,9 @@ def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> 
 
     Call it in a callback: the sampling widgets are on this page too and must be drawn afterwards.
     """
-    from decoding.replay.stored_state import method_of
-
-    made = trace_at(run, iteration.index)
-    method = method_of(made)
-    method = replace(method, drafter=method.drafter.with_in_force(iteration.settings))
-    set_method(TUNE, method.with_settings(**{change.setting: change.after}))
-    st.session_state["tune_pinned"] = method
-    for name in SAMPLING:
-        st.session_state[f"sampling_{name}"] = getattr(made.sampling, name)
     st.session_state["tune_source"] = FROM_RUN
-    st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+    pin_iteration(run, iteration)
+    set_method(TUNE, st.session_state["tune_pinned"].with_settings(**{change.setting: change.after}))
 
 
 MOST_ABSENT = 10

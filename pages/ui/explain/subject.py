@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, kept, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
@@ -67,18 +67,6 @@ def final_subject(iteration: IterationTrace, index: int) -> Subject | None:
         return None
     place = iteration.accepted[-1] if iteration.accepted else 0
     return Subject(index, place, iteration.committed_ids[-1], iteration.final_text or "", FINAL_ID)
-
-
-def trace_at(run: Run, index: int) -> RunTrace:
-    """The trace with the method and sampling of one iteration: before a fork they may differ.
-
-    A run without a session has one method and sampling for all iterations; exceptions are detected later.
-    """
-    if run.session is None:
-        return run.trace
-    from decoding.replay.stored_state import as_made  # brings torch
-
-    return as_made(run.trace, run.session.standing(index))
 
 
 def pair_of(run: Run, load: bool = False) -> "Pair | None":

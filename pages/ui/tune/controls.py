@@ -1,17 +1,19 @@
 """The controls of Tune live: prefix, method, configuration, every setting, the pinned tree."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 import decoding
 from decoding.common.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
-from decoding.trace.records import Setting
+from decoding.trace.records import IterationTrace, Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
-from pages.ui.common.state import current_run, selected_iteration
+from pages.ui.common.state import Run, current_run, selected_iteration, trace_at
 from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
 from pages.ui.widgets.controls import (
+    SAMPLING,
     is_idle,
     method_as_verified,
     picked_prompt_words,
@@ -97,6 +99,24 @@ def pin_buttons(method: "Method | None") -> None:
     st.button("Pin this tree", key="tune_pin", help=hint, on_click=pin, type="primary", disabled=idle, icon=PIN)
 
 
+def pin_iteration(run: Run, iteration: IterationTrace) -> None:
+    """Stand where an iteration of a run began, with its method, settings and sampling, pinned and in the sliders.
+
+    Call it in a callback: the widgets of the page are drawn afterwards.
+    """
+    from decoding.replay.stored_state import method_of
+
+    made = trace_at(run, iteration.index)
+    method = method_of(made)
+    if method.drafter.drafts:
+        method = replace(method, drafter=method.drafter.with_in_force(iteration.settings))
+        st.session_state["tune_pinned"] = method
+        set_method(KEY, method)
+    for name in SAMPLING:
+        st.session_state[f"sampling_{name}"] = getattr(made.sampling, name)
+    st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+
+
 def prefix_popover() -> PrefixSource:
     """The source of the prefix, behind a button that names it."""
     seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
@@ -107,8 +127,7 @@ def prefix_popover() -> PrefixSource:
 
     def stand_where_the_run_is_looked_at() -> None:
         if st.session_state["tune_source"] == FROM_RUN and run is not None:
-            iteration = run.trace.iterations[selected_iteration()]
-            st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+            pin_iteration(run, run.trace.iterations[selected_iteration()])
 
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else picked_prompt_words()
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
@@ -122,7 +141,7 @@ def prefix_popover() -> PrefixSource:
             persist_state="session",
         )
         if source == FROM_RUN and run is not None:
-            st.caption("The text of the run in Step through, up to the iteration selected there.")
+            st.caption("The text of the run in Step through, up to the iteration selected there, with its settings.")
             return PrefixSource(("run", run.key, len(run.trace.iterations)), run=run)
         prompt = prompt_picker("prompt")
         return PrefixSource(("prompt", prompt), prompt=prompt)

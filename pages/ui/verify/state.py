@@ -11,8 +11,7 @@ import streamlit as st
 
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, current_run, kept, known_results, select_iteration, selected_iteration
-from pages.ui.explain.subject import trace_at
+from pages.ui.common.state import Run, current_run, kept, known_results, select_iteration, selected_iteration, trace_at
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds
 
 if TYPE_CHECKING:
