@@ -15,7 +15,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.engines.packed import linear
 from decoding.heads.network import HeadNetwork
-from decoding.heads.store import HEADS, find_head, load_network, require_fit, weights_digest
+from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit, weights_digest
 from decoding.trace.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -171,8 +171,10 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
     card, known = find_head(name), pair.target.heads
     stamp = (card.folder, HEADS.stamp(card.folder))
     if stamp not in known:
-        require_fit(card, pair_identity(pair.with_head(None)))
-        made = make_head(pair.target, load_network(card), card.name, card.label, weights_digest(card))
+        identity = pair_identity(pair.with_head(None))
+        require_fit(card, identity)
+        network = load_network(card).widened(copies_of(card, identity))
+        made = make_head(pair.target, network, card.name, card.label, weights_digest(card))
         for other in [each for each in known if each[0] == card.folder]:
             del known[other]  # trained again since
         known[stamp] = made

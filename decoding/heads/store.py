@@ -88,8 +88,14 @@ def head_label(name: str) -> str:
 
 
 def fits(card: HeadCard, identity: Mapping[str, Any]) -> bool:
-    """Whether a head was trained for the target of this pair; its draft does not matter."""
-    return same_model(card.pair["target"], identity["target"])
+    """Whether a head was trained for the target of this pair, or for what it holds copies of; any draft will do."""
+    return same_model(card.pair["target"], identity["target"]) or copies_of(card, identity) > 1
+
+
+def copies_of(card: HeadCard, identity: Mapping[str, Any]) -> int:
+    """How many times the target of this pair holds the features of the one that a head was trained for."""
+    narrow = identity["target"].get("widened_from")
+    return narrow["copies"] if narrow is not None and same_model(card.pair["target"], narrow) else 1
 
 
 def require_fit(card: HeadCard, identity: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ from decoding.models.loading import (
 )
 from decoding.models.presets import PairSettings, choose_device, choose_dtype, pair_name
 from decoding.models.vocabulary import Vocabulary
+from decoding.models.widening import copied
 from decoding.trace.records import ModelInfo, PairInfo
 
 
@@ -153,14 +154,18 @@ class Pair:
 def pair_identity(pair: Pair) -> dict[str, Any]:
     """What tells a pair from another: its name, the sizes of its models, and a trace of their weights.
 
-    Where a draft head drafts it stands in the place of the draft model.
+    Where a draft head drafts it stands in the place of the draft model. An embedded model made wider also tells which
+    one it computes: `widened_from`, with the number of `copies` of its features.
     """
     identity: dict[str, Any] = {"name": pair.info.name}
     for role, model in (("target", pair.target), ("draft", pair.drafting)):
         identity[role] = {name: getattr(model.info, name) for name in ("name", "parameters", "layers", "vocab_size")}
         if isinstance(model, Model):
             head = fetch_weight(model.network.get_output_embeddings())[:64]
-            identity[role]["weights"] = f"{float(head.detach().float().abs().mean()):.5g}"
+            size = float(head.detach().float().abs().mean())
+            identity[role]["weights"] = f"{size:.5g}"
+            if (origin := copied(model.network.config)) is not None:
+                identity[role]["widened_from"] = origin | {"weights": f"{size * origin['copies']:.5g}"}
         else:
             identity[role]["weights"] = model.digest
     return identity

@@ -20,7 +20,7 @@ from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 
 from decoding.common.errors import PairError, require
-from decoding.models.presets import DTYPE_BYTES, EMBEDDED_FOLDER, choose_device
+from decoding.models.presets import DTYPE_BYTES, EMBEDDED, EMBEDDED_FOLDER, choose_device, model_shape
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,20 @@ class Widening:
 def widened_target(copies: int, dtype: str) -> Widening:
     """The embedded target that many times as wide."""
     return Widening(load_narrow("target"), target_shape(copies), dtype)
+
+
+def copied(config: Any) -> dict[str, Any] | None:
+    """Which embedded model a wide one is made of, as `pair_identity` describes models, and the number of `copies`.
+
+    None for any other model, and where padded ids make the copies of its features differ.
+    """
+    origin = getattr(config, WIDENED_FROM, None)
+    if origin is None or origin["vocab_size"] != config.vocab_size:
+        return None
+    role = origin["model"].removeprefix("embedded ")
+    shape = model_shape(EMBEDDED, role)
+    sizes = {name: origin[name] for name in ("copies", "layers", "vocab_size")}
+    return None if shape is None else {"name": f"embedded-{role}", "parameters": shape.parameters} | sizes
 
 
 SMALL_FILES_BYTES = 1_000_000  # configuration, index and tokenizer of one model

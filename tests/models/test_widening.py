@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.compare.hf_generate import run_baseline
+from decoding.heads.head import with_draft
 from decoding.methods.methods import METHODS
 from decoding.models import widening
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
@@ -352,6 +353,27 @@ def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded,
         assert texts[0] == texts[1]
     finally:
         release(wide)
+
+
+def test_a_draft_head_is_widened_with_its_target(embedded, wide, prompts):
+    """It drafts the same trees; a target with padded ids, whose copies differ, has no such head."""
+    method = METHODS["salf"].with_settings(draft_head="talf", node_budget=10)
+    broad = load_pair(PairSettings(device="cpu", dtype="float32", widen=2))
+    runs = []
+    for pair in (embedded, broad):
+        session = DecodeSession(pair, method, prompts[0], None, Limits(max_new_tokens=24))
+        list(session)
+        runs.append(session)
+    narrow, widened = (session.pair.head for session in runs)
+    assert widened.info.hidden_size == 2 * narrow.info.hidden_size and widened.info.parameters > narrow.info.parameters
+    for one, other in zip(*(session.trace().iterations for session in runs), strict=True):
+        assert [(n.parent_id, n.token_id, n.verdict) for n in one.nodes] == [
+            (n.parent_id, n.token_id, n.verdict) for n in other.nodes
+        ]
+        drafted = [[n.draft_probability for n in each.nodes[1:]] for each in (one, other)]
+        assert drafted[0] == pytest.approx(drafted[1], abs=1e-4)
+    with pytest.raises(PairError, match="was trained for"):
+        with_draft(wide, "talf")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import decoding
 from decoding.heads import store as heads
+from decoding.models.presets import EMBEDDED
 from decoding.selector import store as selectors
 from pages.ui.common.models import manager
 
@@ -70,9 +71,10 @@ def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
     identity, settings = manager().identity, manager().settings
 
     def fits(card: "HeadCard | SelectorCard", kind: ModuleType) -> bool:
-        return (
-            settings.embedded and card.pair["name"] == EMBEDDED_NAME if identity is None else kind.fits(card, identity)
-        )
+        if identity is not None:
+            return kind.fits(card, identity)
+        embedded = settings.target == EMBEDDED if kind is heads else settings.embedded
+        return embedded and card.pair["name"] == EMBEDDED_NAME
 
     stored = zip(_stored(tuple(_stamps())), (heads, selectors), strict=True)
     return tuple([card for card in cards if fits(card, kind)] for cards, kind in stored)
