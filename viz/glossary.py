@@ -208,6 +208,36 @@ ALIASES: dict[str, str] = {
 }
 
 
+# Names of the settings in sentences, as the forms name them; they are declared beside the code that computes, which
+# needs torch, and sentences are also written without it.
+SETTING_TITLES: dict[str, str] = {
+    "base_depth": "Base depth (D_0)",
+    "beam_width": "Beam width (k)",
+    "branch_first_level": "First level may branch",
+    "branch_max": "Children, uncertain (B_max)",
+    "branch_mid": "Children, medium (B_mid)",
+    "branch_min": "Children, confident (B_min)",
+    "branching": "Children per node (B)",
+    "children": "Maximum children",
+    "confidence_high": "High confidence (τ_h)",
+    "confidence_low": "Low confidence (τ_l)",
+    "deep_probability": "Depth gate (ρ_deep)",
+    "gain_threshold": "Gain threshold (th)",
+    "length": "Length",
+    "max_depth": "Maximum depth (D_max)",
+    "node_budget": "Node budget (N_max)",
+    "prune_probability": "Pruning (τ)",
+    "stop_probability": "Early stop (ρ_stop)",
+    "threshold": "Threshold (θ)",
+    "widths": "Widths",
+}
+
+
+def setting_title(name: str) -> str:
+    """What a sentence calls a setting; the name in words where no sentence of ours names it."""
+    return SETTING_TITLES.get(name, name.replace("_", " "))
+
+
 ABBREVIATIONS = ("ttft", "tpot", "kv")
 
 

@@ -96,7 +96,7 @@ def test_the_root_of_a_dynatree_says_that_the_first_level_does_not_branch():
         card = cards(iteration, build_scene(iteration, scene_id="s"))["0"]
         stop_reason = next(value for name, value in card["facts"] if name == "expansion")
         assert stop_reason.endswith(
-            "the first level takes only the draft's first choice (branch_first_level is off) → 1 child"
+            "the first level takes only the draft's first choice (“First level may branch” is off) → 1 child"
         )
 
 

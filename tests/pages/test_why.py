@@ -106,9 +106,7 @@ def test_a_final_token_whose_node_was_pruned_asks_for_a_change():
     )
     subject = final_subject(ended, 0)
     assert asks_for_change(ended, subject)
-    assert any(
-        "path probability" in sentence and "prune_probability" in sentence for sentence in reasons(ended, subject)
-    )
+    assert any("path probability" in sentence and "Pruning (τ)" in sentence for sentence in reasons(ended, subject))
     said = texts(show(open_page(PAGE), traces.run_of([traces.autoregressive()]), node=-2))
     assert "Nothing was drafted in this iteration." in said and "A node has this token too" not in said
 

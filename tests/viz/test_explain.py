@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.recorded import logits_run
 from decoding.trace.older import upgraded
 from tests.helpers import traces
 from viz.charts.run import tokens_over_time
 from viz.explain.expansion import why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, why_final, why_not_faster, why_verdict
+from viz.explain.known import Known
 from viz.formats import plural
 from viz.scope.phases import phases_of
 
@@ -35,11 +37,11 @@ def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        (4, "path probability 0.005 < stop_probability 0.02"),
-        (5, "base_depth 3"),
-        (11, "max_depth 5, counted from 0"),
-        (10, "draft confidence 0.85 ≥ 0.8 → 3 children"),
-        (8, "0.67 in 0.3…0.8 → 1 child"),
+        (4, "path probability 0.005 < Early stop (ρ_stop) 0.02"),
+        (5, "Base depth (D_0) 3"),
+        (11, "Maximum depth (D_max) 5, counted from 0"),
+        (10, "draft confidence 0.85 ≥ τ_h 0.8 → 3 children"),
+        (8, "0.67 between τ_l 0.3 and τ_h 0.8 → 1 child"),
     ],
 )
 def test_growth_is_reported_with_the_setting_that_decided(node, words):
@@ -58,12 +60,12 @@ def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
 def test_a_width_is_reported_per_draw_of_a_node_and_not_as_children():
     said = grown("iid", "level", 2, multiplicity=2, setting="widths")
     assert said == (
-        "expanded: the setting widths gives 1 draw to each draw of a node on this level, and this node was drawn "
+        "expanded: the setting “Widths” gives 1 draw to each draw of a node on this level, and this node was drawn "
         "2 times → 2 draws"
     )
     assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node on this level → 3 draws"
     said = grown("deterministic", "level", 3, setting="widths")
-    assert said == "expanded: the setting widths gives 3 children to a node on this level → 3 children"
+    assert said == "expanded: the setting “Widths” gives 3 children to a node on this level → 3 children"
 
 
 def test_a_sampled_chain_draws_its_token():
@@ -83,7 +85,7 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
     for trace in session:
         for node in trace.nodes:
             if node.stop_reason == "expanded":
-                given = f"the setting widths gives {plural(widths[node.depth], 'draw')} to "
+                given = f"the setting “Widths” gives {plural(widths[node.depth], 'draw')} to "
                 assert given in why_not_expanded(trace, node.node_id)
                 repeated += node.multiplicity > 1
     assert repeated
@@ -101,7 +103,7 @@ def test_every_growth_has_a_sentence():
 
 
 def test_pruning_names_the_threshold():
-    assert "0.010 < prune_probability 0.02" in why_pruned(traces.pruned(), 2)
+    assert "0.010 < Pruning (τ) 0.02" in why_pruned(traces.pruned(), 2)
     assert why_verdict(traces.pruned(), 2) == why_pruned(traces.pruned(), 2)
     assert why_pruned(traces.pruned(), 1) == ""
 
@@ -110,6 +112,16 @@ def test_final_tokens():
     assert "leaf" in why_final(traces.bonus()) and "free" in why_final(traces.bonus())
     assert "the text or its requested length ended with ‘</s>’" in why_final(traces.ended()).lower()
     assert "Nothing was drafted" in why_final(traces.autoregressive())
+    assert why_final(traces.fallback()).endswith("is the target's most likely token here.")
+
+
+def test_a_drawn_final_token_names_the_distribution_it_came_from():
+    first, *others = logits_run().iterations
+    assert "was drawn from the residual of the target's distribution after ‘,’ was rejected, at 0.99" in why_final(
+        first
+    )
+    bonus = next(each for each in others if each.final_kind == "bonus")
+    assert "was drawn from the target's distribution, at " in why_final(bonus)
 
 
 def test_the_summary_is_one_sentence_with_the_counts():
@@ -120,7 +132,7 @@ def test_the_summary_is_one_sentence_with_the_counts():
 def test_a_replayed_iteration_has_no_times_to_explain():
     run = traces.run_replayed()
     assert "was replayed from recorded logits: its times were not measured" in why_not_faster(run)
-    phases = phases_of(run.iterations[-1], ())
+    phases = phases_of(Known(run.iterations[-1]), ())
     assert {phase.seconds for phase in phases} == {None}
     assert "ms" not in next(phase.caption for phase in phases if phase.key == "verify")
     assert tokens_over_time([run]).data[0].x[-1] == run.iterations[1].ended_s

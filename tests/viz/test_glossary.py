@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
 from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
-from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
+from pages.ui.common.errors import known_settings
+from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, TERMS, explain_term
 from viz.scope.cards import cards
 from viz.scope.data import legend
 from viz.scope.scene import build_scene
@@ -74,3 +76,12 @@ def test_other_words_lead_to_an_entry():
     assert explain_term("Attention mask") == TERMS["tree attention mask"]
     assert explain_term("  BONUS   token ") == TERMS["bonus token"]
     assert explain_term("a word of nobody") == ""
+
+
+def test_sentences_name_settings_as_the_forms_do():
+    declared = known_settings()
+    assert {name: declared[name].title for name in SETTING_TITLES} == SETTING_TITLES
+    rules = [method.drafter.traced for method in METHODS.values() if method.drafter.traced is not None]
+    named = {rule.depth_setting for rule in rules} | {rule.threshold_setting for rule in rules}
+    named |= {rule.breadth_setting for rule in rules} | {rule.children_setting for rule in rules}
+    assert named and named - {""} <= set(SETTING_TITLES)

@@ -63,7 +63,7 @@ def test_the_text_of_a_film_reaches_back_from_its_first_iteration():
 
 def test_the_run_strip_has_a_column_per_iteration():
     assert len(run_strip(traces.run_of([traces.bonus()] * 300))["columns"]) == 300
-    assert run_strip(RUN)["columns"][7] == [2, "bonus", 1, "confidence_high 0.8 → 0.75"]
+    assert run_strip(RUN)["columns"][7] == [2, "bonus", 1, "High confidence (τ_h) 0.8 → 0.75"]
 
 
 def test_a_big_tree_stays_small_on_the_wire():

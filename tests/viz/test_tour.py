@@ -57,7 +57,7 @@ def test_numbers_are_those_of_the_trace(steps):
     assert f"{cache.slots_written} slots" in steps["rollback"].words
     assert f"other {cache.slots_freed} freed" in steps["rollback"].words
     assert f"commits {len(iteration.committed_ids)} tokens" in steps["accept"].words
-    assert "base depth 5 → 6" in steps["adapt"].words
+    assert "Base depth (D_0) 5 → 6" in steps["adapt"].words
     assert "0.95 of the tree's depth" in steps["adapt"].words
 
 

@@ -27,13 +27,15 @@ def reported(settings, parent, text, draft_sampling="deterministic", **more):
 
 def test_a_rank_below_the_breadth_that_the_confidence_allows():
     said = reported(DYNA | {"prune_probability": 0.05}, 3, "No")
-    assert said.startswith("The draft's 5th choice here at 0.050; confidence 0.798 in 0.3…0.8 allows 2 children.")
-    assert said.endswith("Its path probability 0.021 is also below prune_probability 0.05.")
-    assert "0.67 in 0.3…0.8 allows 1 child" in reported(DYNA, 8, " What")
+    assert said.startswith(
+        "The draft's 5th choice here at 0.050; confidence 0.798 between τ_l 0.3 and τ_h 0.8 allows 2 children."
+    )
+    assert said.endswith("Its path probability 0.021 is also below Pruning (τ) 0.05.")
+    assert "0.67 between τ_l 0.3 and τ_h 0.8 allows 1 child" in reported(DYNA, 8, " What")
 
 
 def test_the_first_level_may_be_one_token():
-    assert "branch_first_level is off" in reported(DYNA | {"branch_first_level": False}, 0, " What")
+    assert "“First level may branch” is off" in reported(DYNA | {"branch_first_level": False}, 0, " What")
 
 
 def test_a_rank_that_was_allowed_fell_to_the_budget():
@@ -46,7 +48,7 @@ def test_a_rank_that_was_allowed_fell_to_the_budget():
 
 def test_nothing_below_a_node_that_was_not_expanded():
     assert why(traces.dynatree_recovered(), 4, "x").startswith(
-        "Nothing was drafted after ‘·Tom’: path probability 0.005 < stop_probability 0.02"
+        "Nothing was drafted after ‘·Tom’: path probability 0.005 < Early stop (ρ_stop) 0.02"
     )
     assert why(traces.autoregressive(), 0, "x") == "This method drafts nothing: the target writes every token itself."
 
@@ -54,7 +56,9 @@ def test_nothing_below_a_node_that_was_not_expanded():
 def test_chains_and_fixed_trees_tell_their_width():
     assert reported({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes only the first choice.")
     fixed = {"max_depth": 8, "branching": 2, "prune_probability": 0.0, "node_budget": 99, "branch_first_level": True}
-    assert reported(fixed, 0, " What").endswith("every node gets the draft's best 2 children (branching).")
+    assert reported(fixed, 0, " What").endswith(
+        "every node gets the draft's best 2 children (“Children per node (B)”)."
+    )
 
 
 def test_independent_draws_tell_their_chance():
@@ -71,7 +75,7 @@ def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
     said = reported(settings, 0, " What", draft_sampling="without_replacement")
     assert f"its probability was {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
-    assert said.endswith("One more draw had the value 0.070, below threshold 0.1.")
+    assert said.endswith("One more draw had the value 0.070, below Threshold (θ) 0.1.")
 
 
 def test_places_go_to_the_highest_values():
@@ -80,12 +84,14 @@ def test_places_go_to_the_highest_values():
     assert "and the 13 places went at 0.005 or more" in said
     assert "its path probability 0.035 is" in said and "of all scored tokens" in said
     capped = reported(settings | {"children": 2}, 0, " What")
-    assert capped.endswith("only the first 2 children of a node are scored (children).")
+    assert capped.endswith("only the first 2 children of a node are scored (“Maximum children”).")
 
 
 def test_a_search_that_stopped_early_says_so():
     settings = {"node_budget": 60, "batch": 10, "gain_threshold": 0.6, "top_up": False, "max_depth": 32}
-    assert reported(settings, 0, " What").endswith("the next batch was expected to add less than gain_threshold 0.6.")
+    assert reported(settings, 0, " What").endswith(
+        "the next batch was expected to add less than Gain threshold (th) 0.6."
+    )
 
 
 MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}

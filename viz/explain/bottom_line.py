@@ -6,6 +6,7 @@ from viz.formats import duration, listed, plural
 from viz.tokens import quote
 
 SHOWN = 2  # rivals that are named
+NOISY = 2.0  # an interval whose ends lie further apart tells of the machine rather than of the methods
 CAUSES: dict[str, str] = {
     DRAFT: "drafting took {mine} an iteration instead of {other}",
     VERIFY: "the target's pass took {mine} instead of {other}",
@@ -93,6 +94,12 @@ def _decides_words(line: BottomLine) -> str:
         return f"At least {FEWEST} {figure.per}s would give intervals."
     if figure.per == "prompt":
         return "More prompts would decide it."
+    widest = max((line.best.figure, *(each.figure for each in line.rivals)), key=lambda each: each.high / each.low)
+    if widest.high > NOISY * widest.low:
+        return (
+            f"Repeats of the same work differ too much to tell ({widest.low:.2f} to {widest.high:.2f}): stop other "
+            "work on this machine and measure again, with more repeats."
+        )
     if line.needed is None:
         return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."
     return f"Their intervals overlap; at this spread about {line.needed} repeats would separate them."

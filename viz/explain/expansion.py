@@ -6,6 +6,7 @@ from decoding.trace.records import TOP_TOKENS, IterationTrace, NodeTrace
 from viz.explain.draft_rule import DraftRank, DraftRanks
 from viz.explain.known import Known
 from viz.formats import apart, beside, chance, listed, number, ordinal, plural
+from viz.glossary import setting_title
 from viz.tokens import quote
 
 # What ended sampling below a node; the other codes say how many children a node gets.
@@ -31,13 +32,32 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
     return f"expanded: {draws if node.breadth in DRAWN else count}"
 
 
+def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
+    """Why a node is in the tree: the draft's rank of its token after the parent, and what gave it a place."""
+    iteration, node = known.iteration, known.iteration.nodes[node_id]
+    parent, draft = iteration.nodes[node.parent_id], ranks.of(node.parent_id, node.token_id)
+    if parent.breadth == "forced" or node_id in known.interventions:
+        return ""
+    choice = "" if draft.rank is None else f"the draft's {ordinal(draft.rank)} choice after {quote(parent.text)}"
+    if iteration.draft_sampling != "deterministic":
+        times = f", {node.multiplicity} times" if node.multiplicity > 1 else ""
+        return f"drawn{times} from the draft's distribution{f', {choice}' if choice else ''}"
+    if not choice:
+        return ""
+    if iteration.rule.value == "none":
+        return f"{choice}; {breadth_words(iteration, parent)}"
+    value = "estimated acceptance probability" if known.places.by_chance else "path probability"
+    value = "decayed path probability" if iteration.rule.decay < 1 else value
+    return f"{choice}, with the {value} {number(known.places.node_values[node_id], 3)}"
+
+
 def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
     """What decided how many children an expanded node gets, as a part of a sentence."""
     count, setting = plural(node.branching or 0, "child", "children"), iteration.rule.breadth_setting
     if node.breadth in ("confident", "between", "unsure") and node.confidence is not None:
         return f"confidence {confidence_words(iteration, node)} allows {count}"
     if node.breadth == "first_level":
-        return "the first level takes only the draft's first choice (branch_first_level is off)"
+        return f"the first level takes only the draft's first choice (“{setting_title('branch_first_level')}” is off)"
     if node.breadth == "chain":
         drawn = iteration.draft_sampling != "deterministic"
         return "a chain samples one token from the draft" if drawn else "a chain takes only the first choice"
@@ -47,9 +67,9 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         given = f"{each} to each draw of a node on this level, and this node was drawn {times} times"
         if times == 1 or iteration.draft_sampling == "deterministic":
             given = f"{count if iteration.draft_sampling == 'deterministic' else each} to a node on this level"
-        return f"{f'the setting {setting} gives' if setting else 'the rule gives'} {given}"
+        return f"{f'the setting “{setting_title(setting)}” gives' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
-        named = f" ({setting})" if setting else ""
+        named = f" (“{setting_title(setting)}”)" if setting else ""
         return f"every node gets the draft's best {count}{named}"
     if node.breadth == "forced":
         return "a node below it was forced in by hand"
@@ -63,23 +83,23 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     limits = [limit for name in names if isinstance(limit := settings.get(name), int | float)]
     path = beside(node.path_probability, *limits)
     if node.stop_reason == "early_stop":
-        return f"path probability {path} < stop_probability{value_of(iteration, 'stop_probability', ' {}')}"
+        return f"path probability {path} < {setting_at(iteration, 'stop_probability')}"
     if node.stop_reason == "depth_gate":
         return (
-            f"beyond base_depth{value_of(iteration, 'base_depth', ' {}')} only paths with at least deep_probability"
-            f"{value_of(iteration, 'deep_probability', ' {}')} are extended; this one has {path}"
+            f"beyond {setting_at(iteration, 'base_depth')} only paths with at least "
+            f"{setting_at(iteration, 'deep_probability')} are extended; this one has {path}"
         )
     if node.stop_reason == "below_threshold":
-        name = iteration.rule.threshold_setting or "the threshold"
-        return f"path probability {path} is below {name}{value_of(iteration, name, ' {}')}"
+        name = iteration.rule.threshold_setting
+        return f"path probability {path} is below {setting_at(iteration, name) if name else 'the threshold'}"
     if node.stop_reason == "max_depth":
         # The rule's own counting of levels.
         name, counted = iteration.rule.depth_setting, ", counted from 0" if iteration.rule.first_depth == 0 else ""
-        limit = value_of(iteration, name, " {}")
-        return f"depth {node.depth} is the deepest level{f' ({name}{limit}{counted})' if limit else ''}"
+        limit = f" ({setting_at(iteration, name)}{counted})" if value_of(iteration, name, "{}") else ""
+        return f"depth {node.depth} is the deepest level{limit}"
     if node.stop_reason in ("beam", "outranked", "outdrawn"):
         return _not_among_the_best(node, known or Known(iteration))
-    gain = f"gain_threshold{value_of(iteration, 'gain_threshold', ' {}')}"
+    gain = setting_at(iteration, "gain_threshold")
     return {
         "budget": f"the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up before its turn",
         "length_limit": "the length limit of the text is reached there",
@@ -105,7 +125,7 @@ def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = No
     limit = settings.get("prune_probability")
     if node.reason == "improbable" and isinstance(limit, int | float):
         path = beside(node.path_probability, limit)
-        return f"Removed before verification: path probability {path} < prune_probability {limit:g}."
+        return f"Removed before verification: path probability {path} < {setting_at(iteration, 'prune_probability')}."
     said = "Removed before verification"
     if node.reason == "outranked" and iteration.verified:
         places = (known or Known(iteration)).places
@@ -122,9 +142,14 @@ def confidence_words(iteration: IterationTrace, node: NodeTrace) -> str:
     if node.confidence is None or not isinstance(high, int | float) or not isinstance(low, int | float):
         return number(node.confidence)
     said = beside(node.confidence, high, low, digits=2)
-    return {"confident": f"{said} ≥ {high:g}", "unsure": f"{said} < {low:g}"}.get(
-        node.breadth or "", f"{said} in {low:g}…{high:g}"
+    return {"confident": f"{said} ≥ τ_h {high:g}", "unsure": f"{said} < τ_l {low:g}"}.get(
+        node.breadth or "", f"{said} between τ_l {low:g} and τ_h {high:g}"
     )
+
+
+def setting_at(iteration: IterationTrace, name: str) -> str:
+    """A setting with its value in an iteration: `Pruning (τ) 0.05`."""
+    return setting_title(name) + value_of(iteration, name, " {}")
 
 
 def value_of(iteration: IterationTrace, name: str, template: str) -> str:
@@ -200,7 +225,8 @@ class Absences:
         if self.rule.left_out == "improbable" and isinstance(limit, int | float) and draft.probability is not None:
             path = parent.path_probability * draft.probability
             if path < limit:
-                said += f" Its path probability {beside(path, limit)} is also below prune_probability {limit:g}."
+                named = setting_at(self.iteration, "prune_probability")
+                said += f" Its path probability {beside(path, limit)} is also below {named}."
         return said
 
     def _no_place(self, parent_id: int, draft: DraftRank) -> str:
@@ -208,7 +234,7 @@ class Absences:
         places = self._known.places
         own = draft.rank or TOP_TOKENS + 1
         if own > places.children:
-            named = f" ({self.rule.children_setting})" if self.rule.children_setting else ""
+            named = f" (“{setting_title(self.rule.children_setting)}”)" if self.rule.children_setting else ""
             return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
         if draft.probability is None:
             full = self.iteration.verified >= places.budget
@@ -266,7 +292,9 @@ class Absences:
         name = self.rule.threshold_setting
         threshold = iteration.settings.get(name)
         if parent.breadth == "worth" and isinstance(threshold, int | float):
-            return f"One more draw had the value {beside(worth, threshold)}, below {name} {threshold:.3g}."
+            return (
+                f"One more draw had the value {beside(worth, threshold)}, below {setting_title(name)} {threshold:.3g}."
+            )
         return {
             "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
             "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",

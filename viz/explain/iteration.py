@@ -28,6 +28,7 @@ from viz.explain.known import (
     would_have,
 )
 from viz.formats import chance, compared, duration, limit_and_drawn, listed, number, ordinal, plural
+from viz.glossary import setting_title
 from viz.theme import MARKS, PHASE_WORDS
 from viz.tokens import quote
 
@@ -287,8 +288,8 @@ FREE = "the same target pass already computed what comes next, so this token is 
 LEAF = "The path ended at a leaf of the verified tree"
 FINAL_WORDS = {
     "bonus": f"The path ended at a leaf: {FREE}",
-    "recovered": "The path ended above a leaf: the target's own token replaces the rejected ones.",
-    "fallback": "Nothing drafted was accepted: the target's own token is committed, as in plain decoding.",
+    "recovered": "The path ended above a leaf, where nothing drafted was accepted.",
+    "fallback": "Nothing drafted was accepted, so this iteration commits one token, as in plain decoding.",
 }
 
 
@@ -303,16 +304,32 @@ def why_final(iteration: IterationTrace) -> str:
         return f"{said} Cut off: {after}." if after else said
     if not iteration.drafted:
         return "Nothing was drafted: this is the target's own token, one per pass."
+    drawn = _final_drawn(iteration)
     if lost is not None:
         began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(kind, "Nothing drafted was accepted")
         return (
             f"{began}, but this same token had been drafted there (node {lost.node_id}) and was removed before "
             f"verification: a loss, as it {'could' if is_sampled(iteration) else 'would'} have been accepted, and "
-            "the same pass would have computed the token after it too."
+            f"the same pass would have computed the token after it too.{drawn}"
         )
+    if not iteration.verified:
+        return f"Every drafted node was removed before verification: one token, as in plain decoding.{drawn}"
     if kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
-        return f"{LEAF} (what was drafted below it had been pruned): {FREE}"
-    return FINAL_WORDS[kind]
+        return f"{LEAF} (what was drafted below it had been pruned): {FREE}{drawn}"
+    return f"{FINAL_WORDS[kind]}{drawn}"
+
+
+def _final_drawn(iteration: IterationTrace) -> str:
+    """The distribution that the final token came from, in a sentence; empty where its choice was not recorded."""
+    choice = next((step for step in reversed(iteration.steps) if step.child_id is None), None)
+    if choice is None:
+        return ""
+    text = quote(iteration.final_text or "")
+    if not is_sampled(iteration):
+        if iteration.interventions or iteration.final_kind == "bonus" or lost_node(iteration) is not None:
+            return ""  # forced verdicts change what is likeliest; the others say enough
+        return f" {text} is the target's most likely token here."
+    return f" {text} was drawn from {_law_words(Known(iteration), choice)}, at {chance(choice.acceptance_probability)}."
 
 
 def lost_node(iteration: IterationTrace) -> NodeTrace | None:
@@ -337,12 +354,12 @@ def iteration_summary(iteration: IterationTrace) -> str:
 
 
 def history_changes(history: HistoryTrace | None) -> str:
-    """What history adaptation changed after an iteration, `base_depth 5 → 6`; empty where it changed nothing."""
+    """What history adaptation changed after an iteration, `Base depth (D_0) 5 → 6`; empty where it changed nothing."""
     moved = (
         {} if history is None else {name: (history.before.get(name), value) for name, value in history.after.items()}
     )
     return ", ".join(
-        f"{name} {before:g} → {after:g}"
+        f"{setting_title(name)} {before:g} → {after:g}"
         for name, (before, after) in moved.items()
         if isinstance(before, int | float) and isinstance(after, int | float) and before != after
     )

@@ -11,6 +11,7 @@ from typing import Any
 from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import number, plural
+from viz.glossary import setting_title
 from viz.scope.data import compact_data
 from viz.tokens import quote, visible
 
@@ -150,7 +151,9 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     reasons = [] if not answer else [rule]
     if path < limit:
         answer["prune_probability"] = int(path * 100) / 100
-        reasons.append(f"its path probability {number(path, 3)} is below prune_probability {limit:g}")
+        reasons.append(
+            f"its path probability {number(path, 3)} is below {setting_title('prune_probability')} {limit:g}"
+        )
     # A second setting that is plausible but has no effect.
     decoy = "base_depth" if "prune_probability" in answer else "prune_probability"
     offered = tuple(answer) if len(answer) == 2 else (*answer, decoy)

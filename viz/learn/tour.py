@@ -8,6 +8,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, why_verdict
+from viz.explain.known import Known
 from viz.formats import duration, number, plural
 from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
@@ -81,7 +82,7 @@ def _stop(
 def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
     """Key of the last phase of an iteration whose key begins with one of some words."""
     shown = [PhaseNode((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
-    return [phase.key for phase in phases_of(iteration, shown) if phase.key.startswith(kinds)][-1]
+    return [phase.key for phase in phases_of(Known(iteration), shown) if phase.key.startswith(kinds)][-1]
 
 
 def _draft(iteration: IterationTrace) -> TourStep:
@@ -175,7 +176,7 @@ def _adapt(run: RunTrace) -> TourStep:
     moved = [(iteration, iteration.history) for iteration in run.iterations if iteration.history]
     iteration, history = max(moved, key=lambda each: (history_changes(each[1]).count("→"), -each[0].index))
     direction = "bolder" if history.decision == "bolder" else "more careful"
-    changes = history_changes(history).replace("_", " ")
+    changes = history_changes(history)
     settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
         f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of "

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from decoding.trace.records import IterationTrace
-from viz.explain.expansion import Absences, why_not_expanded
+from viz.explain.draft_rule import DraftRanks
+from viz.explain.expansion import Absences, why_drafted, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
@@ -21,7 +22,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
     """The card of each drawn node, by id."""
     known = known or Known(iteration)
     by_node: dict[str, dict] = {}
-    left = partial(_residuals, known)
+    left, ranks = partial(_residuals, known), DraftRanks(iteration)
     for drawn in scene.nodes:
         if drawn.folded:
             by_node[str(drawn.node_id)] = {
@@ -31,7 +32,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
         elif drawn.node_id == FINAL_ID:
             by_node[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
         elif iteration.nodes:
-            by_node[str(drawn.node_id)] = _node_card(known, drawn.node_id, left)
+            by_node[str(drawn.node_id)] = _node_card(known, drawn.node_id, left, ranks)
     return by_node
 
 
@@ -57,10 +58,12 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[di
     }
 
 
-def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]]) -> dict:
+def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]], ranks: DraftRanks) -> dict:
     iteration, node = known.iteration, known.iteration.nodes[node_id]
     facts = []
     if node_id:
+        if drafted := why_drafted(known, node_id, ranks):
+            facts.append(["drafted", drafted])
         facts.append(["path probability", number(node.path_probability, 4)])
     # Greedy decoding has no randomness: 0 and 1 would only repeat the verdict.
     if node.acceptance_probability not in (None, 0.0, 1.0):

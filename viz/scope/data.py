@@ -48,7 +48,8 @@ HEADS = {
 def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
     """What the linked scope shows of one iteration, without the run around it."""
     iteration = readable(iteration)
-    scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
+    known = Known(iteration)
+    scene = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded, known=known)
     return {
         "index": iteration.index,
         "scene": scene_to_json(scene),

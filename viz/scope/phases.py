@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace
+from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
@@ -93,12 +94,12 @@ class PhaseNode:
     role: str
 
 
-def phases_of(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> tuple[Phase, ...]:
+def phases_of(known: Known, shown: Sequence[PhaseNode]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
-    known, phases = Known(iteration), _draft_phases(iteration, shown)
+    iteration, phases = known.iteration, _draft_phases(known.iteration, shown)
     resting, decided = (tuple(_state(known, entry, late) for entry in shown) for late in (False, True))
     if phases:
-        phases.append(_tree(iteration, shown))
+        phases.append(_tree(known, shown))
     if iteration.drafted and prunes(iteration):
         phases.append(_prune(known, resting))
     if iteration.drafted:
@@ -172,8 +173,9 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     )
 
 
-def _tree(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> Phase:
+def _tree(known: Known, shown: Sequence[PhaseNode]) -> Phase:
     """Drafting outside its forwards: the rest of its time, so that the phases add up to all of it."""
+    iteration = known.iteration
     forwards, beside = forwards_s(iteration), tree_s(iteration)
     caption = f"The tree has {plural(iteration.drafted, 'node')}"
     if not iteration.timed:
@@ -186,9 +188,14 @@ def _tree(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> Phase:
         )
     else:
         caption += f"; drafting took {duration(beside)} in all; its forwards were not timed one by one."
+    leaves = [node for node in iteration.nodes if node.stop_reason not in ("expanded", "length_limit")]
+    if leaves:
+        leaf = max(leaves, key=lambda node: node.path_probability)
+        why = stop_reason_text(iteration, leaf.node_id, known)
+        caption += f" It grew no further, as after its likeliest leaf {quote(leaf.text)}: {why}."
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
-    title = (TREE if forwards > 0 else WHOLE).capitalize()
+    title = (TREE if forwards > 0 or not iteration.timed else WHOLE).capitalize()
     return Phase("tree", title, beside, caption, DRAFT_DETAIL, states)
 
 
@@ -240,7 +247,7 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     tests = sum(step.child_id is not None for step in iteration.steps)
     after = f" after {plural(tests, 'test')}" if tests else ""
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
-    caption = f"{accepted}{after}. {why_final(iteration)}"
+    caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)
     if not iteration.drafted:
         caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)

@@ -12,7 +12,7 @@ import numpy as np
 
 from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
-from viz.explain.known import target_of, target_shown
+from viz.explain.known import Known, target_of, target_shown
 from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID, Phase, PhaseNode, phases_of
 from viz.tokens import columns, visible
@@ -194,6 +194,7 @@ def build_scene(
     title: str = "",
     selected: int | None = None,
     unfolded: Collection[int] = (),
+    known: Known | None = None,
 ) -> Scene:
     """The scene of an iteration; the children of nodes in `unfolded` and the path to `selected` are never folded."""
     nodes = iteration.nodes
@@ -219,7 +220,7 @@ def build_scene(
         PhaseNode((i,) if parent is None else tuple(folds[parent]), role)
         for (i, _, role), parent in zip(entries, parents, strict=True)
     ]
-    phases = phases_of(iteration, shown)
+    phases = phases_of(known or Known(iteration), shown)
     states = phases[-1].states
     made = tuple(
         _scene_node(iteration, entry, depths[i], rows[i], labelled[i], states[i], shown[i])
