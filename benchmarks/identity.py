@@ -56,13 +56,18 @@ def methods_to_check(quick: bool) -> dict[str, Method]:
 
 
 def check_pair(
-    name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool, rebuild: bool = True
+    name: str,
+    pair: Pair,
+    prompts: list[list[int]],
+    max_new_tokens: int,
+    methods: dict[str, Method],
+    rebuild: bool = True,
 ) -> list[IdentityRow]:
-    """Compare every method and policy with `generate` on one pair; `rebuild` False leaves the second policy out."""
+    """Compare methods under every policy with `generate` on one pair; `rebuild` False leaves the second policy out."""
     references = [run_baseline(pair, "hf_generate", ids, max_new_tokens).output_ids for ids in prompts]
     judge = MarginJudge(pair.target)
     rows = []
-    for label, method in methods_to_check(quick).items():
+    for label, method in methods.items():
         policies = CACHE_POLICIES if method.drafter.drafts and rebuild else CACHE_POLICIES[:1]
         for policy in policies:
             rows.append(_check(name, pair, label, method.with_settings(cache_policy=policy), prompts, references,
@@ -97,14 +102,14 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
                pair.info.target.engine, max(shortfalls, default=None))  # fmt: skip
 
 
-def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> IdentityRow:
+def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, methods: dict[str, Method]) -> IdentityRow:
     """Captured passes against the same passes run as they are, token for token, on CUDA."""
     static = pair.with_engine("cuda_graph")
     outputs: dict[bool, list[tuple[int, ...]]] = {True: [], False: []}
     for captured, found in outputs.items():
         for model in (static.target, static.draft):
             model.engine.graphs.capture = captured
-        for method in methods_to_check(quick).values():
+        for method in methods.values():
             for ids in prompts:
                 session = DecodeSession(static, method, ids, limits=Limits(max_new_tokens, record="summary"))
                 found.append(tuple(token for iteration in session for token in iteration.committed_ids))
@@ -121,22 +126,26 @@ def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quic
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
+    parser.add_argument("--method", choices=tuple(METHODS), help="this one alone; every method without it")
     args = parser.parse_args()
+    chosen = methods_to_check(args.quick)
+    if args.method:
+        chosen = {METHODS[args.method].label: METHODS[args.method]}
     started = time.perf_counter()
     count, length = (1, 40) if args.quick else (24, 128)
     prompts = choose_prompts(args.prompts, count)
     embedded = embedded_pair(args.device)
-    rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
+    rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, chosen)
     few = [embedded.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 6]]
     for engine in ENGINES:
         if engine in ("auto", embedded.info.target.engine):
             continue
         pair = embedded.with_engine(engine)
-        rows += check_pair("embedded", pair, few, length // 2, args.quick, rebuild=False)
+        rows += check_pair("embedded", pair, few, length // 2, chosen, rebuild=False)
     half = embedded_pair(args.device, "bfloat16")
-    rows += check_pair("embedded bfloat16", half, few, length // 2, args.quick, rebuild=False)
+    rows += check_pair("embedded bfloat16", half, few, length // 2, chosen, rebuild=False)
     if embedded.target.device.type == "cuda":
-        rows += [check_graphs(pair, few, length // 2, args.quick) for pair in (embedded, half)]
+        rows += [check_graphs(pair, few, length // 2, chosen) for pair in (embedded, half)]
     with tempfile.TemporaryDirectory() as folder:
         for seed, architecture in enumerate(TINY_ARCHITECTURES):
             target, draft = Path(folder) / f"{architecture}-target", Path(folder) / f"{architecture}-draft"
@@ -144,7 +153,7 @@ def main() -> int:
             make_checkpoint(draft, architecture, seed=seed, noise_from=target, noise=TINY_NOISE)
             pair = load_pair(PairSettings(str(target), str(draft), "cpu", "float32", context_length=1024))
             ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]
-            rows += check_pair(f"tiny {architecture}", pair, ids, 24 if args.quick else 64, args.quick)
+            rows += check_pair(f"tiny {architecture}", pair, ids, 24 if args.quick else 64, chosen)
     print_table(
         ("pair / method", "engine", "cache", "outputs", "tokens", "tokens/iter", "accepted/iter", "shortfall",
          "near ties", "different"),

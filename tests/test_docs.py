@@ -13,6 +13,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from benchmarks import reason_rules, reasons
 from benchmarks.enumeration import all_tables, bias, emitted_distribution
 from decoding import METHODS, DecodeSession, Sampling, load_run, save_run
 from decoding.drafters import DRAFTERS, DelayedDrafter, DySpecDrafter, IIDPathsDrafter
@@ -79,6 +80,7 @@ def test_every_example_is_run_by_a_test():
     assert set(examples()) == {
         "decoding/drafters/fan.py", "decoding/drafters/ngram.py", "decoding/methods/methods.py",
         "decoding/verifiers/last_draw.py", "decoding/engines/chunked.py", "pages/depths.py",
+        "benchmarks/reason_rules.py",
     }  # fmt: skip
 
 
@@ -98,6 +100,25 @@ def test_an_example_of_a_drafter_keeps_the_greedy_text(pair, module, monkeypatch
     assert load_run(tmp_path / "run.dscope").iterations[0].rule.drafter == file
     with pytest.raises(ValueError, match="length"):
         method.with_settings(length=0)
+
+
+def test_the_rule_of_an_example_recomputes_its_trees_and_their_reasons(module, monkeypatch):
+    kind = module("decoding/drafters/fan.py").FanDrafter
+    example_method(kind, monkeypatch)
+    (code,), rule = examples()["benchmarks/reason_rules.py"], dict(vars(reason_rules))
+    exec(compile(code, "reason_rules.py", "exec"), rule)
+    monkeypatch.setitem(reasons.RULES, "fan", rule["fan"])
+    monkeypatch.setattr(
+        reasons, "random_drafter", lambda _, random: kind(int(random.integers(1, 5)), int(random.integers(1, 5)))
+    )
+    found = reasons.FalseReason()
+    for seed in range(3):
+        reasons.check_run("fan", seed, found)
+    assert found.wrong == [] and found.nodes["fan"] > 20
+    assert {"expanded", "max_depth", "level", "chain"} <= set(found.codes)
+    monkeypatch.setitem(reasons.RULES, "fan", rule["nothing"])
+    reasons.check_run("fan", 0, found)
+    assert found.wrong, "another rule is noticed"
 
 
 def test_a_drafter_without_a_model_runs_no_draft_and_goes_on_from_any_iteration(pair, module, monkeypatch):

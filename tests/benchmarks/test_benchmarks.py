@@ -57,18 +57,18 @@ def test_goals_are_judged_both_ways():
 def test_a_token_far_below_the_best_logit_is_a_failure_in_half_precision(monkeypatch):
     half = embedded_pair(dtype="bfloat16")
     ids = [half.vocabulary.encode(choose_prompts(None, 1)[0].text)]
-    monkeypatch.setattr(identity, "methods_to_check", lambda quick: {"AR": METHODS["autoregressive"]})
-    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    plain = {"AR": METHODS["autoregressive"]}
+    (row,) = identity.check_pair("half", half, ids, 16, plain)
     assert row.shortfall is not None and not row.failures
     monkeypatch.setattr(identity, "HALF_PRECISION_MARGIN", -1.0)
-    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    (row,) = identity.check_pair("half", half, ids, 16, plain)
     assert "below the best logit" in row.failures[0]
 
 
 @pytest.mark.slow
 def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
     ids = [embedded.vocabulary.encode(choose_prompts(None, 1)[0].text)]
-    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True)
+    rows = identity.check_pair("embedded", embedded, ids, 16, identity.methods_to_check(quick=True))
     assert len(rows) == 2 * len(identity.methods_to_check(quick=True)) - 1 and not any(row.failures for row in rows)
     assert all(row.tokens == 16 for row in rows)
 
@@ -76,7 +76,7 @@ def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
         return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep, features)
 
     monkeypatch.setattr(models_module, "tree_forward", consecutive)
-    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True, rebuild=False)
+    rows = identity.check_pair("embedded", embedded, ids, 16, identity.methods_to_check(quick=True), rebuild=False)
     assert any(row.failures for row in rows)
 
 
