@@ -78,7 +78,7 @@ def main() -> None:
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         asked = to_decode()
-        more_buttons()
+        more_buttons(asked)
         what_if_button()
         changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
@@ -138,14 +138,15 @@ def to_decode() -> RunRequest | None:
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
     # Values are read here: a callback would see older ones.
-    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
+    kind = "secondary" if asked is not None and goes_on(current_run(), asked) else "primary"
+    if st.button("Start", type=kind, key="start", disabled=not ready, icon=":material/play_arrow:"):
         forget_message()
         start_job(SLOT, "First iteration", lambda job: decode_asked(asked, 1, job))
         st.rerun()
     return asked
 
 
-def more_buttons() -> None:
+def more_buttons(asked: RunRequest | None) -> None:
     """Buttons that continue the run; a recorded one ends where it was recorded."""
     run = current_run()
     if run.source == "recorded":
@@ -154,6 +155,7 @@ def more_buttons() -> None:
         st.button(
             label,
             key=key,
+            type="primary" if key == "one_more" and asked is not None and goes_on(run, asked) else "secondary",
             disabled=is_busy(SLOT) or not run.can_continue,
             help=more_help(run, count),
             on_click=decode,
@@ -201,6 +203,11 @@ def status_words(run: Run, changed: str = "") -> str:
         return "A branch from What if"
     ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
     return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
+
+
+def goes_on(run: Run, asked: RunRequest) -> bool:
+    """Whether the next thing to do is to go on with the run on screen, whose choices are those above."""
+    return run.source == "decoded" and run.can_continue and not not_yet_run(run, asked)
 
 
 def not_yet_run(run: Run, asked: RunRequest) -> str:

@@ -351,3 +351,21 @@ def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     reported = page.locator(f"{SCOPE} .kv footer").inner_text()
     assert re.fullmatch(r"slot \d+: node 0 .*, kept", reported)
     assert "next pass: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()
+
+
+def test_the_card_and_the_caches_are_not_ahead_of_the_phase(open_page):
+    from playwright.sync_api import expect
+
+    page = open_page("/step_through?recorded=home&iteration=1")
+    page.wait_for_selector(SETTLED)
+    card, caches = page.locator(".card .side").first, page.locator(".kv-strip").first
+    page.locator(".step").first.click()
+    expect(card).to_contain_text("drafted")
+    assert "has not run yet" in page.locator(".card").first.inner_text()
+    assert "kept" not in caches.inner_text()
+    page.locator(".step", has_text="Verify").first.click()
+    assert page.locator(".card .absent, .card .probs .right").count() > 0
+    assert "kept" not in caches.inner_text()
+    page.locator(".step", has_text="Commit & KV").first.click()
+    expect(caches).to_contain_text("kept")
+    expect(card).to_contain_text("bonus")

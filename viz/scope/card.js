@@ -6,6 +6,8 @@ import { marker, markPicture } from "../components/marks.js";
 import { placeOf } from "./film.js";
 import { lightAll, link, paintSelection, select, setSelected } from "./scope.js";
 
+const AFTER = ["select", "commit", "history"]; // phases in which every verdict is there
+const EARLY = new Set(["path probability", "drafted", "times drawn", "expansion", "byte"]); // known once drafted
 const PROBS_ROWS = 10;
 const PROBS_ROWS_LEAST = 6;
 const ROW_HEIGHT = 18;
@@ -47,8 +49,8 @@ export function paintCard(view) {
 
 function fillCard(view) {
   const { card } = view;
-  const shown = view.selected ?? view.hovered;
-  const entry = view.data.cards[shown];
+  const shown = presentNode(view, view.selected ?? view.hovered);
+  const entry = asOfPhase(view, shown);
   for (const part of [card.probs, card.facts, card.tests, card.residuals, card.picture, card.compare])
     part.replaceChildren();
   card.absent.textContent = "";
@@ -79,6 +81,7 @@ function fillCard(view) {
   }
   const probs = probsOf(view, entry);
   if (!probs) return;
+  if (entry.undecided) probs.tests = [];
   // The tests only where the distributions still get their rows: the sentence above has the node's own test anyway.
   paintTests(view, probs.tests);
   const lines = Math.min(PROBS_ROWS, probs.rows.length) + (probs.has_draft && probs.has_target ? 0 : 1);
@@ -98,7 +101,35 @@ function fillCard(view) {
 }
 
 function probsOf(view, entry) {
-  return entry.probs === null ? null : view.data.distributions?.[entry.probs] || null;
+  const probs = entry.probs === null ? null : view.data.distributions?.[entry.probs] || null;
+  return probs && { ...probs, has_target: probs.has_target && !entry.unseen };
+}
+
+function stateOf(view, id) {
+  const { nodes, phases } = view.data.scene;
+  return phases[view.phase].states[nodes.findIndex((node) => node.node_id === id)];
+}
+
+// The node to show: where the selected one is not there yet, the likeliest of those that the phase adds, or the root.
+function presentNode(view, id) {
+  if (id === null || stateOf(view, id) !== "hidden") return id;
+  const added = view.data.scene.nodes.filter((node) => stateOf(view, node.node_id) === "new" && !node.folded);
+  return added.reduce((best, node) => (node.width > best.width ? node : best), { node_id: 0, width: -1 }).node_id;
+}
+
+// A node's card with what is known of it in the phase shown: no verdict before the verifier's, nothing of the target's
+// before its pass.
+function asOfPhase(view, id) {
+  const entry = view.data.cards[id];
+  const stage = view.root.dataset.stage;
+  if (!entry || entry.state === "fold" || AFTER.includes(stage)) return entry;
+  const state = stateOf(view, id);
+  const place = entry.kind.split(" · ").slice(0, -1).join(" · ");
+  const early = { ...entry, undecided: true, unseen: stage !== "verify", residuals: [] };
+  const facts = stage === "verify" && state === "root" ? entry.facts : entry.facts.filter(([name]) => EARLY.has(name));
+  if (state === "root") return { ...early, why: "", facts };
+  if (entry.state === state) return early;
+  return { ...early, state, why: "Drafted; the verifier has not decided yet.", kind: place + " · drafted", facts };
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -155,7 +186,8 @@ function paintProbs(view, probs, entry, room) {
   }
   if (!probs.has_draft || !probs.has_target) {
     const missing = probs.has_draft ? "The target" : "The draft";
-    html("span", "missing", grid, missing + " computed nothing at this position.");
+    const yet = entry.unseen && probs.has_draft ? " has not run yet." : " computed nothing at this position.";
+    html("span", "missing", grid, missing + yet);
   }
 }
 

@@ -49,6 +49,7 @@ export function buildOverview(view, tree, tools) {
   canvas.addEventListener(
     "wheel",
     (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       zoomBars(view, Math.exp(event.deltaY * 0.0016), event.offsetY);
     },

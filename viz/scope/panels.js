@@ -185,7 +185,7 @@ export function paintTimes(view) {
   times.side.textContent = duration(total);
   const shares = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
   times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${shares}`);
-  const laneWidth = Math.max(times.room.now().width - 170, 40); // next to name and value
+  const laneWidth = Math.max(times.room.now().width - 206, 40); // next to name and value
   let start = 0;
   for (const row of rows) {
     const line = html("div", "time", times.body);
@@ -206,6 +206,7 @@ export function paintTimes(view) {
       html("i", "cut", bar).style.left = (100 * at) / row.seconds + "%";
     }
     html("span", "time-value", line, row.shown);
+    html("span", "time-share", line, percent < 0.5 ? "<1%" : percent.toFixed(0) + "%");
     start += row.seconds;
   }
   markTime(view);
@@ -231,7 +232,7 @@ export function paintCache(view) {
   view.data.kv.forEach((strip, place) => {
     const [head, written, after] = boxes[place].children;
     write(head.firstChild, strip.model);
-    write(head.lastChild, strip.note);
+    boxes[place].classList.toggle("of-draft", strip.model === "draft");
     paintRows(view, written, strip, true, size);
     paintRows(view, after, strip, false, size);
   });
@@ -240,6 +241,17 @@ export function paintCache(view) {
   write(cache.foot, cache.hint);
   const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
   cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
+}
+
+// What a cache holds in the phase shown: nothing is kept or freed before the commit.
+export function noteCache(view) {
+  const past = (name) => view.root.classList.contains("past-" + name);
+  view.data.kv.forEach((strip, place) => {
+    const there = past(strip.model === "draft" ? "tree" : "verify");
+    const slots = there ? strip.written.length + strip.not_drawn : 0;
+    const held = `${count(strip.slots_before)} slots` + (there ? ` and ${count(slots)} new ones` : "");
+    write(view.cache.strips.children[place].firstChild.lastChild, past("commit") ? strip.note : held);
+  });
 }
 
 function buildCacheStrip(parent) {

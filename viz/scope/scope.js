@@ -26,6 +26,7 @@ import {
   buildText,
   buildTimes,
   markTime,
+  noteCache,
   paintCache,
   paintStrip,
   paintText,
@@ -196,6 +197,8 @@ export function setPhase(view, place) {
     if (current && moveFocus) step.focus({ preventScroll: true });
   });
   markTime(view);
+  noteCache(view);
+  if (view.drawn) paintCard(view);
 }
 
 function listen(view) {

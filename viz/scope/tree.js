@@ -245,7 +245,7 @@ export function paintFoot(view) {
     barLegend(view, legend);
     note.textContent = `all ${count(view.data.overview.count)} nodes · height = path probability`;
     note.title =
-      "Each bar lies inside its parent's; empty space is draft probability of tokens not drafted. The wheel zooms.";
+      "Each bar lies inside its parent's; empty space is draft probability of tokens not drafted. Ctrl and the wheel zoom.";
     return;
   }
   legend.replaceChildren();
@@ -356,8 +356,7 @@ function listenZoom(view) {
   tree.svg.addEventListener(
     "wheel",
     (event) => {
-      // Trees in a scrolling page leave the wheel to the page unless they have the focus.
-      if (view.data.mode === "compact" && !event.ctrlKey && !view.root.contains(view.shadow.activeElement)) return;
+      if (!event.ctrlKey && !event.metaKey) return; // the wheel scrolls the page, as everywhere else
       event.preventDefault();
       const box = tree.svg.getBoundingClientRect();
       zoomBy(view, Math.exp(-event.deltaY * 0.0016), event.clientX - box.left, event.clientY - box.top);

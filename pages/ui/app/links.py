@@ -22,11 +22,10 @@ import decoding
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
 from pages.ui.common.run_store import RUN_ID
-from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sample_prompts
+from pages.ui.widgets.controls import DEFAULT_METHOD, MAX_TEXT, SAMPLING, prompt_words, sample_prompts
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 
-MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
 MAX_ADDRESS = 8_000  # characters of all names and values together
 MAX_WORDS = 200
 MOST = 100_000  # iterations, node ids, new tokens: more than any run has

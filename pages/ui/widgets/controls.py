@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
 
 import streamlit as st
 
@@ -293,6 +294,7 @@ def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
 
 
 OWN_TEXT = "own text"
+MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
 DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
 CONFIGURATION = "Ready-made configuration"
@@ -341,18 +343,30 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
         height=160,
         persist_state="session",
         placeholder="Type what the models should continue",
+        help="Choose “Own text” for an empty field. Start, or Ctrl+Enter, takes what was typed; Escape drops it.",
     )
     # The selection stays: setting it here does not reach a browser that has closed the popover meanwhile, and would
     # come back as a choice.
     own = _named_by_text(name, text)
     if own != name:
         st.caption("Edited: a text of your own now.")
+    if bind:
+        _keep_in_address((text or "") if own == OWN_TEXT else "")
     chat = manager().settings.chat
     if chat:
         seed(f"{key}_chat", True)
         hint = "Off: the models get the text unchanged."
         chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=hint)
     return PromptChoice(own, text or "", chat)
+
+
+def _keep_in_address(text: str) -> None:
+    """Keep a text of one's own in the address of the page, where it fits, so that a reload has it."""
+    if text.strip() and len(quote_plus(text)) <= MAX_TEXT:
+        if st.query_params.get("text") != text:
+            st.query_params["text"] = text
+    elif "text" in st.query_params:
+        del st.query_params["text"]
 
 
 def method_picker(
