@@ -65,10 +65,11 @@ def main() -> None:
     contestants = begin(plan, start)
     with status:
         if not job_progress(SLOT):
-            draw_status(plan, contestants, summary(outcome) if outcome else "")
+            where = f"Shown: measured on {hardware_words(outcome.hardware)}." if outcome.recorded else ""
+            draw_status(plan, contestants, summary(outcome), where)
     job_error(SLOT)
     with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
-        if contestants is not None and not is_busy(SLOT):
+        if contestants is not None and not partial:
             from pages.ui.compare.results import changed_words
 
             job = job_in(SLOT)
@@ -76,7 +77,8 @@ def main() -> None:
                 st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
             # The settings have changed since the figures were measured.
             elif said := changed_words(outcome, plan, contestants):
-                st.warning(escape_markdown(said), icon=":material/history:")
+                then = "Those of the new comparison come after its first repeat." if is_busy(SLOT) else "Press Compare."
+                st.warning(escape_markdown(f"{said} {then}"), icon=":material/history:")
     if partial:
         st.caption(escape_markdown(so_far_words(partial)))
     results(outcome)
@@ -177,7 +179,7 @@ def summary(outcome: ComparisonResult) -> str:
     done = "cancelled early" if outcome.cancelled else plural(outcome.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
     named = plural(len(plan.prompts), "prompt") if plan.more else prompt_words(plan.prompt.name)
-    where = f"Not measured on this machine: {hardware_words(outcome.hardware)} · " if outcome.recorded else ""
+    where = "Recorded elsewhere · " if outcome.recorded else ""
     return f"{where}{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 
 

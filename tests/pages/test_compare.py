@@ -62,7 +62,7 @@ def test_the_page_opens_with_a_recorded_comparison_of_its_own_settings(view: str
     assert "comparison" not in app.session_state, "a measured one takes its place"
     names = [app.session_state[key] for key in app.session_state["compare_slots"]]
     assert names == ["autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree"]
-    assert any("Not measured on this machine" in caption.value for caption in app.caption)
+    assert any("Recorded elsewhere" in caption.value for caption in app.caption)
     if view == "Overview":
         assert [button.key for button in app.button if button.disabled] == []
 
@@ -378,7 +378,7 @@ def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
     done.number_input(key="compare_repeats").set_value(2).run()
     said = done.warning[0].value.replace("\\", "")
-    assert "other settings (24 tokens × 1 repeat" in said and "press Compare" in said
+    assert "other settings (24 tokens × 1 repeat" in said and "Press Compare" in said
     done.number_input(key="compare_repeats").set_value(1).run()
     assert not done.warning
 

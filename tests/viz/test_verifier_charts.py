@@ -37,7 +37,7 @@ def test_every_panel_has_its_laws_its_words_and_one_scale(dark: bool):
     marks = [trace for trace in figure.data if trace.type == "scatter"]
     assert [tuple(bar.x) for bar in bars] == [panel.target for panel in PANELS]
     assert [tuple(mark.x) for mark in marks] == [PANELS[0].draft], "a final token is tested against nothing"
-    assert [trace.name for trace in figure.data if trace.showlegend] == ["target (residual)", "ρ × draft"]
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["target, then its residuals", "ρ × draft"]
     assert len({tuple(axis.range) for axis in (figure.layout.xaxis, figure.layout.xaxis2)}) == 1
     assert figure.layout.xaxis.range[1] > 0.8
     words = " ".join(note.text for note in figure.layout.annotations)

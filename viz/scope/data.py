@@ -35,6 +35,7 @@ HEADS = {
     "times": "time of this iteration",
     "strip": "iteration strip",
     "efficiency": "block efficiency",
+    "totals": "loop",
     "draft": "draft probability",
     "drafted": "accepted",
     "bonus": "bonus token",
@@ -190,7 +191,8 @@ def run_strip(run: RunTrace) -> dict:
         "about": run_words(run),
         "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification pass",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
-        + (f", {loops} in a loop" if loops else ""),
+        + (f", {loops} in a loop" if loops else "")
+        + (" · ▾ settings adapted" if any(history_changes(each.history) for each in run.iterations) else ""),
     }
 
 

@@ -63,6 +63,7 @@ export function paintStrip(view) {
   strip.efficiency.textContent = efficiency;
   strip.totals.textContent = totals;
   strip.efficiency.title = view.data.terms.efficiency;
+  strip.totals.title = view.data.terms.totals;
   strip.columns.title = view.data.terms.strip;
   strip.box.setAttribute("aria-label", `${about[1]}, ${strip.position.textContent}, ${efficiency}, ${totals}`);
   // The visible columns stay while the iteration is well inside them, so that they do not slide at every step.

@@ -109,7 +109,7 @@ def distributions_figure(
     most = max((value for panel in panels for value in (*panel.target, *(panel.draft or ()))), default=1.0)
     figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.02)
     for column, panel in enumerate(panels, start=1):
-        for trace in _law_traces(panel, rows, draft_words, column == 1):
+        for trace in _law_traces(panel, rows, draft_words, column == 1, len(panels) > 1):
             figure.add_trace(trace, row=1, col=column)
         heading = f"<b>{escaped(panel.title)}</b><br>{escaped(panel.subtitle)}"
         figure.add_annotation(
@@ -134,14 +134,15 @@ def distributions_figure(
     return figure
 
 
-def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
+def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str, first: bool, residuals: bool) -> list:
     places = list(range(len(panel.target)))
     colors = [TARGET if place in panel.tested or not panel.draft else with_alpha(TARGET, 0.45) for place in places]
     if places:
         colors[-1] = with_alpha(TARGET, 0.25)
+    name = "target, then its residuals" if residuals else "target"
     made = [
         go.Bar(
-            x=panel.target, y=places, orientation="h", name="target (residual)", legendgroup="target",
+            x=panel.target, y=places, orientation="h", name=name, legendgroup="target",
             showlegend=first, marker={"color": colors, "line": {"width": 0}}, customdata=rows,
             hovertemplate="%{customdata}: target %{x:.4f}<extra></extra>",
         )

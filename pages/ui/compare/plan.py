@@ -187,7 +187,7 @@ def note_costs(outcome: ComparisonResult) -> None:
         known[name] = call.metrics.wall_s / call.metrics.new_tokens
 
 
-def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str) -> None:
+def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str, where: str = "") -> None:
     """About how long it takes to measure, from measured times per token, and what is on screen."""
     if contestants is None:
         st.caption(escape_markdown(shown))
@@ -206,7 +206,7 @@ def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None"
         token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
         rounds = plan.repeats * len(plan.prompts) + plan.warmup
         takes = f"Takes about {elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))}"
-    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=source)
+    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=f"{source} {where}".strip())
 
 
 def so_far_words(outcome: ComparisonResult) -> str:

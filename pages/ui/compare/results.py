@@ -76,7 +76,7 @@ def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: 
         said.append(f"{sampling_words(old.sampling)}, seed {old.sampling.seed}")
     if not said:
         return ""
-    return f"These figures were measured with other settings ({'; '.join(said)}): press Compare to measure again."
+    return f"These figures were measured with other settings ({'; '.join(said)})."
 
 
 def _way(contestant: Contestant) -> tuple:
@@ -150,11 +150,11 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
         return [f"{said}; an outside baseline does not report its phases."]
     said += f". {why_not_faster(entry.run)}"
     later = without_prefill(entry, plain) or ratio.median
-    if later > 1:
+    if later >= 1 + EVEN:
         prefill = duration(entry.typical.prefill_s)
         return [f"{said} Without prefill it is faster ({later:.2f}×): prefilling both models takes {prefill}."]
     reached = entry.typical.tokens_per_iteration
-    if 1 - later < EVEN:
+    if abs(1 - later) < EVEN:
         return [f"{said} Without prefill it is also about even ({later:.3f}×)."]
     digits = 2 if 1 - later > 0.01 else 3  # enough of them to tell both numbers apart
     needed = f"{reached / later:.{digits}f} tokens; it commits {reached:.{digits}f}"

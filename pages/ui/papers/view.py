@@ -84,12 +84,14 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
     """
     run = [outcome for outcome in outcomes.values() if outcome.run]
     judged = [each for outcome in run for each in outcome.judged]
+    waiting = len(outcomes) < len(PAPER_RESULTS)
     words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures have been re-run"
-    if judged:
+    if waiting:
+        words = f"Reading the stored results: {len(outcomes)} of {len(PAPER_RESULTS)} tables and figures so far"
+    elif judged:
         counts = Counter(each.verdict for each in judged)
         words += f"; {counts['holds']} of {len(judged)} orderings are reproduced, {counts['does not hold']} are not, "
         words += f"{counts['not decided here']} are undecided"
-        words += "" if len(outcomes) == len(PAPER_RESULTS) else "; judging the rest"
     st.caption(escape_markdown(f"{words}."))
     if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
         st.caption(escape_markdown(f"{ORDERING} {UNDECIDED.format(low=min(prompts), high=max(prompts))}"))
@@ -97,7 +99,8 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
     for paper, found in groupby(PAPER_RESULTS, key=lambda paper_result: paper_result.paper):
         exhibits = list(found)
         count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
-        label = f"**{escape_markdown(paper)}** · {count}/{len(exhibits)}"
+        known = all(each.key in outcomes for each in exhibits)
+        label = f"**{escape_markdown(paper)}** · {f'{count} of {len(exhibits)} re-run' if known else '…'}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for paper_result in exhibits:
                 key, outcome = paper_result.key, outcomes.get(paper_result.key)
