@@ -117,6 +117,15 @@ def test_the_page_opens_with_a_recorded_run_a_branch_and_a_change_to_fork():
     assert len(history.branches[0].run.trace.iterations) == len(logits_run().iterations) + 1
 
 
+def test_a_change_of_ones_own_replaces_the_proposed_one():
+    at = open_page(PAGE)
+    history = history_of(at)
+    assert history.interventions == (history.example,) and any("An example, from" in m.value for m in at.markdown)
+    change_setting(at, "what_if_sampling_temperature", 0.5)
+    assert history_of(at).interventions == ()
+    assert not any("An example, from" in m.value for m in at.markdown)
+
+
 @pytest.mark.slow
 def test_a_recorded_run_without_rows_is_forked_by_its_models():
     at = force(open_with(Run(recorded_run("tree_helps"), "recorded")), "accept", 1)

@@ -190,7 +190,7 @@ class History:
         branches: by number, 0 is the run itself.
         a, b: branches shown side by side. index: iteration selected in both.
         nodes: node selected in A and in B, None without one.
-        edits: nodes to force in the next fork.
+        interventions: nodes to force in the next fork. example: one that the page proposed and nobody chose.
         count: branches ever created. uses: number of decodings. deleted: what can be restored.
         edited: branch whose settings are in the widgets, None before they are opened.
         screen: key of the run on screen when the page was last drawn.
@@ -202,6 +202,7 @@ class History:
     index: int = 0
     nodes: dict[str, int | None] = field(default_factory=dict)
     interventions: tuple[Edit, ...] = ()
+    example: Edit | None = None
     count: int = 0
     uses: int = 0
     deleted: Deleted | None = None

@@ -157,8 +157,10 @@ def editor_words(history: History) -> str:
 
 
 def fork_button(history: History) -> None:
-    """The Fork button."""
+    """The Fork button. A change of one's own replaces the proposed one."""
     method, sampling, contradiction = changed_settings(history)
+    if history.example in history.interventions and (method or sampling or len(history.interventions) > 1):
+        history.interventions = tuple(edit for edit in history.interventions if edit != history.example)
     refusal = history.unknown or contradiction
     empty = bool(refusal) or (method is None and sampling is None and not history.interventions)
 
@@ -200,7 +202,8 @@ def draw_pending(history: History) -> None:
             said = f":red[{escape_markdown(contradiction)}]"
         elif words:
             source = "the run" if history.base.fork is None else f"branch {history.base.number}"
-            said = f"From iteration {history.index + 1} of {source}: **{escape_markdown(' · '.join(words))}**"
+            since = "An example, from" if history.interventions == (history.example,) else "From"
+            said = f"{since} iteration {history.index + 1} of {source}: **{escape_markdown(' · '.join(words))}**"
         elif history.deleted is not None:
             said = f"Deleted: {history.deleted.words}. You can undo this until the next fork."
         else:
@@ -361,7 +364,8 @@ def begin_with_a_branch(history: History) -> None:
     change = ForkChange(interventions=Interventions(accept=(paths[rejected],)))
     history.add(history.base, fork(history.base.run.trace, None, history.index, change, live=False), history.index)
     node = iteration.accepted[0]
-    history.nodes["A"], history.interventions = node, (Edit("reject", paths[node], iteration.nodes[node].text),)
+    history.nodes["A"], history.example = node, Edit("reject", paths[node], iteration.nodes[node].text)
+    history.interventions = (history.example,)
 
 
 def draw_starters(history: History) -> None:
