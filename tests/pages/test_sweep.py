@@ -19,8 +19,9 @@ from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import STOP, Job, Status
+from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
-from pages.ui.sweep.form import folder_for, samplings_of, values_of
+from pages.ui.sweep.form import folder_for, proposed_values, samplings_of, values_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from pages.ui.sweep.view import HEAT, LINES, PARALLEL, RUNS, picked_place
@@ -342,6 +343,14 @@ def test_a_click_stands_for_a_place():
     assert picked_place([{"customdata": {"0": "3"}}], LINES, columns[:1]) == {"settings.max_depth": "3"}
     assert picked_place([{"customdata": ["abc"]}], RUNS, []) == {"key": "abc"}
     assert picked_place([], HEAT, columns) is None and picked_place([{"x": 1}], HEAT, columns) is None
+
+
+def test_values_are_proposed_around_the_default_as_far_as_they_are_accepted():
+    infos = METHODS["dynatree"].infos
+    assert proposed_values(infos["node_budget"], 64) == "32, 64, 128"
+    assert proposed_values(infos["branch_min"], 1) == "1, 2", "0 is no number of children"
+    assert proposed_values(infos["confidence_high"], 0.9) == "0.45, 0.9", "1.8 is no confidence"
+    assert proposed_values(METHODS["specinfer"].infos["widths"], "1,1,3") == "1,1,3"
 
 
 def test_typed_values():

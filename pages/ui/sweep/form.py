@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from pages.ui.widgets.trained import EMBEDDED_NAME, TRAINED, trained_choices
 from viz.formats import long_duration, plural
 
 if TYPE_CHECKING:
+    from decoding.common.settings import SettingInfo
     from decoding.experiments.grid import Grid
     from decoding.experiments.plan import GridSize
     from decoding.methods.method import Method
@@ -229,7 +230,8 @@ def _draw_varied(key: str) -> dict[str, list[Setting]]:
     if not method.drafter.drafts:
         return {}
     with st.container(border=True, key=f"sweep_part_{key}"):
-        widget, first = f"{key}_{name}_varied", FIRST.get(name, {})
+        whole = (each for each, value in defaults.items() if isinstance(value, int) and not isinstance(value, bool))
+        widget, first = f"{key}_{name}_varied", FIRST.get(name) or dict.fromkeys(islice(whole, 1), "")
         seed(widget, [each for each in first if each in defaults])
         st.session_state[widget] = [each for each in st.session_state[widget] if each in defaults]
         varied = st.multiselect(
@@ -263,11 +265,23 @@ def _draw_values(method: "Method", key: str, name: str, default: Setting, first:
         seed(widget, list(choices) if isinstance(default, bool) else [default])
         st.session_state[widget] = [each for each in st.session_state[widget] if each in choices]
         return st.multiselect(title, list(choices), format_func=choices.get, placeholder="Pick values", **shared)
-    seed(widget, first or (default if isinstance(default, str) else f"{default:g}"))
+    seed(widget, first or proposed_values(info, default))
     say_again(widget)
     separator = "1,1,3; 1,2,2" if isinstance(default, str) else "3, 4, 5 or 3..5" if isinstance(default, int) else ""
     typed = st.text_input(title, placeholder=separator or "0.01, 0.05, 0.1", **shared)
     return values_of(typed or "", default)
+
+
+def proposed_values(info: "SettingInfo", default: Setting) -> str:
+    """Values to begin with, as typed: half of the default, itself and twice of it, as far as they are accepted."""
+    if isinstance(default, bool | str):
+        return str(default)
+    found = []
+    for factor in (0.5, 1, 2):
+        value = round(default * factor) if isinstance(default, int) else float(f"{default * factor:.3g}")
+        if info.accepted is None or value in info.accepted:
+            found.append(value)
+    return ", ".join(f"{value:g}" for value in dict.fromkeys(found))
 
 
 def _plan_content() -> dict[str, Any]:
