@@ -50,6 +50,8 @@ def test_outline_card_and_tests_do_not_contradict_it():
     assert "after the end of the text were not committed" in table.note
     scene = build_scene(cut(), scene_id="s")
     assert cards(cut(), scene)["2"]["kind"].endswith("not committed")
+    drawn = {node.node_id: state for node, state in zip(scene.nodes, scene.phases[-1].states, strict=True)}
+    assert {drawn[2], drawn[3], cards(cut(), scene)["3"]["state"]} == {"not_reached"}, "nothing has a verdict after it"
     tests = distributions(cut(), scene)["2"]["tests"]
     assert [test["words"].split(", ")[-1] for test in tests] == ["after the end of text", "after the end of text"]
     assert [test["state"] for test in tests] == ["rejected", "not_reached"]

@@ -10,7 +10,7 @@ from viz.explain.iteration import residuals, verdict_words, why_final, why_verdi
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
 from viz.glossary import explain_term
-from viz.scope.phases import FINAL_ID, removed_state
+from viz.scope.phases import FINAL_ID, final_state
 from viz.scope.scene import Scene
 from viz.tokens import visible
 
@@ -76,11 +76,10 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
     if "<0x" in node.text:
         facts.append(["byte", explain_term("byte")])
     facts.append(["expansion", why_not_expanded(iteration, node_id, known)])
-    state = removed_state(known, node_id) if node.pruned else node.verdict
     return {
         "token": visible(node.text),
         "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
-        "state": state,
+        "state": final_state(known, node),
         "why": why_verdict(iteration, node_id, known),
         # The root shows the distribution after it: its own was decided in the iteration before.
         "probs": node.parent_id if node_id else 0,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from decoding.trace.records import PHASES, HistoryTrace, IterationTrace
+from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, NodeTrace
 from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
@@ -117,14 +117,14 @@ def _state(known: Known, entry: PhaseNode, decided: bool) -> str:
     if entry.role in ("root", "fold"):
         return entry.role
     node = known.iteration.nodes[entry.members[0]]
+    return final_state(known, node) if decided or node.pruned or node.verdict == "not_verified" else "drafted"
+
+
+def final_state(known: Known, node: NodeTrace) -> str:
+    """State of a node in the end: its verdict, or what removed it; nothing is reached after the end of the text."""
     if node.pruned:
-        return removed_state(known, node.node_id)
-    return node.verdict if decided or node.verdict == "not_verified" else "drafted"
-
-
-def removed_state(known: Known, node_id: int) -> str:
-    """State of a node that was not verified: pruned by the drafter, or forced out by hand."""
-    return "forced_out" if node_id in known.forced_out else "pruned"
+        return "forced_out" if node.node_id in known.forced_out else "pruned"
+    return "not_reached" if node.node_id and node.parent_id in known.after_end else node.verdict
 
 
 def appearance_levels(iteration: IterationTrace) -> list[int]:

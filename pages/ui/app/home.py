@@ -58,7 +58,8 @@ def draw_introduction() -> None:
         st.markdown(
             "A large language model writes one token per pass. In **tree speculative decoding** a small *draft* model "
             "guesses a tree of continuations, the large *target* model checks the whole tree in a single pass, and the "
-            "branch it agrees with is accepted. The text is exactly what the target alone would have written."
+            "branch it agrees with is accepted. Greedy text is "
+            "exactly what the target alone would write; sampled text follows its distribution."
         )
 
 

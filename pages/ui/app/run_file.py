@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from urllib.parse import urlsplit
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -188,6 +189,8 @@ def file_menu(link: Link) -> None:
             st.caption(escape_markdown(link.lacks))
         else:
             st.code(f"{st.context.url or ''}?{link.query}", language=None, wrap_lines=True)
+            if urlsplit(st.context.url or "").hostname in ("localhost", "127.0.0.1", "::1"):
+                st.caption("It opens on this machine only. For another one, save the run and send the file.")
 
 
 def file_messages() -> None:
