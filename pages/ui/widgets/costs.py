@@ -41,10 +41,7 @@ def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) ->
     ratio = None if costs is None else slowdown(iterations, costs)
     if ratio is None or ratio < SLOW:
         return ""
-    return (
-        f"Target passes took {ratio:.1f} times as long as {measured_on(costs)}: other work disturbs this machine, or "
-        "it has changed since. Times and speeds are those of the disturbed machine."
-    )
+    return f"Target passes took {ratio:.1f} times as long as {measured_on(costs)}: other work disturbs this machine."
 
 
 def busy_words(spread: float) -> str:
@@ -57,10 +54,13 @@ def busy_words(spread: float) -> str:
     )
 
 
+DISTURBED = "Or it has changed since they were measured. The times and speeds shown are those of the disturbed machine."
+
+
 def draw_warning(words: str, key: str, head: str = "") -> None:
     """A warning about disturbed times with a button that measures the passes again."""
     with st.container(key=f"{key}_disturbed", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f":material/warning: {escape_markdown(words)}", width="content")
+        st.caption(f":material/warning: {escape_markdown(words)}", width="content", help=DISTURBED)
         measure_button("Measure again", f"{key}_measure_again", head)
 
 
