@@ -20,7 +20,9 @@ IDEA: dict[str, str] = {
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
-    "lossless": "The output has exactly the distribution of the target alone; only the speed changes.",
+    "lossless": "The output has exactly the distribution of the target alone; only the speed changes. Tests of this "
+    "program prove it for every verifier by enumeration: over every draft and every draw on small vocabularies the "
+    "distribution of the output differs from the target's by less than 1e-9 (python -m benchmarks.losslessness).",
     "distribution": "The probability that a model gives each possible next token at one position.",
     "byte": "A token such as <0xD9> is one byte of a character of several tokens. Where a path has them all, the "
     "character stands at the last of them and ‥ at the others.",
