@@ -22,8 +22,6 @@ IDEA: dict[str, str] = {
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
     "lossless": "The output has exactly the target's distribution; only the speed changes. Tests prove it for every "
     "verifier here: over every draft and every draw on small vocabularies it differs by less than 1e-9.",
-    "program prove it for every verifier by enumeration: over every draft and every draw on small vocabularies the "
-    "distribution of the output differs from the target's by less than 1e-9 (python -m benchmarks.losslessness).",
     "distribution": "The probability that a model gives each possible next token at one position.",
     "byte": "A token such as <0xD9> is one byte of a character of several tokens. Where a path has them all, the "
     "character stands at the last of them and ‥ at the others.",
