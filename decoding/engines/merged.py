@@ -66,27 +66,19 @@ class MergedForward(PackedForward):
         return self.project(features)[:keep], features[:keep]
 
 
-class _Layer:
-    """Keys, values, queries and what grows in one product; what attention gives takes the place of the queries."""
+class MergedAttention:
+    """Attention on keys, values and queries in one row; what it gives takes the place of the queries.
 
-    def __init__(self, layer: Any, heads: int, rotary: RotaryTable):
-        attention, mlp = layer.attention, layer.mlp
-        self.heads, self.scale, self.turned = heads, attention.scaling, rotary.size
-        self.size, self._eps, self.act = attention.dense.weight.shape[0], layer.input_layernorm.eps, mlp.act
-        order = np.arange(3 * self.size).reshape(heads, 3, -1)
+    Args:
+        order: where queries, keys and values of each head stand in the weight that makes them, `[heads, 3, head_dim]`.
+        rotary: with `adjacent` pairs.
+    """
+
+    def __init__(self, order: np.ndarray, rotary: RotaryTable, scale: float):
+        self.heads, self.size, self.turned, self.scale = len(order), order.size // 3, rotary.size, scale
+        order = order.copy()
         order[:, :2, : rotary.size] = order[:, :2, rotary.neighbours.numpy()]
-        columns = order[:, [1, 2, 0]].transpose(1, 0, 2).ravel()
-        weight, bias = _fold(attention.query_key_value, layer.input_layernorm)
-        grown = _fold(mlp.dense_h_to_4h, layer.post_attention_layernorm)
-        self.into = PackedLinear(torch.cat([weight[columns], grown[0]]), torch.cat([bias[columns], grown[1]]))
-        self.dense, self.down = attention.dense.weight.detach(), mlp.dense_4h_to_h.weight.detach()
-        bias = mlp.dense_4h_to_h.bias if attention.dense.bias is None else attention.dense.bias + mlp.dense_4h_to_h.bias
-        self.bias = bias.detach()
-        self._out = PackedLinear(torch.cat([self.dense, self.down], 1), self.bias)
-
-    def normed(self, x: Tensor) -> Tensor:
-        """The norm of both halves without gain and bias, which are in the weights."""
-        return functional.layer_norm(x, (self.size,), eps=self._eps)
+        self.columns = order[:, [1, 2, 0]].transpose(1, 0, 2).ravel()  # of that weight, as `attend` expects them
 
     def attend(self, made: Tensor, turns: np.ndarray, mask: Any, cache: KVCache, index: int) -> None:
         """Attention of a pass; the keys go into the cache.
@@ -106,6 +98,27 @@ class _Layer:
         queries = torch.from_numpy(parts[:, 2].transpose(1, 0, 2)[None])
         found = functional.scaled_dot_product_attention(queries, keys, values, mask, scale=self.scale)
         parts[:, 2] = found.numpy()[0].transpose(1, 0, 2)
+
+
+class _Layer(MergedAttention):
+    """Keys, values, queries and what grows in one product."""
+
+    def __init__(self, layer: Any, heads: int, rotary: RotaryTable):
+        attention, mlp = layer.attention, layer.mlp
+        size, self._eps, self.act = attention.dense.weight.shape[0], layer.input_layernorm.eps, mlp.act
+        super().__init__(np.arange(3 * size).reshape(heads, 3, -1), rotary, attention.scaling)
+        columns = self.columns
+        weight, bias = _fold(attention.query_key_value, layer.input_layernorm)
+        grown = _fold(mlp.dense_h_to_4h, layer.post_attention_layernorm)
+        self.into = PackedLinear(torch.cat([weight[columns], grown[0]]), torch.cat([bias[columns], grown[1]]))
+        self.dense, self.down = attention.dense.weight.detach(), mlp.dense_4h_to_h.weight.detach()
+        bias = mlp.dense_4h_to_h.bias if attention.dense.bias is None else attention.dense.bias + mlp.dense_4h_to_h.bias
+        self.bias = bias.detach()
+        self._out = PackedLinear(torch.cat([self.dense, self.down], 1), self.bias)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """The norm of both halves without gain and bias, which are in the weights."""
+        return functional.layer_norm(x, (self.size,), eps=self._eps)
 
     def __call__(self, x: Tensor, turns: np.ndarray, mask: Any, cache: KVCache, index: int) -> Tensor:
         made = self.into(self.normed(x))

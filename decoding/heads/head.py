@@ -13,7 +13,8 @@ from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.engines.packed import linear
+from decoding.engines.merged import MOST_TABLE_BYTES, MergedAttention
+from decoding.engines.packed import PackedLinear, can_pack, linear
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit, weights_digest
 from decoding.trace.records import ModelInfo
@@ -80,6 +81,56 @@ class HeadEngine:
         return functional.rms_norm(x, weight.shape, weight, self._eps)
 
 
+class MergedHeadEngine(HeadEngine):
+    """The same in float32 on a CPU, in fewer calls: the token's part of `fc` is looked up, gains are in the weights."""
+
+    def __init__(self, network: HeadNetwork, embedding: Any, positions: int, device: torch.device, dtype: torch.dtype):
+        self.device, self.dtype, self._eps = device, dtype, network.config.norm_eps
+        size, heads = network.config.hidden_size, network.config.num_heads
+        rotary = RotaryTable(network.rotary, torch.zeros(1), positions, adjacent=True)
+        order = np.arange(3 * size).reshape(3, heads, -1).transpose(1, 0, 2)
+        self._attention = MergedAttention(order, rotary, network.config.head_dim**-0.5)
+        self._turns = rotary.turns()[:, None, None]
+        with torch.inference_mode():
+            weights = {name: weight.detach().to(device, dtype) for name, weight in network.state_dict().items()}
+            of_token, of_feature = weights["fc.weight"].split(size, 1)
+            normed = self._normed(embedding.weight.detach()) * weights["embedding_norm.weight"]
+            self._lookup = normed @ of_token.T
+            self._joined = PackedLinear(of_feature + torch.diag(weights["feature_gain"]), None)
+            qkv = weights["qkv.weight"] * weights["attention_norm.weight"]
+            self._qkv = PackedLinear(qkv[self._attention.columns], None)
+            self._gate_up = PackedLinear(weights["gate_up.weight"] * weights["mlp_norm.weight"], None)
+            self._attended = PackedLinear(weights["attention_out.weight"], None)
+            self._grown = PackedLinear(weights["down.weight"], None)
+
+    @staticmethod
+    def fits(embedding: Any, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether this engine runs there, and its table is no larger than what a model's may be."""
+        weight = embedding.weight
+        packs = dtype == weight.dtype == torch.float32 and weight.device == device and can_pack(device, dtype)
+        return packs and weight.nbytes <= MOST_TABLE_BYTES
+
+    def run(
+        self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, seen: Visibility, features: Tensor
+    ) -> Tensor:
+        cache.reserve(len(token_ids))
+        mask = None if seen.sees_all else torch.from_numpy(seen.dense())[None, None]
+        x = self._lookup.index_select(0, torch.from_numpy(np.asarray(token_ids, dtype=np.int64)))
+        x = self._joined.add_to(x, features)
+        made = self._qkv(self._normed(x))
+        self._attention.attend(made, self._turns[positions], mask, cache, 0)
+        x = self._attended.add_to(x, made[:, 2 * self._attention.size :])
+        gate, up = self._gate_up(self._normed(x)).chunk(2, -1)
+        cache.advance(len(token_ids))
+        return self._grown.add_to(x, functional.silu(gate) * up)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """The norm without its gain."""
+        rows = x.numpy()
+        scale = 1 / np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1] + self._eps)
+        return torch.from_numpy(rows * scale[:, None].astype(np.float32))
+
+
 @dataclass(eq=False)
 class Head:
     """A draft head on its target.
@@ -137,7 +188,8 @@ def make_head(target: "Model", network: HeadNetwork, name: str, label: str, dige
     with torch.inference_mode():  # a target without features is refused here, not in the middle of a text
         target.engine.project(torch.zeros(1, config.hidden_size, dtype=target.dtype, device=target.device))
     parameters = sum(weight.numel() for weight in network.parameters())
-    engine = HeadEngine(network, embedding, target.positions, target.device, target.dtype)
+    kind = MergedHeadEngine if MergedHeadEngine.fits(embedding, target.device, target.dtype) else HeadEngine
+    engine = kind(network, embedding, target.positions, target.device, target.dtype)
     shown = ModelInfo(
         name=label,
         architecture="DraftHead",
