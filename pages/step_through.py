@@ -130,8 +130,9 @@ def to_decode() -> RunRequest | None:
         st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"),
         st.container(key="settings_panel"),
     ):
+        head = st.container()
         sampling = sampling_controls("sampling", columns=2)
-        method = method_picker("method", sampling=sampling, bind=False)
+        method = method_picker("method", sampling=sampling, bind=False, head=head)
         reset_button("method")
     other_default("method")
     asked = None if method is None else RunRequest(prompt, method, sampling, tokens)

@@ -100,7 +100,7 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
         exhibits = list(found)
         count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
         known = all(each.key in outcomes for each in exhibits)
-        label = f"**{escape_markdown(paper)}** · {f'{count} of {len(exhibits)} re-run' if known else '…'}"
+        label = f"**{escape_markdown(paper)}** · {f'{count}/{len(exhibits)} run' if known else '…'}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for paper_result in exhibits:
                 key, outcome = paper_result.key, outcomes.get(paper_result.key)

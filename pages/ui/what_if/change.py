@@ -77,8 +77,9 @@ def editor(history: History) -> None:
         return
     with box, st.container(key="settings_panel"):
         seed_editor(history)
+        head = st.container()
         sampling = sampling_controls(SAMPLED, columns=2)
-        method_picker(METHOD, sampling=sampling)
+        method_picker(METHOD, sampling=sampling, head=head)
         with st.container(horizontal=True):
             st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
 

@@ -20,6 +20,8 @@ from pages.ui.widgets.trained import TRAINED, presets, trained_choices
 from viz.glossary import explain_term
 
 if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
     from decoding.methods.method import Method
     from decoding.sampling.sampling import Sampling
 
@@ -370,14 +372,21 @@ def _keep_in_address(text: str) -> None:
 
 
 def method_picker(
-    key: str = "method", columns: int = 2, sampling: "Sampling | None" = None, bind: bool = True
+    key: str = "method",
+    columns: int = 2,
+    sampling: "Sampling | None" = None,
+    bind: bool = True,
+    head: "DeltaGenerator | None" = None,
 ) -> "Method | None":
     """Pick a method and its settings; a contradiction is shown as a sentence and gives None.
 
-    With a sampling given, a verifier that would bias the output under it is a contradiction, too.
+    Args:
+        sampling: with one a verifier that would bias the output under it is a contradiction, too.
+        head: takes the choice of the method where other widgets stand between it and its settings.
     """
     seed_method(key)
-    place, beside = st.columns(2)
+    head = head or st.container()
+    place, beside = head.columns(2)
     name = place.selectbox(
         "Method",
         list(decoding.METHODS),
@@ -391,8 +400,8 @@ def method_picker(
         preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
     ours = f" {explain_term(OURS)}" if is_start(key) else ""
-    st.caption(escape_markdown(f"{method.summary} Source: {method.paper}.{cost}{ours}"))
-    place = st.empty()  # above the widgets: a contradiction must be visible without scrolling
+    head.caption(escape_markdown(f"{method.summary} Source: {method.paper}.{cost}{ours}"))
+    place = head.empty()  # above the widgets: a contradiction must be visible without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None
     try:
