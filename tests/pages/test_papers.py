@@ -114,14 +114,18 @@ def test_an_address_restores_the_view_and_an_unknown_one_is_reported(home):
     assert at.query_params["exhibit"] == "dynatree/table-1"
 
 
-def test_pairs_and_machines_are_never_mixed(home):
+def test_pairs_machines_and_shipped_results_are_never_mixed(home, monkeypatch):
     keep(home / "dynatree_main", rows())
+    with monkeypatch.context() as patched:  # as if they had come with the program
+        patched.setattr("pages.ui.papers.rows.experiments_home", lambda: home / "elsewhere")
+        (shipped,) = judgement(BY_KEY["dynatree/table-1"], kept_rows()).sources
     fast = {"autoregressive": 1000.0, "linear": 5000.0, "fixed_tree": 4000.0, "dynatree": 6000.0}
     fewer = rows(fast, prompts=3, machine="another", started="2031-01-01T00:00:00")
     keep(home / "a_copy", fewer.assign(key=rows(prompts=3)["key"]))  # the same run has the same key everywhere
     paper_result = BY_KEY["dynatree/table-1"]
     newest = judgement(paper_result, kept_rows())
-    assert newest.sources == ("Embedded pair on another", "Embedded pair on a test") and newest.source.endswith("er")
+    assert newest.sources == ("Embedded pair on another · run here", "Embedded pair on a test · run here")
+    assert newest.source == newest.sources[0] and shipped == "Embedded pair on a test"
     older = judgement(paper_result, kept_rows(), newest.sources[1])
     found = [each.outcome.ours[(DYNATREE, None), "throughput"].value for each in (newest, older)]
     assert found[0] > 6000 and found[1] < 200

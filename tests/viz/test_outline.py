@@ -220,7 +220,7 @@ def test_history_says_the_same_iteration_in_the_chart_the_strip_the_phase_and_th
     words = history_changes(history)
     assert [column[3] for column in run_strip(run)["columns"]] == ["", words, "", ""]
     table = chart_table(adaptation_figure(run))
-    column = next(place for place, head in enumerate(table.heads) if head.startswith("confidence_high"))
+    column = next(place for place, head in enumerate(table.heads) if head.startswith("High confidence (τ_h)"))
     assert {row[0]: row[column] for row in table.rows} == {"2": "0.75", "3": "0.8"}, "what each iteration left"
     phase = next(each for each in build_scene(changed, scene_id="s").phases if each.key == "history")
     assert words in phase.caption

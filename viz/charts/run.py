@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
+from viz.glossary import setting_title
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
@@ -165,7 +166,8 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     wide = [name for name in moving if any(float(history.after[name]) > 1 for _, history in adapted)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(history.after[name]) for _, history in adapted], name=f"{escaped(name)} after it",
+            x=numbers, y=[float(history.after[name]) for _, history in adapted],
+            name=f"{escaped(setting_title(name))} after it",
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             # Large where it changed.
@@ -173,12 +175,12 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
                     "size": [9 if history.after[name] != history.before[name] else 5 for _, history in adapted]},
         )  # fmt: skip
     if wide:
-        title = {"title": {"text": escaped(", ".join(wide))}, "rangemode": "tozero"}
+        title = {"title": {"text": escaped(", ".join(map(setting_title, wide)))}, "rangemode": "tozero"}
         right = title | {"overlaying": "y", "side": "right"}
         figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
     figure.update_layout(height=340)
     style(figure, dark).update_xaxes(title_text="iteration")
-    return figure.update_yaxes(title_text="probability or share (band: target range)", selector={"side": None})
+    return figure.update_yaxes(title_text="share (band: aim)", selector={"side": None})
 
 
 DEPTH_SHARE = "of the iterations whose verified tree reached a depth, the share whose accepted path did"

@@ -39,7 +39,7 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     if line.rivals:
-        said = f"Speculate {where}: {best.label} has {over}, but {_rivals(line)} may be as fast."
+        said = f"Speculate {where}, but with what is open: {best.label} has {over}; {_rivals(line)} may be as fast."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
 

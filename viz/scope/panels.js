@@ -250,7 +250,7 @@ export function noteCache(view) {
   view.data.kv.forEach((strip, place) => {
     const there = past(strip.model === "draft" ? "tree" : "verify");
     const slots = there ? strip.written.length + strip.not_drawn : 0;
-    const held = `${count(strip.slots_before)} slots` + (there ? ` and ${count(slots)} new ones` : "");
+    const held = `${count(strip.slots_before)} slots` + (there ? ` and ${count(slots)} new` : "");
     write(view.cache.strips.children[place].firstChild.lastChild, past("commit") ? strip.note : held);
   });
 }

@@ -192,7 +192,8 @@ def _tree(known: Known, shown: Sequence[PhaseNode]) -> Phase:
     if leaves:
         leaf = max(leaves, key=lambda node: node.path_probability)
         why = stop_reason_text(iteration, leaf.node_id, known)
-        caption += f" It grew no further, as after its likeliest leaf {quote(leaf.text)}: {why}."
+        name = f"{quote(leaf.text)} (node {leaf.node_id})" if leaf.node_id else "the root"
+        caption += f" It grew no further; at its likeliest leaf, {name}: {why}."
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
     title = (TREE if forwards > 0 or not iteration.timed else WHOLE).capitalize()

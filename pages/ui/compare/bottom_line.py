@@ -124,6 +124,15 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
     both = rivals(scores)
     if both is None:
         return
+    trees = [entry for entry in scores if entry.run is not None and entry.contestant.method.name != CHAIN]
+    trees = [entry for entry in trees if any(each.drafted for each in entry.run.iterations)]
+    if len(trees) > 1:
+        labels, fastest = [entry.contestant.label for entry in trees], both[0].contestant.label
+        named = st.selectbox(
+            "Tree compared with the fastest chain, token by token", labels, labels.index(fastest), key="parting_tree",
+            width=420,
+        )  # fmt: skip
+        both = trees[labels.index(named)], both[1]
     for place, slower, faster in zip(st.columns(2, gap="medium"), both, both[::-1], strict=True):
         with place:
             names = slower.contestant.label, faster.contestant.label

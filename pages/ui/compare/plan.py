@@ -195,17 +195,18 @@ def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None"
     from decoding.compare.contestants import format_contestant
 
     settings = manager().settings
-    known, source = st.session_state.get(COSTS, {}).get(settings, {}), "measured here before"
+    known, source, here = st.session_state.get(COSTS, {}).get(settings, {}), "measured here before", True
     if not known and settings == PairSettings():
         known = {run.method: run.totals.wall_s / run.totals.new_tokens for run in race_runs()}
-        source = "of the race that comes with Draftscope, recorded on another machine"
+        source, here = "of the race that comes with Draftscope, recorded on another machine", False
     takes, source = "Time not known yet", f"At times per token {source}." if known else "This pair has not decoded yet."
     if known:
         mean = fmean(known.values())
         names = [(format_contestant(each), each.method.name if each.method else "") for each in contestants]
         token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
         rounds = plan.repeats * len(plan.prompts) + plan.warmup
-        takes = f"Takes about {elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))}"
+        about = elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))
+        takes = f"Takes about {about}" if here else f"Took about {about} elsewhere"
     st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=f"{source} {where}".strip())
 
 

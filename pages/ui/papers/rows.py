@@ -20,7 +20,8 @@ from decoding.papers.paper_result import PaperResult
 
 # The last judgement by paper result and source, with the stamps of its files; shared by all sessions.
 JUDGED: dict[tuple[str, str | None], tuple[tuple, Reproduction, ExperimentError | None]] = {}
-SOURCE = "source"  # column: pair and machine, whose results must not be mixed
+# Column: pair and machine, and whether the user ran them. None are mixed: machines of one name differ, too.
+SOURCE = "source"
 Stamps = tuple[tuple[str, int], ...]  # files with their modification times
 
 
@@ -134,7 +135,7 @@ def _read(folder: str, stamps: Stamps, own: bool) -> StoredResults:
         rows = all_rows([Path(folder)])
     except ExperimentError as error:
         return StoredResults(_no_rows(), folder, stamps, own, error=error)
-    rows = rows.assign(**{SOURCE: source_of(rows)})
+    rows = rows.assign(**{SOURCE: source_of(rows) + (" · run here" if own else "")})
     return StoredResults(rows, folder, stamps, own, frozenset(rows["experiment"]))
 
 

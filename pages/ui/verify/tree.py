@@ -136,7 +136,7 @@ def heads(longest: int, seeds: int) -> list[dict]:
         },
         {
             "title": "What one pass commits",
-            "said": "first recorded, then by seed",
+            "said": "row 1 as recorded, others drawn anew",
             "about": "Accepted tokens, then the final one, and the last accepted node. The first row is the original "
             "verification; the others draw from the seed above. The same seed gives other numbers than in the run, "
             "where sampling the tree had used some of them",
