@@ -176,7 +176,9 @@ export function lightMask(view) {
   const row = mask.place.get(node);
   if (row === undefined) {
     const blocks = shownOrder(view)?.blocks;
-    mask.words.textContent = blocks ? `${short} · ${count(blocks)} ${blocks === 1 ? "block" : "blocks"} of ${block} × ${block}` : short;
+    mask.words.textContent = blocks
+      ? `${short} · ${count(blocks)} ${blocks === 1 ? "block" : "blocks"} of ${block} × ${block}`
+      : short;
     mask.words.title = stats;
     return;
   }

@@ -206,7 +206,7 @@ def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None"
         token_s = sum(known.get(name, known.get(method, mean)) for name, method in names)
         rounds = plan.repeats * len(plan.prompts) + plan.warmup
         about = elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))
-        takes = f"Takes about {about}" if here else f"Took about {about} elsewhere"
+        takes = f"Takes about {about}" if here else f"About {about} at recorded speeds"
     st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=f"{source} {where}".strip())
 
 
