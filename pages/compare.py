@@ -11,9 +11,11 @@ from pages.ui.common.errors import escape_markdown, need_torch, show_error
 from pages.ui.common.state import kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
+    KEPT,
     ComparisonPlan,
     ComparisonResult,
     draw_status,
+    keep_comparison,
     note_costs,
     pause_words,
     plan_controls,
@@ -39,9 +41,11 @@ def main() -> None:
         return
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
-        st.session_state["comparison"] = outcome
+        keep_comparison(outcome)
         note_costs(outcome)
     partial: ComparisonResult | None = so_far(SLOT)
+    if "comparison" not in st.session_state and (named := KEPT.get(st.query_params.get("comparison", ""))) is not None:
+        st.session_state["comparison"] = named
     outcome: ComparisonResult = (
         partial
         or st.session_state.get("comparison")
@@ -49,6 +53,8 @@ def main() -> None:
             ("recorded comparison",), lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP)
         )
     )
+    if not partial and outcome.key in KEPT and st.query_params.get("comparison") != outcome.key:
+        st.query_params["comparison"] = outcome.key
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,

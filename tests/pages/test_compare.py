@@ -209,7 +209,7 @@ def test_the_time_is_estimated_before_the_start_from_measured_calls(done: AppTes
     shown = [caption for caption in done.caption if elapsed(seconds) in caption.value]
     done.number_input(key="compare_repeats").set_value(1).run()
     assert len(shown) == 1
-    (before,) = (caption for caption in open_compare().caption if "about" in caption.value)
+    (before,) = (caption for caption in open_compare().caption if "at recorded speeds" in caption.value)
     assert before.help and before.help != shown[0].help, "nothing was measured here: the times are recorded ones"
 
 
@@ -238,6 +238,21 @@ def test_a_run_that_is_cancelled_at_once_says_so():
     if "comparison" not in app.run().session_state:
         assert "Cancelled before" in app.info[0].value
     assert not sentences(app)
+
+
+def test_an_address_names_its_comparison_so_that_a_reload_has_it(done: AppTest):
+    key = done.session_state["comparison"].key
+    assert key in done.query_params["comparison"]
+    app = open_page()
+    app.switch_page("pages/compare.py")
+    app.query_params["comparison"] = key
+    app.run()
+    assert app.session_state["comparison"] is done.session_state["comparison"]
+    unknown = open_page()
+    unknown.switch_page("pages/compare.py")
+    unknown.query_params["comparison"] = "0" * 32
+    unknown.run()
+    assert not sentences(unknown) and "comparison" not in unknown.session_state
 
 
 def test_an_empty_prompt_is_reported_in_a_sentence():

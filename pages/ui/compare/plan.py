@@ -94,12 +94,24 @@ class ComparisonResult:
     expected: "dict[int, RunLuck]" = field(default_factory=dict)
     parts: "tuple[ComparisonResult, ...]" = ()
     recorded: bool = False
-    key: str = field(default_factory=lambda: uuid4().hex[:8])
+    key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def repeats(self) -> int:
         """How many repeats are in, whole or begun."""
         return len({result.repeat for result in self.comparison.results})
+
+
+# The latest comparisons by key, so that an address that names one has it until the server ends.
+KEPT: dict[str, ComparisonResult] = {}
+MOST_KEPT = 16
+
+
+def keep_comparison(outcome: ComparisonResult) -> None:
+    """Show a finished comparison in this session, and hold it for an address that names it."""
+    st.session_state["comparison"] = KEPT[outcome.key] = outcome
+    while len(KEPT) > MOST_KEPT:
+        del KEPT[next(iter(KEPT))]
 
 
 def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
