@@ -7,7 +7,7 @@ from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_compar
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, need_torch, show_error
+from pages.ui.common.errors import escape_markdown, load_torch, need_torch, show_error
 from pages.ui.common.state import kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
@@ -39,6 +39,7 @@ def main() -> None:
     setup("Compare")
     if not need_torch():
         return
+    load_torch()
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
         keep_comparison(outcome)

@@ -16,7 +16,7 @@ from pages.ui.app.address import (
 )
 from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown, torch_there, why_not
+from pages.ui.common.errors import escape_markdown, load_torch, torch_there, why_not
 from pages.ui.common.state import (
     Run,
     RunRequest,
@@ -67,6 +67,7 @@ MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To t
 def main() -> None:
     """Toolbar, scope, charts."""
     setup("Step through")
+    load_torch()
     restore(SLOT)
     result = take_result(SLOT)  # finished by the worker since the page was last drawn
     if isinstance(result, tuple):

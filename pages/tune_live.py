@@ -1,12 +1,10 @@
 """Tune live: change a setting, and the same prefix is drafted and verified again, next to the pinned tree."""
 
-from importlib import import_module
-
 import streamlit as st
 
 from decoding.common.errors import SettingsError
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import need_torch, show_error
+from pages.ui.common.errors import load_torch, need_torch, show_error
 from pages.ui.tune.controls import (
     KEY,
     chosen_method,
@@ -31,8 +29,7 @@ def main() -> None:
     st.html(STYLE)
     if not need_torch():
         return
-    with st.spinner("Loading torch, a few seconds"):  # only the first page after the server starts waits here
-        import_module("decoding.methods.methods")
+    load_torch()
     workplace()
 
 

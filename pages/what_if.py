@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import need_torch
+from pages.ui.common.errors import load_torch, need_torch
 from pages.ui.common.state import open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
@@ -17,6 +17,7 @@ def main() -> None:
     st.html(STYLE)
     if not need_torch():
         return
+    load_torch()
     if not is_chosen():
         open_with_logits()
     workplace()

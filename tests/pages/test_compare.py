@@ -393,7 +393,7 @@ def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
     assert not done.warning
     done.number_input(key="compare_repeats").set_value(2).run()
     said = done.warning[0].value.replace("\\", "")
-    assert "other settings (24 tokens × 1 repeat" in said and "Press Compare" in said
+    assert "another comparison (24 tokens × 1 repeat" in said and "Press Compare" in said
     done.number_input(key="compare_repeats").set_value(1).run()
     assert not done.warning
 

@@ -72,7 +72,7 @@ def typed(at: AppTest, key: str, text: str) -> AppTest:
 def test_without_experiments_it_says_what_to_do():
     at = open_page(PAGE)
     assert sentences(at) == [] and "No sweep has run on this machine yet" in words(at)
-    assert "6 settings · 28 runs including references · 1,792 tokens · the time is unknown until" in (
+    assert "6 combinations · 28 runs including references · 1,792 tokens · the time is unknown until" in (
         words(at).replace("**", "")
     )
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])

@@ -100,12 +100,11 @@ MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}
 def test_older_records_tell_every_drafter_by_its_settings_as_it_tells_itself():
     from decoding.drafters import DRAFTERS
 
-    reported = {}
-    for name, kind in DRAFTERS.items():
-        drafter = kind(**MEASURED.get(name, {}))
-        reported[name] = rule_of(drafter.settings())
-        assert reported[name] == drafter.rule(drafter.settings()) and reported[name].drafter == name
-    assert {rule.drafter for _, rule in TELLING} | {"dyspec", "none"} == set(reported)
+    # Those of the time when a record did not say which drafter made it.
+    for name in {rule.drafter for _, rule in TELLING} | {"dyspec", "none"}:
+        drafter = DRAFTERS[name](**MEASURED.get(name, {}))
+        told = rule_of(drafter.settings())
+        assert told == drafter.rule(drafter.settings()) and told.drafter == name
     assert rule_of({"dynamic_depth": False, "base_depth": 3}).depth_setting == "base_depth"
 
 

@@ -111,8 +111,8 @@ def _pays_words(slow: Slowdown | None) -> str:
         return ""
     passes = sum(slow.mine.seconds.values()) / slow.other.token_s
     return (
-        f" Prefill left out, its iteration commits {slow.mine.tokens:.2f} tokens in the time of {passes:.2f} plain "
-        "ones: on text where it commits fewer than that, do not speculate."
+        f" Prefill left out, an iteration takes as long as {passes:.2f} plain tokens and commits "
+        f"{slow.mine.tokens:.2f}; where it commits fewer than {passes:.2f}, do not speculate."
     )
 
 

@@ -70,15 +70,17 @@ def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = N
     if known.sampled and not forced:
         said = f"{said} {_preference(iteration, node)}".strip()
     tested = any(step.node_id in known.after_end for step in known.about.get(node_id, ()))
-    late = "After the end of the text, so without effect: " if tested else ""
-    return late + (known.interventions.words(node_id, said) if forced else said)
+    said = known.interventions.words(node_id, said) if forced else said
+    return f"After the end of the text, so without effect. {said}" if tested else said
 
 
 def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
-    """The verdict on a node in a word or two; a node accepted after the end of the text is "not committed"."""
+    """The verdict on a node in a word or two; one accepted after the end of the text is "not committed"."""
     node, known = iteration.nodes[node_id], known or Known(iteration)
     if node_id in known.cut:
         return "not committed"
+    if node_id and node.parent_id in known.after_end and not node.pruned:
+        return "after the end of the text"
     if node_id in known.forced_out:
         return MARKS["forced_out"].words
     return MARKS["pruned" if node.pruned else node.verdict].words
@@ -300,8 +302,8 @@ def why_final(iteration: IterationTrace) -> str:
         if not is_cut(iteration):
             return "No final token: nothing was committed."
         after, ended = would_have(iteration), end_words(iteration)
-        said = f"{ended[0].upper()}{ended[1:]}: no final token."
-        return f"{said} Cut off: {after}." if after else said
+        said = f"{ended[0].upper()}{ended[1:]}."
+        return f"{said} What the verifier chose after it is discarded: {after}." if after else said
     if not iteration.drafted:
         return "Nothing was drafted: this is the target's own token, one per pass."
     drawn = _final_drawn(iteration)

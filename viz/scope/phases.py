@@ -245,7 +245,8 @@ def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 
 def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
-    tests = sum(step.child_id is not None for step in iteration.steps)
+    late = Known(iteration).after_end
+    tests = sum(step.child_id is not None and step.node_id not in late for step in iteration.steps)
     after = f" after {plural(tests, 'test')}" if tests else ""
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
     caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)

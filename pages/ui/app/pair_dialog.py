@@ -81,7 +81,7 @@ def draw_choice() -> None:
         settings = _settings(chosen, widen)
         need = memory_estimate(settings) if settings else None
         if settings is None:
-            st.caption("Enter a Hugging Face id or a folder for each model.")
+            st.caption("Enter a Hugging Face id, a folder or a GGUF file for each model.")
         elif need is None:
             st.caption("The memory this pair needs is unknown until its configuration is on this machine.")
         else:
@@ -181,7 +181,7 @@ def precisions(device: str) -> list[str]:
 def _preset_words(name: str) -> str:
     """A ready-made pair and the memory it needs with the device and precision chosen below."""
     if name not in PRESETS:
-        return "Your own pair: two ids or folders"
+        return "Your own pair: two ids, folders or GGUF files"
     chosen = {
         "device": st.session_state.get("pair_device", "auto"),
         "dtype": st.session_state.get("pair_dtype", "auto"),

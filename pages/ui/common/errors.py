@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from uuid import uuid4
 
@@ -118,6 +119,13 @@ def need_torch() -> bool:
     if not torch_there():
         st.info(escape_markdown(f"{NEEDS_TORCH} {WITHOUT}"), icon=":material/info:")
     return torch_there()
+
+
+def load_torch() -> None:
+    """Load what the widgets of methods need: only the first page after the server starts waits, and says for what."""
+    if torch_there():
+        with st.spinner("Loading torch, a few seconds"):  # always drawn, or what follows would be remounted
+            import_module("decoding.methods.methods")
 
 
 def why_not(help_text: str = "") -> str:

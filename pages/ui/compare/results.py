@@ -76,7 +76,7 @@ def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: 
         said.append(f"{sampling_words(old.sampling)}, seed {old.sampling.seed}")
     if not said:
         return ""
-    return f"These figures were measured with other settings ({'; '.join(said)})."
+    return f"These figures are of another comparison ({'; '.join(said)})."
 
 
 def _way(contestant: Contestant) -> tuple:

@@ -395,7 +395,7 @@ def _kept(name: str, first: Any) -> dict[str, Any]:
 
 def _size_words(size: "GridSize", found: Sequence[ExperimentWatcher]) -> str:
     """Settings, runs, and their time with the pair in memory, from the time per token of its newest results."""
-    settings, parts = plural(size.settings, "setting"), ["one run each per prompt of the data set"]
+    settings, parts = plural(size.settings, "combination"), ["one run each per prompt of the data set"]
     if size.runs is not None:
         parts = [f"{plural(size.runs, 'run')} including references", f"{size.tokens:,} tokens"]
         models = manager()

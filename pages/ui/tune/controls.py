@@ -11,7 +11,7 @@ from decoding.trace.records import IterationTrace, Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, current_run, selected_iteration, trace_at
-from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
+from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource, within
 from pages.ui.widgets.controls import (
     SAMPLING,
     is_idle,
@@ -162,7 +162,7 @@ def position_slider(bench: Bench, source: PrefixSource) -> None:
     if last < 1:
         st.caption("The text ends right after the prompt: there is only one prefix.")
         return
-    st.session_state["tune_position"] = min(position(), last)
+    st.session_state["tune_position"] = within(position(), last)
     st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=hint)
 
 

@@ -116,6 +116,11 @@ class PrefixText:
         return max(len(self.output_ids) - 1, 0)
 
 
+def within(position: int, last: int) -> int:
+    """A position in a text that has fewer: the middle, as there is nothing to draft at its end."""
+    return position if position <= last else last // 2
+
+
 def read_text(pair: "Pair", source: PrefixSource, job: "ModelTask") -> PrefixText:
     """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
 
@@ -211,7 +216,7 @@ class Bench:
         text = self.text
         if text is None or text.key != wish.source.key or self.generation != manager().generation:
             return False
-        stands = self.position == min(wish.position, text.last_position) and self.sampling == wish.sampling
+        stands = self.position == within(wish.position, text.last_position) and self.sampling == wish.sampling
         return stands and wish.method in self.trials and wish.pinned in self.trials
 
     def draft(self, wish: Wish, job: "ModelTask") -> None:
@@ -223,7 +228,7 @@ class Bench:
                 return
             self.text, self.generation, self.position = text, generation, -1
             self.whole_points, self.whole_words = [], ""
-        position = min(wish.position, self.text.last_position)
+        position = within(wish.position, self.text.last_position)
         if self.position != position or self.sampling != wish.sampling:
             self.trials, self.iteration_points, self.measured = {}, {}, {}
             self.sampling = wish.sampling

@@ -340,12 +340,12 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
         say_again(text_key)
 
     text = st.text_area(
-        "Text to continue",
+        "Text to continue · Start or Ctrl+Enter takes it, Escape drops it",
         key=text_key,
         height=160,
         persist_state="session",
         placeholder="Type what the models should continue",
-        help="Choose “Own text” for an empty field. Start, or Ctrl+Enter, takes what was typed; Escape drops it.",
+        help="Overwrite it, or choose “Own text” above for an empty field.",
     )
     # The selection stays: setting it here does not reach a browser that has closed the popover meanwhile, and would
     # come back as a choice.
