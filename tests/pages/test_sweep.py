@@ -112,7 +112,7 @@ def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
     at = open_page(PAGE)
     at.button_group(key="sweep_kind").set_value("A ready grid").run()
     at.selectbox(key="sweep_ready").select("fixed_tree_sweep").run()
-    assert "90 settings" in words(at) and "Children per node (B): 2, 3, 4" in words(at)
+    assert "90 combinations" in words(at) and "Children per node (B): 2, 3, 4" in words(at)
     at.number_input(key="sweep_ready_count_fixed_tree_sweep").set_value(2).run()
     at.button(key="sweep_start").click().run()
     assert started[0][2:5] == (str(home / "fixed_tree_sweep" / "grid.toml"), "--out", str(home / "fixed_tree_sweep"))
