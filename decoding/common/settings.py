@@ -80,8 +80,8 @@ class SettingInfo:
 
     @property
     def short(self) -> str:
-        """The symbol, or the label where there is none."""
-        return self.symbol or self.label.lower()
+        """The symbol, or the label where there is none, in lower case unless it begins with an abbreviation."""
+        return self.symbol or (self.label if self.label[:2].isupper() else self.label.lower())
 
     @property
     def source(self) -> Source:

@@ -29,11 +29,11 @@ NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def change_words(before: RunTrace, after: RunTrace) -> str:
-    """`node_budget 64 → 16 · seed 0 → 3`; another method is named with the settings that its name does not say."""
+    """`N_max 64 → 16 · seed 0 → 3`; another method is named with the settings that its name does not say."""
     if before.method != after.method:
         words = [f"{before.label} → {_named(after)}"]
     else:
-        words = _differences(before.settings, after.settings)
+        words = _differences(before.settings, after.settings, after.method)
     # The pair's draft model is no setting.
     drafting = after.method not in METHODS or METHODS[after.method].drafter.uses_draft_model
     if drafting and before.settings.get("draft_head") != after.settings.get("draft_head"):
@@ -41,9 +41,15 @@ def change_words(before: RunTrace, after: RunTrace) -> str:
     return " · ".join(words + _differences(asdict(before.sampling), asdict(after.sampling)))
 
 
-def _differences(before, after) -> list[str]:
+def _differences(before, after, method: str = "") -> list[str]:
     changed = [name for name in after if name in before and before[name] != after[name] and name != "draft_head"]
-    return [f"{name} {_written(before[name])} → {_written(after[name])}" for name in changed]
+    return [f"{_short(method, name)} {_written(before[name])} → {_written(after[name])}" for name in changed]
+
+
+def _short(method: str, name: str) -> str:
+    """The symbol of a setting, or its label; its name where the method is not known here."""
+    infos = METHODS[method].infos if method in METHODS else {}
+    return infos[name].short if name in infos else name
 
 
 def _named(run: RunTrace) -> str:
@@ -52,7 +58,8 @@ def _named(run: RunTrace) -> str:
         return run.label
     # What is empty by default is measured with the pair: long, and nobody's choice.
     own = {name: value for name, value in base.settings().items() if value != ""}
-    changed = [f"{name} {_written(run.settings[name])}" for name in own if run.settings.get(name) != own[name]]
+    changed = [name for name in own if run.settings.get(name) != own[name]]
+    changed = [f"{_short(run.method, name)} {_written(run.settings[name])}" for name in changed]
     return f"{run.label} ({', '.join(changed)})" if changed else run.label
 
 

@@ -80,13 +80,13 @@ def edit_logits(logits: Tensor, draft: Draft, interventions: Interventions) -> T
         row = edited[row_of[ids[path]]]
         if only is not None:
             kept = float(row[only])
-            require(kept > -torch.inf, "The target cannot emit the token that is forced to pass: choose another one.")
+            require(kept > -torch.inf, "The target cannot emit the token that is force-accepted: choose another one.")
             row.fill_(-torch.inf)
             row[only] = kept
         row[list(removed)] = -torch.inf
         require(
             bool(row.isfinite().any()),
-            "Every token that the target can emit at this node is forced to fail: leave at least one.",
+            "Every token that the target can emit at this node is force-rejected: leave at least one.",
         )
     return edited
 

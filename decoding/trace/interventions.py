@@ -14,8 +14,8 @@ ChangedRows = dict[Path, tuple[int | None, tuple[int, ...]]]
 WORDS: dict[InterventionKind, str] = {
     "force_in": "forced in",
     "force_out": "forced out",
-    "accept": "forced to pass",
-    "reject": "forced to fail",
+    "accept": "force-accepted",
+    "reject": "force-rejected",
 }
 
 
@@ -40,7 +40,7 @@ class Interventions:
         wanted: dict[Path, int] = {}
         for parent, token in accepted_steps(self.accept):
             if wanted.setdefault(parent, token) != token:
-                raise SettingsError("Two siblings cannot both be forced to pass: choose one of them.")
+                raise SettingsError("Two siblings cannot both be force-accepted: choose one of them.")
         for path in self.reject:
             if wanted.get(path[:-1]) == path[-1]:
                 raise SettingsError("A node cannot be forced both to pass and to fail: choose one.")
@@ -72,7 +72,7 @@ class Interventions:
         return changed
 
     def words(self, text_of: Callable[[int], str]) -> str:
-        """The edits in words: `' cat' forced in · ' dog' forced to fail`."""
+        """The edits in words: `' cat' forced in · ' dog' force-rejected`."""
         return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
 
 

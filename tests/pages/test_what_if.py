@@ -142,7 +142,7 @@ def test_a_setting_becomes_a_branch_beside_the_run(page):
     history = history_of(page)
     branch = history.branches[history.b]
     assert (history.a, branch.parent, branch.at) == (0, 0, 1)
-    assert "node_budget" in branch.label and branch.fork.kind == "replayed"
+    assert "N_max" in branch.label and branch.fork.kind == "replayed"
     assert branch.run.trace.iterations[1].drafted <= 2
     assert branch.run.trace.iterations[:1] == history.branches[0].run.trace.iterations[:1]
     assert fork_summary(history.iteration(0), history.iteration(1)) in reported(page)

@@ -105,8 +105,8 @@ def check_both_ways(session, index, change):
     ("change", "words"),
     [
         (ForkChange(), "nothing changed"),
-        (ForkChange(WIDE.with_settings(node_budget=3)), "node_budget 256 → 3"),
-        (ForkChange(WIDE.with_settings(cache_policy="rebuild")), "cache_policy compaction → rebuild"),
+        (ForkChange(WIDE.with_settings(node_budget=3)), "N_max 256 → 3"),
+        (ForkChange(WIDE.with_settings(cache_policy="rebuild")), "KV cache compaction → rebuild"),
         (ForkChange(METHODS["linear"].with_settings(length=1)), "DynaTree → Linear chain (length 1)"),
         (ForkChange(METHODS["autoregressive"]), "DynaTree → Autoregressive"),
         (
@@ -154,7 +154,7 @@ def test_edits_replayed_are_edits_live(greedy, sampled, kind):
         made = check_both_ways(session, iteration.index, ForkChange(interventions=Interventions(**{kind: (path,)})))
         changed = made.trace.iterations[-1]
         assert repr(changed.texts[path[-1]]) in made.words and made.words.endswith(
-            {"force_in": "forced in", "force_out": "forced out", "accept": "to pass", "reject": "to fail"}[kind]
+            {"force_in": "forced in", "force_out": "forced out", "accept": "force-accepted", "reject": "force-rejected"}[kind]
         )
         by_path = dict(zip(node_paths(changed), changed.nodes, strict=True))
         verdicts = {"force_out": ("not_verified",), "accept": ("accepted",), "reject": ("rejected", "not_reached")}
@@ -203,7 +203,7 @@ def test_a_fork_of_a_fork(greedy):
     same = fork_again(
         replayed, index, ForkChange(interventions=Interventions(reject=(node_paths(greedy.iterations[index])[1],)))
     )
-    assert same.kind == "replayed" and "node_budget 256 → 3" in same.words and "forced to fail" in same.words
+    assert same.kind == "replayed" and "N_max 256 → 3" in same.words and "force-rejected" in same.words
     later = fork_again(replayed, index + 1, ForkChange(METHODS["linear"]))
     assert later.kind == "live" and later.words == "DynaTree → Linear chain" and later.at == index + 1
     assert later.trace.iterations[index].settings["node_budget"] == 3
@@ -211,7 +211,7 @@ def test_a_fork_of_a_fork(greedy):
     assert len(earlier.trace.iterations) == 2
     ran = go_on(replayed, 3)
     again = fork_again(ran, index + 1, ForkChange(WIDE))
-    assert again.words == "node_budget 3 → 256" and go_on(again).trace.output_ids == run.output_ids
+    assert again.words == "N_max 3 → 256" and go_on(again).trace.output_ids == run.output_ids
     for made in (same, later, earlier, again):
         check_run(made.trace)
 

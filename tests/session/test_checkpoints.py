@@ -160,10 +160,10 @@ def test_edits_change_the_first_iteration_of_a_fork_alone(embedded, name):
     added = changed.nodes[-1]
     assert changed.committed_ids[0] == other == added.token_id and changed.accepted[0] == added.node_id
     assert added.verdict == "accepted" and added.reason == "forced_pass"
-    assert why_verdict(changed, added.node_id).startswith("Forced into the tree: forced to pass: ")
+    assert why_verdict(changed, added.node_id).startswith("Forced into the tree: force-accepted: ")
     rejected = next(n for n in changed.nodes if n.parent_id == 0 and n.token_id == first[0])
     assert rejected.verdict in ("rejected", "not_reached")
-    assert why_verdict(changed, rejected.node_id).startswith("Forced to fail: ")
+    assert why_verdict(changed, rejected.node_id).startswith("Force-rejected: ")
     assert added.acceptance_probability == pytest.approx(1) and rejected.acceptance_probability == 0
     assert not any(i.interventions or "forced" in (n.reason or "") for i in forked for n in i.nodes)
     check_run(forked.trace())

@@ -204,7 +204,7 @@ class KnownInterventions:
                 self._put_in.add(nodes[tuple(each.path)])
 
     def __contains__(self, node_id: int) -> bool:
-        """Whether a node was put into the tree, or it or a sibling forced to pass or to fail."""
+        """Whether a node was put into the tree, or it or a sibling force-accepted or to fail."""
         parent = self._iteration.nodes[node_id].parent_id
         return node_id in self._put_in or parent in self._only or parent in self._removed
 
@@ -217,22 +217,22 @@ class KnownInterventions:
         gives = number(target_shown(node))
         only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
         if node.token_id in removed or node.token_id == only:
-            end, share = ("fail", 0) if node.token_id in removed else ("pass", 1)
-            forced = f"Forced to {end}: the verifier saw a target probability of {share} for this token, not {gives}"
+            end, word, share = ("fail", "rejected", 0) if node.token_id in removed else ("pass", "accepted", 1)
+            forced = f"Force-{word}: the verifier saw a target probability of {share} for this token, not {gives}"
             return f"{forced}." if node.reason == f"forced_{end}" else f"{forced}; {_lower(usual)}"
         if node.verdict not in ("accepted", "rejected"):
             return usual
         if only is not None:
-            return f"A sibling was forced to pass: the verifier saw 0 for this token, not {gives}."
+            return f"A sibling was force-accepted: the verifier saw 0 for this token, not {gives}."
         if not removed:
             return usual
         shown = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
         names = listed([*shown, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else shown)
         if is_sampled(self._iteration):
-            return f"With {names} forced to fail: {_lower(usual)}"
+            return f"With {names} force-rejected: {_lower(usual)}"
         likeliest = "the target's most likely remaining token"
         likeliest = likeliest if node.verdict == "accepted" else "not the most likely remaining token"
-        return f"With {names} forced to fail, this was {likeliest}, at {gives}."
+        return f"With {names} force-rejected, this was {likeliest}, at {gives}."
 
 
 def _lower(sentence: str) -> str:
