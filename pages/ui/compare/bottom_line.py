@@ -129,7 +129,7 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
     if len(trees) > 1:
         labels, fastest = [entry.contestant.label for entry in trees], both[0].contestant.label
         named = st.selectbox(
-            "Tree compared with the fastest chain, token by token", labels, labels.index(fastest), key="parting_tree",
+            "Tree compared with the fastest chain, token by token", labels, labels.index(fastest), key="compared_tree",
             width=420,
         )  # fmt: skip
         both = trees[labels.index(named)], both[1]
