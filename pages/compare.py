@@ -47,6 +47,7 @@ def main() -> None:
     partial: ComparisonResult | None = so_far(SLOT)
     if "comparison" not in st.session_state and (named := KEPT.get(st.query_params.get("comparison", ""))) is not None:
         st.session_state["comparison"] = named
+        note_costs(named)
     outcome: ComparisonResult = (
         partial
         or st.session_state.get("comparison")

@@ -11,6 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from decoding.recorded import logits_run
 from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
 from pages.ui.app.run_file import EXPORTS, ExportContext
@@ -51,6 +52,16 @@ def saved(run) -> bytes:
     file = io.BytesIO()
     save_run(run, file)
     return file.getvalue()
+
+
+def test_an_opened_run_brings_its_choices_with_it(monkeypatch: pytest.MonkeyPatch):
+    run = logits_run()
+    session = uploaded(saved(run), "open_run", monkeypatch)
+    assert session["run"].trace.method == run.method == session["method"]
+    assert session["sampling_temperature"] == run.sampling.temperature and session["sampling_seed"] == run.sampling.seed
+    assert session["prompt_text"] == "".join(run.prompt_texts) and session["max_new_tokens"] == run.max_new_tokens
+    unknown = uploaded(saved(replace(run, method="not_ours")), "open_run", monkeypatch)
+    assert unknown["run"].trace.method == "not_ours" and "sampling_seed" not in unknown
 
 
 def test_the_menu_offers_every_export(page):

@@ -39,7 +39,9 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     if line.rivals:
-        said = f"Speculate {where}, but with what is open: {best.label} has {over}; {_rivals(line)} may be as fast."
+        said = (
+            f"Speculate {where}; which method is best is open: {best.label} has {over}, {_rivals(line)} may be as fast."
+        )
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
 
@@ -97,8 +99,8 @@ def _decides_words(line: BottomLine) -> str:
     widest = max((line.best.figure, *(each.figure for each in line.rivals)), key=lambda each: each.high / each.low)
     if widest.high > NOISY * widest.low:
         return (
-            f"Repeats of the same work differ too much to tell ({widest.low:.2f} to {widest.high:.2f}): stop other "
-            "work on this machine and measure again, with more repeats."
+            f"Repeats of the same work differ too much to tell (one interval reaches from {widest.low:.2f} to "
+            f"{widest.high:.2f}): stop other work on this machine and measure again, with more repeats."
         )
     if line.needed is None:
         return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."

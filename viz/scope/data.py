@@ -189,7 +189,7 @@ def run_strip(run: RunTrace) -> dict:
             [len(i.accepted), i.final_kind, int(i.in_loop), history_changes(i.history)] for i in run.iterations
         ],
         "about": run_words(run),
-        "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification pass",
+        "efficiency": f"block efficiency {tokens / max(count, 1):.2f}",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
         + (f", {loops} in a loop" if loops else "")
         + (" · ▾ settings adapted" if any(history_changes(each.history) for each in run.iterations) else ""),

@@ -16,10 +16,11 @@ from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.app.links import Link
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, show_error, torch_there
 from pages.ui.common.run_store import DISK_BYTES, SWITCH, store, switched_off
 from pages.ui.common.state import ON_DISK, Run, current_run, keep_run, selected_iteration, selected_node
 from pages.ui.scope.run import film_state
+from pages.ui.widgets.controls import SAMPLING, set_method
 from viz.charts import run as charts
 from viz.formats import byte_size, plural
 from viz.scope.export import tree_figure, tree_graphml, tree_json
@@ -290,6 +291,24 @@ def _open() -> None:
     trace = _uploaded("open_run")
     if trace is not None:
         keep_run(Run(trace, "opened"))
+        _take_choices(trace)
+
+
+def _take_choices(trace: RunTrace) -> None:
+    """Put the prompt, method and sampling of an opened run into the widgets, as far as this program knows them."""
+    if not torch_there():
+        return
+    from decoding.replay.stored_state import method_of, sampling_of, unknown_words
+
+    if unknown_words(trace):
+        return
+    set_method("method", method_of(trace))
+    for name in SAMPLING:
+        st.session_state[f"sampling_{name}"] = getattr(sampling_of(trace), name)
+    st.session_state["max_new_tokens"] = trace.max_new_tokens
+    # A special token or a part of a character is no text to type.
+    if not any(text[:1] == "<" and text[-1:] == ">" for text in trace.prompt_texts):
+        st.session_state["prompt_text"] = "".join(trace.prompt_texts)
 
 
 def _compare() -> None:
