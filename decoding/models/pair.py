@@ -35,7 +35,7 @@ from decoding.models.loading import (
 )
 from decoding.models.presets import PairSettings, choose_device, choose_dtype, pair_name
 from decoding.models.vocabulary import Vocabulary
-from decoding.models.widening import copied
+from decoding.models.widening import embedded_origin
 from decoding.trace.records import ModelInfo, PairInfo
 
 
@@ -164,7 +164,7 @@ def pair_identity(pair: Pair) -> dict[str, Any]:
             head = fetch_weight(model.network.get_output_embeddings())[:64]
             size = float(head.detach().float().abs().mean())
             identity[role]["weights"] = f"{size:.5g}"
-            if (origin := copied(model.network.config)) is not None:
+            if (origin := embedded_origin(model.network.config)) is not None:
                 identity[role]["widened_from"] = origin | {"weights": f"{size * origin['copies']:.5g}"}
         else:
             identity[role]["weights"] = model.digest

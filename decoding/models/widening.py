@@ -228,7 +228,7 @@ def widened_target(copies: int, dtype: str) -> Widening:
     return Widening(load_narrow("target"), target_shape(copies), dtype)
 
 
-def copied(config: Any) -> dict[str, Any] | None:
+def embedded_origin(config: Any) -> dict[str, Any] | None:
     """Which embedded model a wide one is made of, as `pair_identity` describes models, and the number of `copies`.
 
     None for any other model, and where padded ids make the copies of its features differ.
