@@ -81,8 +81,7 @@ def main() -> None:
         asked = to_decode()
         more_buttons(asked)
         what_if_button()
-        opened = current_run().source == "opened"  # from a file: the choices above are not about it
-        changed = "" if is_busy(SLOT) or asked is None or opened else not_yet_run(current_run(), asked)
+        changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
                 st.caption(escape_markdown(status_words(current_run(), changed if current_tour() else "")))

@@ -7,7 +7,7 @@ import streamlit as st
 from decoding.recorded import telling_iteration
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown, load_torch, need_torch
+from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, keep_run, open_with_logits
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.scope.component import lone_tree
@@ -48,7 +48,6 @@ def main() -> None:
     st.html(ROOT / "pages/ui/verify/page.css")
     if not need_torch():
         return
-    load_torch()
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page after the server starts waits for it
         import_module("decoding.replay.steps")
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view

@@ -43,7 +43,7 @@ class Interventions:
                 raise SettingsError("Two siblings cannot both be force-accepted: choose one of them.")
         for path in self.reject:
             if wanted.get(path[:-1]) == path[-1]:
-                raise SettingsError("A node cannot be forced both to pass and to fail: choose one.")
+                raise SettingsError("A node cannot be both force-accepted and force-rejected: choose one.")
         for kind in ("force_in", "accept"):
             for path in getattr(self, kind):
                 if any(path[: len(out)] == out for out in self.force_out):

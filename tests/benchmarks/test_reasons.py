@@ -145,7 +145,7 @@ def test_an_older_file_keeps_what_was_forced():
     assert read.nodes[first.accepted[0]].reason == "forced_pass"
     assert read.nodes[read.nodes[2].parent_id].breadth == "forced"
     contrary = replace(first, interventions=(InterventionTrace("accept", path), InterventionTrace("reject", path)))
-    with pytest.raises(TraceFileError, match="cannot be forced both to pass and to fail"):
+    with pytest.raises(TraceFileError, match="cannot be both force-accepted and force-rejected"):
         loaded(rezipped(saved(run_of([contrary])), older))
 
 

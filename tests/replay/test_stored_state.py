@@ -67,7 +67,7 @@ def test_a_forced_iteration_stays_forced_when_it_is_forked_again(session, tmp_pa
         assert made.trace.iterations[2].committed_ids[0] == path[0] and made.trace.settings["length"] == 2
     assert "length 3 → 2" in two.words and two.words.endswith("force-accepted") != live
     assert opened.words == "length 3 → 2"
-    with pytest.raises(SettingsError, match="cannot be forced both to pass and to fail"):
+    with pytest.raises(SettingsError, match="cannot be both force-accepted and force-rejected"):
         fork_again(one, 2, ForkChange(interventions=Interventions(reject=(path,))), live=live)
 
 

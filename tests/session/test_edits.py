@@ -258,7 +258,7 @@ def test_a_method_that_drafts_nothing_takes_no_node():
     [
         ({"force_in": ((),)}, "The root is already committed"),
         ({"accept": ((0, 1), (0, 2))}, "Two siblings cannot both"),
-        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced both to pass and to fail"),
+        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be both force-accepted and force-rejected"),
         ({"accept": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
         ({"force_in": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
     ],

@@ -204,7 +204,7 @@ class KnownInterventions:
                 self._put_in.add(nodes[tuple(each.path)])
 
     def __contains__(self, node_id: int) -> bool:
-        """Whether a node was put into the tree, or it or a sibling force-accepted or to fail."""
+        """Whether a node was put into the tree, or it or a sibling was force-accepted or force-rejected."""
         parent = self._iteration.nodes[node_id].parent_id
         return node_id in self._put_in or parent in self._only or parent in self._removed
 
