@@ -3,7 +3,7 @@
 A short table goes into the README, all of them into docs/results.md. `--check` writes nothing and ends with code 1
 where one of the two holds something else. A table of contestants is
 what `benchmarks.methods` stores: `figures`, and lines on what is reached in `goals`; `benchmarks.gpu` stores one such
-part for each sampling. `setup` or `pair` says what was measured.
+part for each sampling, and its first contact one for each number of prompts. `setup` or `pair` says what was measured.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from decoding.experiments.experiment import RESULTS
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
 END = "<!-- performance: end -->"
-TABLES = {"methods": "Every method", "gpu": "On a GPU"}
+TABLES = {"methods": "Every method", "gpu": "On a GPU", "first-contact-ratios": "First contact with a GPU"}
 LINES = {"scaling": "Cost against size", "offload": "A target mostly off the device"}
 HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
 # Of the README's table: the first columns, and the contestants, in this order where they were measured.
@@ -50,9 +50,12 @@ def section(results: dict[str, list[dict]]) -> str:
         blocks.append(f"### {heading}")
         for record in results.get(name, ()):
             setup = record.get("setup") or record["pair"]
+            if isinstance(setup, dict):
+                setup = f"{setup['name']}, greedy"
             blocks.append(f"{setup}.{' ' + WIDENED if 'widened' in setup.lower() else ''}")
             # What holds a table, by heading: the record itself, or its parts.
-            parts = {name: part for name, part in record.items() if isinstance(part, dict) and "figures" in part}
+            held = list(record["ratios"].items())[-1:] if "ratios" in record else record.items()  # on the most prompts
+            parts = {name: part for name, part in held if isinstance(part, dict) and "figures" in part}
             for title, part in ({"": record} if "figures" in record else parts).items():
                 figures = part["figures"]
                 blocks += ([f"**{title}**"] if title else []) + [_table(figures)]
@@ -86,7 +89,10 @@ def summary(results: dict[str, list[dict]]) -> str:
 
 
 def _not_measured(name: str) -> str:
-    return f"not measured yet: run `python -m benchmarks.{name} --save`{' on a CUDA machine' if name == 'gpu' else ''}"
+    module, _, part = name.partition("first-contact-")
+    command = f"gpu --first-contact {part}" if part else module
+    where = " on a CUDA machine" if command.startswith("gpu") else ""
+    return f"not measured yet: run `python -m benchmarks.{command} --save`{where}"
 
 
 def _table(figures: list[dict]) -> str:

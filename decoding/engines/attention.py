@@ -118,9 +118,13 @@ class RotaryTable:
         cos, signed_sin = self._table[:, 0, : self.size : 2], self._table[:, 1, 1::2]
         return torch.complex(cos, signed_sin).numpy()
 
+    def rows(self, positions: Tensor) -> Tensor:
+        """Cosines and signed sines, `[num_queries, 2, rotary_size]`."""
+        return self._table[positions]
+
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines, `[num_queries, 1, 1, rotary_size]` each."""
-        rows = self._table[positions]
+        """The same for `rotate`, `[num_queries, 1, 1, rotary_size]` each."""
+        rows = self.rows(positions)
         return rows[:, 0, None, None], rows[:, 1, None, None]
 
     @property

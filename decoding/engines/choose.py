@@ -10,12 +10,14 @@ from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
 from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, Visibility
 from decoding.engines.cuda_graph import CudaGraphEngine
+from decoding.engines.fused import FusedLlamaForward, FusedNeoXForward
 from decoding.engines.merged import MergedForward
 from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
 
 Engine = EagerEngine | CudaGraphEngine
-GRAPHABLE_FORWARDS = (NeoXForward, LlamaForward)  # nothing of numpy in them
-PACKED_FORWARDS = (MergedForward, *GRAPHABLE_FORWARDS)
+# The first that fits a network runs it. In a graph there is nothing of numpy, and rows have fixed addresses.
+GRAPHABLE_FORWARDS = (FusedNeoXForward, FusedLlamaForward, NeoXForward, LlamaForward)
+PACKED_FORWARDS = (MergedForward, NeoXForward, LlamaForward)
 # Packed weights stand beside the original ones: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
 # Tokens are compared whose logit is at most so far below the favourite's: in 16 bits those of tokens that nothing would

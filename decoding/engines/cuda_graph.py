@@ -153,14 +153,14 @@ class PassRows(LayerCache):
     """What a model takes for its cache during a padded pass: rows go to given slots, attention reads a fixed number."""
 
     def __init__(self, blocks: KVBlocks, slots: Tensor, rows: int):
-        self._blocks, self._slots, self._rows = blocks, slots, rows
+        self._blocks, self.slots, self._rows = blocks, slots, rows
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
         """Write the rows of one layer; return `[1, kv_heads, rows, head_dim]` twice."""
         blocks = self._blocks
         stored = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys, values)
-        stored[0].index_copy_(2, self._slots, keys)
-        stored[1].index_copy_(2, self._slots, values)
+        stored[0].index_copy_(2, self.slots, keys)
+        stored[1].index_copy_(2, self.slots, values)
         return stored[0][:, :, : self._rows], stored[1][:, :, : self._rows]
 
     def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
@@ -169,12 +169,22 @@ class PassRows(LayerCache):
         if not blocks.placed[layer_idx]:
             blocks.place(layer_idx, *pair)
         stored = blocks.pairs[layer_idx]
-        stored.index_copy_(3, self._slots, pair)
+        stored.index_copy_(3, self.slots, pair)
         return stored[0, :, :, : self._rows], stored[1, :, :, : self._rows]
+
+    def stored(self, layer_idx: int, keys: Tensor, values: Tensor) -> Tensor:
+        """Where a layer's rows stand, `[2, 1, kv_heads, capacity, head_dim]`, for a kernel that writes them itself.
+
+        Args:
+            keys, values: of the new rows, `[num_queries, kv_heads, head_dim]`.
+        """
+        if not self._blocks.placed[layer_idx]:
+            self._blocks.place(layer_idx, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+        return self._blocks.pairs[layer_idx]
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """Rows in front of the queries."""
-        return self._rows - self._slots.shape[0]
+        return self._rows - self.slots.shape[0]
 
 
 def _give_back(pool: "weakref.ref[BlockPool]", blocks: KVBlocks) -> None:

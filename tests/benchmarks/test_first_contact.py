@@ -3,6 +3,7 @@
 import argparse
 import json
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import ceilings, facts, ratios, report, run_part, shapes, stale
 from benchmarks.gpu import measuring as gpu_measuring
 from benchmarks.gpu.report import LINES, NO_CUDA, Report
+from decoding.common.files import ROOT
 from decoding.common.interruption import CancelledError
 from decoding.compare.identity import OutputDifference
 from decoding.models.pair import embedded_pair
@@ -391,3 +393,21 @@ def test_the_command_takes_a_part(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpu", "--first-contact", "stale"])
     assert gpu.main() == 0 and taken == ["stale"]
     assert set(gpu.PARTS) == {"facts", "shapes", "ratios", "ceilings", "stale"} and report.MINUTES <= 8
+
+
+def test_every_package_that_a_part_imports_is_asked_for():
+    """A bare machine says what is missing before a part breaks off."""
+    asking = """
+import ast, sys
+from benchmarks.gpu import ceilings, facts, ratios, shapes, stale
+own = {"benchmarks", "decoding"}
+files = [module.__file__ for name, module in list(sys.modules.items()) if name.partition(".")[0] in own]
+trees = [node for file in files if file for node in ast.parse(open(file, encoding="utf-8").read()).body]
+names = {alias.name for node in trees if isinstance(node, ast.Import) for alias in node.names}
+names |= {node.module for node in trees if isinstance(node, ast.ImportFrom)}
+print(*{name.partition(".")[0] for name in names} - own - sys.stdlib_module_names)
+"""
+    found = subprocess.run([sys.executable, "-c", asking], cwd=ROOT, capture_output=True, text=True, check=True)
+    brought = {"torch", "huggingface_hub", "tokenizers"}  # the machine's own, and what comes with transformers
+    imported = set(found.stdout.split())
+    assert {"torch", "numpy", "msgspec"} <= imported <= {*facts.NEEDED, *brought}
