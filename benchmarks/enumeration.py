@@ -43,13 +43,18 @@ class Tables:
         return TargetDistributions(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
 
 
+# The text before a tree, over three tokens: drafters that look tokens up find each of its ends more than once.
+PREFIX = (0, 1, 0, 2, 0, 1, 0)
+
+
 def all_drafts(drafter: Drafter, tables: Tables) -> Iterator[tuple[Draft, float]]:
     """Every draft, equal ones once, with its probability."""
     seen: dict[tuple, list] = {}
     state = drafter.start([])
 
     def run(draws):
-        return drafter.draft(state, TableSource(tables.draft, tables.draft_default), 0, draws)
+        source = TableSource(tables.draft, tables.draft_default, prefix=PREFIX)
+        return drafter.draft(state, source, PREFIX[-1], draws)
 
     for draft, chance in enumerate_draws(run):
         drawn = () if draft.drawn is None else tuple(draft.drawn.tolist())
@@ -151,6 +156,9 @@ DRAFTERS_3: dict[str, list[Drafter]] = {
         drafters.DelayedDrafter(paths=2, trunk=2, branch=1),
         drafters.DelayedDrafter(paths=2, trunk=2, branch=0),
     ],
+    "prompt_lookup": [drafters.PromptLookupDrafter(length=3), drafters.PromptLookupDrafter(latest=True, length=2)],
+    "suffix": [drafters.SuffixDrafter(5, 3, per_matched_token=5.0, least_share=0.0)],
+    "lookup_or_draft": [drafters.LookupOrDraftDrafter(length=3), drafters.LookupOrDraftDrafter(9, 9, length=2)],
 }
 DRAFTERS_4: dict[str, list[Drafter]] = {
     "dyspec": [drafters.DySpecDrafter(node_budget=4)],

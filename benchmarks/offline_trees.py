@@ -28,11 +28,11 @@ class MemoLogits:
     """Raw logits of one model after a prompt and the paths drafted below its last token.
 
     Attributes:
-        computed: distinct contexts computed.
+        computed: distinct contexts computed. prefix: the prompt.
     """
 
     def __init__(self, model: Model, prompt_ids: list[int], most_rows: int = MOST_ROWS):
-        self.computed = 1
+        self.computed, self.prefix = 1, prompt_ids
         self._model, self._most_rows, self._length = model, most_rows, len(prompt_ids)
         self._cache = model.engine.new_cache(self._length + ROOM)
         mask, positions = Visibility.causal(0, self._length), np.arange(self._length)
@@ -71,7 +71,7 @@ class MemoSource:
     depth_limit = ROOM
 
     def __init__(self, rows: MemoLogits, temperature: float = 1.0):
-        self._rows, self._temperature = rows, temperature
+        self._rows, self._temperature, self.prefix = rows, temperature, rows.prefix
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`."""

@@ -8,7 +8,7 @@ why, and whether it is verified. `benchmarks.reasons` holds records of runs agai
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -44,6 +44,7 @@ class RuleCase:
         probs: the draft's probabilities after a path.
         children: tokens drawn below each path in draw order, where the rule draws; a token drawn twice stands there
             twice.
+        text: all tokens so far.
         learned: what a rule that learns has come to, by `learn`.
     """
 
@@ -51,6 +52,7 @@ class RuleCase:
     limit: int
     probs: Callable[[Path], np.ndarray]
     children: Mapping[Path, list[int]]
+    text: tuple[int, ...] = ()
     learned: Any = None
     found: dict[Path, Expected] = field(default_factory=dict)
 
@@ -87,6 +89,73 @@ def chain(case: RuleCase) -> None:
         token = case.children[path][0] if case.settings["sampled"] else case.likeliest(path, 1)[0][0]
         path = (*path, token)
     case.leaf(path, case.ends(len(path), case.settings["length"]))
+
+
+def prompt_lookup(case: RuleCase) -> None:
+    """What followed the longest of the allowed ends of the text at its first or latest earlier occurrence."""
+    s, path = case.settings, ()
+    for token in _copied(case) or ():
+        if len(path) == min(s["length"], case.limit):
+            break
+        case.expand(path, "chain", 1)
+        path = (*path, token)
+    case.leaf(path, case.ends(len(path), s["length"]) or {"no_match"})
+
+
+def lookup_or_draft(case: RuleCase) -> None:
+    """Prompt lookup, or a chain of the draft's likeliest tokens where nothing is found."""
+    if _copied(case):
+        prompt_lookup(case)
+    else:
+        chain(replace(case, settings=case.settings | {"sampled": False}))
+
+
+def _copied(case: RuleCase) -> tuple[int, ...] | None:
+    """What the lookup has found, None for nothing."""
+    s, text = case.settings, case.text
+    for size in reversed(range(min(s["shortest"], s["longest"]), s["longest"] + 1)):
+        places = [at for at in range(len(text) - size) if text[at : at + size] == text[-size:]]
+        if places:
+            return text[(places[-1] if s["latest"] else places[0]) + size :]
+    return None
+
+
+def suffix(case: RuleCase) -> None:
+    """Of the trees of what followed the last 1, 2, ... tokens, the one with the largest sum of path probabilities."""
+    s, text = case.settings, case.text
+    deepest, best = case.deepest(), (0.0, {(): 1.0}, [])
+    for size in range(1, min(64, len(text) - 1) + 1):
+        rests = [text[at + size :] for at in range(len(text) - size) if text[at : at + size] == text[-size:]]
+        values: dict[Path, float] = {(): 1.0}
+        offered = list(_followed(rests, (), 1.0, deepest, s["least_share"]))
+        while offered and len(values) <= min(max(int(s["per_matched_token"] * size), 1), s["node_budget"]):
+            chosen = max(offered, key=lambda each: each[1])  # the first of equal ones
+            offered.remove(chosen)
+            values[chosen[0]] = chosen[1]
+            offered += _followed(rests, *chosen, deepest, s["least_share"])
+        if rests and sum(values.values()) - 1 > best[0]:
+            best = sum(values.values()) - 1, values, rests
+    _, values, rests = best
+    for path, value in values.items():
+        width = sum(other[:-1] == path for other in values if other)
+        if width:
+            case.expand(path, "ranked", width)
+            continue
+        shares = [share for _, share in _followed(rests, path, value, len(path) + 1, 0.0)]
+        nothing = {"budget"} if max(shares, default=-1.0) >= s["least_share"] else {"no_match"}
+        case.leaf(path, case.ends(len(path), s["max_depth"]) or nothing)
+
+
+def _followed(
+    rests: list[tuple[int, ...]], path: Path, value: float, deepest: int, least: float
+) -> Iterator[tuple[Path, float]]:
+    """Paths one token longer that stand at the beginning of some rests, with their probability, if it is enough."""
+    through = [rest for rest in rests if rest[: len(path)] == path]
+    tokens = dict.fromkeys(rest[len(path)] for rest in through if len(rest) > len(path))
+    for token in tokens if len(path) < deepest else ():
+        share = value * sum(rest[len(path) : len(path) + 1] == (token,) for rest in through) / len(through)
+        if share >= least:
+            yield (*path, token), share
 
 
 def fixed_tree(case: RuleCase) -> None:

@@ -50,6 +50,9 @@ RULES: dict[str, Callable[[RuleCase], Any]] = {
     "salf": reason_rules.best_first,
     "hardware_aware": hardware_aware,
     "iid_paths": partial(reason_rules.independent, lambda s: [s["paths"], *[1] * (s["length"] - 1)][: s["length"]]),
+    "prompt_lookup": reason_rules.prompt_lookup,
+    "suffix": reason_rules.suffix,
+    "lookup_or_draft": reason_rules.lookup_or_draft,
     "delayed": partial(
         reason_rules.independent, lambda s: [1] * s["trunk"] + [s["paths"], *[1] * (s["branch"] - 1)][: s["branch"]]
     ),
@@ -97,7 +100,7 @@ class TableSource:
     """Answers a drafter from the tables."""
 
     def __init__(self, tables: ReasonTables, text: tuple[int, ...], depth_limit: int):
-        self.depth_limit, self.forwards = depth_limit, 0
+        self.depth_limit, self.prefix, self.forwards = depth_limit, text, 0
         self._tables, self._text, self._paths = tables, text, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
@@ -163,6 +166,13 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
         },
         "iid_paths": {"paths": whole(1, 4), "length": whole(0, 5)},
         "delayed": {"paths": whole(1, 4), "trunk": whole(0, 3), "branch": whole(0, 3)},
+        "prompt_lookup": (lookup := {
+            "longest": whole(1, 4), "shortest": whole(1, 3), "latest": coin(), "length": whole(1, 6),
+        }),
+        "suffix": search | {
+            "max_depth": whole(1, 8), "per_matched_token": share(0.5, 8), "least_share": share(0, 0.6) * coin(),
+        },
+        "lookup_or_draft": lookup,
     }  # fmt: skip
     if name not in settings or name not in RULES:
         raise LookupError(f"{name} needs a rule in RULES and small settings in random_drafter (benchmarks/reasons.py).")
@@ -196,7 +206,7 @@ def recorded_run(
         step.kv_target, step.times = NO_ROWS, NO_TIMES
         state, step.history = drafter.observe(draft.state, step.outcome())
         trace = write_iteration(step, lambda token: f"t{token}", sampling, "full", full_rows=False)
-        yield trace, lambda path, text=text: tables.distributions(text + path), verifier.name, room - 1
+        yield trace, text, lambda path, text=text: tables.distributions(text + path), verifier.name, room - 1
         text, room = (*text, *step.committed), room - len(step.committed)
         if room <= 0 or step.committed[-1] in stop:
             return
@@ -213,14 +223,15 @@ def check_run(name: str, seed: int, found: FalseReason) -> None:
             continue  # settings that contradict each other: others are drawn
     learned = None
     found.runs[name] += 1
-    for trace, distributions, verifier, limit in recorded_run(drafter, seed, random):
+    for trace, text, distributions, verifier, limit in recorded_run(drafter, seed, random):
         settings = drafter.settings() | dict(trace.settings)
         # The odds in force are rounded in the record; they follow from those at the start.
         settings |= {"odds": drafter.settings()["odds"]} if "odds" in settings else {}
         where = f"{name}, seed {seed}, iteration {trace.index}"
         case = RuleCase(
-            settings, limit, lambda path, distributions=distributions: distributions(path)[0], _drawn(trace), learned
-        )
+            settings, limit, lambda path, distributions=distributions: distributions(path)[0], _drawn(trace), text,
+            learned,
+        )  # fmt: skip
         try:
             known = RULES[name](case)
             wrong = [*_false_growth(trace, case), *_false_chances(trace, distributions, verifier),
@@ -387,7 +398,7 @@ def _false_words(trace: IterationTrace) -> Iterator[str]:
     """Sentences that say another thing than the codes, and a token called free that was drafted and left out."""
     for node in trace.nodes:
         said = why_not_expanded(trace, node.node_id)
-        if said.startswith("expanded") != (node.draft_level is not None) or "None" in said:
+        if said.startswith("expanded") != (node.stop_reason == "expanded") or "None" in said:
             yield f"node {node.node_id}: {said}"
         first = "the first level takes" in said
         if first != (node.breadth == "first_level") or ("confidence" in said) != (

@@ -1,5 +1,7 @@
 """A draft and a target that are tables of probabilities: the tree logic runs on them as on models."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,8 +16,14 @@ class TableSource:
     Paths that the table lacks get `default`. Counts its forwards and checks that parents come before children.
     """
 
-    def __init__(self, table: dict[tuple[int, ...], list[float]], default: list[float], depth_limit: int = 100):
-        self.depth_limit = depth_limit
+    def __init__(
+        self,
+        table: dict[tuple[int, ...], list[float]],
+        default: list[float],
+        depth_limit: int = 100,
+        prefix: Sequence[int] = (),
+    ):
+        self.depth_limit, self.prefix = depth_limit, prefix
         self.forwards = 0
         self._table, self._default = table, default
         self._asked: set[int] = set()

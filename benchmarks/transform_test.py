@@ -68,6 +68,9 @@ DRAFTERS: dict[str, Drafter] = {
     "salf": drafters.SalfDrafter(node_budget=8, batch=3, gain_threshold=0.3, max_depth=4),
     "iid_paths": drafters.IIDPathsDrafter(paths=3, length=3),
     "delayed": drafters.DelayedDrafter(paths=3, trunk=1, branch=2),
+    "prompt_lookup": drafters.PromptLookupDrafter(length=4),
+    "suffix": drafters.SuffixDrafter(node_budget=8, max_depth=4, per_matched_token=4.0),
+    "lookup_or_draft": drafters.LookupOrDraftDrafter(length=4),
 }
 MOST_TOKENS = 5  # no block of these trees is longer
 QUICK = ("sequoia", "eagle2", "delayed")  # one for each distribution of a tree

@@ -11,12 +11,14 @@ from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import Timeline
 
-Baseline = Literal["hf_generate", "hf_static", "hf_assisted"]
+Baseline = Literal["hf_generate", "hf_static", "hf_assisted", "hf_prompt_lookup"]
 BASELINES: dict[Baseline, str] = {
     "hf_generate": "Hugging Face generate",
     "hf_static": "Hugging Face static cache",
     "hf_assisted": "Hugging Face assisted",
+    "hf_prompt_lookup": "Hugging Face prompt lookup",
 }
+LOOKUP_TOKENS = 10  # of a chain, as many as `prompt_lookup` drafts at most
 
 
 class _Stopwatch:
@@ -72,6 +74,7 @@ def run_baseline(
 ) -> BaselineRun:
     """Call `generate` (with the draft as assistant for `hf_assisted`) and note when each token arrived.
 
+    `hf_prompt_lookup` has it copy chains from the text, at most `LOOKUP_TOKENS` long, matching up to two tokens.
     `hf_static` gives it the static cache, with which transformers compiles the forward where the device is CUDA.
 
     Sampling takes its numbers from the seeded generator of torch, so its tokens are not those of our methods.
@@ -88,6 +91,8 @@ def run_baseline(
     extra = {}
     if baseline == "hf_static":
         config.cache_implementation = "static"
+    if baseline == "hf_prompt_lookup":
+        config.prompt_lookup_num_tokens = LOOKUP_TOKENS
     if baseline == "hf_assisted":
         extra["assistant_model"] = pair.draft.network
         if pair.draft.info.vocab_size != pair.target.info.vocab_size:

@@ -5,7 +5,7 @@ order and mask, its pass, acceptance, rows that move. The host waits once, and o
 how large a level is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -188,13 +188,14 @@ class NoSource:
     """What a draft was asked in an iteration; without a draft, or where the device asks it, it cannot be asked itself.
 
     Attributes:
+        prefix: the text so far, prompt and all.
         slots_before: rows of its cache before the iteration.
         slot_nodes: node of each row behind; -1 for committed tokens.
         logits: of the nodes of each pass.
     """
 
-    def __init__(self, depth_limit: int, slots_before: int = 0):
-        self.depth_limit, self.slots_before, self.forwards = depth_limit, slots_before, 0
+    def __init__(self, depth_limit: int, slots_before: int = 0, prefix: Sequence[int] = ()):
+        self.depth_limit, self.slots_before, self.prefix, self.forwards = depth_limit, slots_before, prefix, 0
         self.slot_nodes: list[int] = []
         self.logits: list[Tensor] = []
 

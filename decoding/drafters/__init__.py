@@ -10,12 +10,15 @@ from decoding.drafters.fixed_tree import FixedTreeDrafter
 from decoding.drafters.hardware_aware import HardwareAwareDrafter
 from decoding.drafters.iid_paths import IIDPathsDrafter
 from decoding.drafters.linear import LinearDrafter
+from decoding.drafters.lookup_or_draft import LookupOrDraftDrafter
 from decoding.drafters.none import NoDrafter
 from decoding.drafters.opt_tree import OptTreeDrafter
+from decoding.drafters.prompt_lookup import PromptLookupDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specexec import SpecExecDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
+from decoding.drafters.suffix import SuffixDrafter
 
 DRAFTERS: dict[str, type[Drafter]] = {
     "none": NoDrafter,
@@ -33,4 +36,7 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "hardware_aware": HardwareAwareDrafter,
     "iid_paths": IIDPathsDrafter,
     "delayed": DelayedDrafter,
+    "prompt_lookup": PromptLookupDrafter,
+    "suffix": SuffixDrafter,
+    "lookup_or_draft": LookupOrDraftDrafter,
 }

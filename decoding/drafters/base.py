@@ -4,7 +4,7 @@ from.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -24,6 +24,7 @@ class ProbabilitySource(Protocol):
     """The draft's distribution after nodes of a tree: a model with its cache, or a table of probabilities."""
 
     depth_limit: int  # no node may be deeper: end of the context or of the requested length
+    prefix: Sequence[int]  # the text so far, prompt and all; its last token is the root's
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Probabilities `[len(nodes), vocab_size]` after the given nodes, in one draft forward.
@@ -166,7 +167,7 @@ class Drafter(WithSettings):
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         """Why each node has as many children as it has, by id; None where it was not expanded."""
-        return [self.breadth if level >= 0 else None for level in draft.tree.level.tolist()]
+        return [self.breadth if width >= 0 else None for width in draft.tree.branching.tolist()]
 
 
 def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, StopReason]:

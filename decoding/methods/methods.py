@@ -12,12 +12,15 @@ from decoding.drafters import (
     HardwareAwareDrafter,
     IIDPathsDrafter,
     LinearDrafter,
+    LookupOrDraftDrafter,
     NoDrafter,
     OptTreeDrafter,
+    PromptLookupDrafter,
     SalfDrafter,
     SequoiaDrafter,
     SpecExecDrafter,
     SpecInferWidthsDrafter,
+    SuffixDrafter,
 )
 from decoding.methods.method import Method
 from decoding.verifiers import NSSVerifier, SpecInferVerifier, SpecInferWithoutReplacementVerifier, TraversalVerifier
@@ -139,6 +142,27 @@ METHODS: dict[str, Method] = {
             paper="Dynamic delayed tree expansion, Definition 5.2",
             drafter=DelayedDrafter(),
             verifier=SpecInferVerifier(),
+        ),
+        Method(
+            name="prompt_lookup",
+            label="Prompt lookup",
+            summary="Copies what followed the last tokens where they stood earlier in the text; no draft model.",
+            paper="Saxena 2023, Prompt lookup decoding",
+            drafter=PromptLookupDrafter(),
+        ),
+        Method(
+            name="suffix",
+            label="Suffix decoding",
+            summary="A tree of what followed the last tokens earlier in the text, by how often it did; no draft model.",
+            paper="SuffixDecoding (Oliaro et al. 2024)",
+            drafter=SuffixDrafter(),
+        ),
+        Method(
+            name="lookup_or_draft",
+            label="Lookup or draft",
+            summary="Copies from the text where it repeats itself, and asks the draft model for a chain elsewhere.",
+            paper="Draftscope",
+            drafter=LookupOrDraftDrafter(),
         ),
     )
 }

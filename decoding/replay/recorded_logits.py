@@ -71,6 +71,11 @@ class RecordedLogits:
         return self.iteration.nodes[0].token_id
 
     @property
+    def prefix(self) -> tuple[int, ...]:
+        """The text before the iteration, prompt and all."""
+        return (*self.run.prompt_ids, *self.run.output_ids)[: self.iteration.prefix_length]
+
+    @property
     def depth_limit(self) -> int:
         """Depth of the deepest node whose token could still be committed with one behind it."""
         return self.room - 1
@@ -168,10 +173,11 @@ class PathSource:
 
     Args:
         find: probabilities `[num_paths, vocab_size]` after some paths; `LogitsMissing` where one is not known.
+        prefix: the text so far, prompt and all.
     """
 
-    def __init__(self, find: Callable[[Sequence[Path]], Tensor], depth_limit: int):
-        self.depth_limit = depth_limit
+    def __init__(self, find: Callable[[Sequence[Path]], Tensor], depth_limit: int, prefix: Sequence[int]):
+        self.depth_limit, self.prefix = depth_limit, prefix
         self._find, self._paths = find, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
@@ -188,7 +194,8 @@ class RecordedSource(NoSource):
     """
 
     def __init__(self, rows: RecordedLogits, temperature: float = 1.0, slots_before: int = 0, head: bool = False):
-        super().__init__(0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit, slots_before)
+        depth_limit = 0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit
+        super().__init__(depth_limit, slots_before, rows.prefix)
         self._rows, self._temperature, self._paths = rows, temperature, TreePaths()
         self._pending = rows.iteration.prefix_length - slots_before - head
 
@@ -232,17 +239,17 @@ class DraftMemo:
 
     Args:
         ask: probabilities `[num_paths, vocab_size]` after some paths; parents are asked about before their children.
-        depth_limit: no node may be deeper.
+        depth_limit: no node may be deeper. prefix: the text so far, prompt and all.
     """
 
-    def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int):
-        self.depth_limit = depth_limit
+    def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int, prefix: Sequence[int]):
+        self.depth_limit, self.prefix = depth_limit, prefix
         self._ask = ask
         self._distributions: dict[Path, Tensor] = {}
 
     def source(self) -> PathSource:
         """A source for one tree."""
-        return PathSource(self.find, self.depth_limit)
+        return PathSource(self.find, self.depth_limit, self.prefix)
 
     def find(self, paths: Sequence[Path]) -> Tensor:
         """Probabilities after some paths, `[num_paths, vocab_size]`; `LogitsMissing` where nobody can tell."""
@@ -255,7 +262,9 @@ class DraftMemo:
 def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
     """The draft's distributions that a run has kept; raises `SettingsError` where the run has no such iteration."""
     rows, temperature = RecordedLogits(run, index), run.sampling.draft_temperature
-    return DraftMemo(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
+    return DraftMemo(
+        lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit, rows.prefix
+    )
 
 
 def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
@@ -294,4 +303,4 @@ def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
         with torch.inference_mode():
             return source.expand(asked, np.array([ids[path] for path in paths]))
 
-    return DraftMemo(ask, source.depth_limit)
+    return DraftMemo(ask, source.depth_limit, text)

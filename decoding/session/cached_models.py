@@ -27,8 +27,8 @@ class _DraftSource(NoSource):
     def __init__(
         self, cache: KVCache, tokens: list[int], pending: int, depth_limit: int, clock: PhaseClock, temperature: float
     ):
-        super().__init__(depth_limit, cache.length)
         self._cache, self._tokens, self._num_pending = cache, list(tokens), pending
+        super().__init__(depth_limit, cache.length, self._tokens)
         self._clock, self._temperature = clock, temperature
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
@@ -242,7 +242,7 @@ class CachedModels:
     ) -> NoSource:  # fmt: skip
         """The draft as a drafter asks it about the tree below the last token; `sampling` is the target's."""
         if self.draft_cache is None:
-            return NoSource(depth_limit)
+            return NoSource(depth_limit, prefix=tuple(tokens))
         head, features = self.pair.head, self.features
         if head is not None and features is not None:
             return HeadSource(head, self.draft_cache, features, tokens, depth_limit, clock, temperature)

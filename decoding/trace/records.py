@@ -15,10 +15,11 @@ from msgspec import Meta
 # too improbable (early_stop, depth_gate, below_threshold); the node budget was used up before its turn (budget); it is
 # not among the best of its level (beam); the shape of the tree ends there (shape); no child could be among the best
 # nodes (outranked); draws elsewhere were worth more (outdrawn); the last level added too little (low_gain); the next
-# batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted).
+# batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted);
+# nothing followed these tokens, or not often enough, earlier in the text (no_match).
 StopReason = Literal[
     "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted",
-    "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable",
+    "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable", "no_match",
 ]  # fmt: skip
 # Why an expanded node has as many children as it has: the first level takes one (first_level), a chain does (chain), a
 # setting gives a number to every node (fixed) or every level (level); the draft's confidence is high (confident), in
@@ -253,6 +254,7 @@ class RuleTrace:
     factors: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] = ()
     children: Count = 0  # of a node that compete at most, 0: as many as can be of use
     children_setting: Name = ""  # what limits them, empty where no setting does
+    budget_setting: Name = "node_budget"  # what `budget` is about
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -70,13 +70,16 @@ class VerifiedTree:
         return self._draft.rows[level][1][row]
 
     def _drafted_without_model(self, node: int) -> Tensor:
-        """What a drafter that asked no model gave the children of a node, which then are all that it could draft."""
+        """What a drafter that asked no model gave the children of a node, which then are all that it could draft.
+
+        Where it did not draw them, counts may have left room for tokens that it did not draft.
+        """
         children = [child for child, parent in enumerate(self.parents) if parent == node]
         probs = torch.zeros_like(self.target_distribution(node))
         probs[[self.tokens[child] for child in children]] = probs.new_tensor(
             self._draft.tree.draft_probs[children].tolist()
         )
-        return probs
+        return probs / probs.sum() if self._draft.draft_sampling == "deterministic" else probs
 
     def path(self, node: int) -> tuple[int, ...]:
         """Ids from below the root down to a node."""

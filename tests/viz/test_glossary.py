@@ -84,4 +84,5 @@ def test_sentences_name_settings_as_the_forms_do():
     rules = [method.drafter.traced for method in METHODS.values() if method.drafter.traced is not None]
     named = {rule.depth_setting for rule in rules} | {rule.threshold_setting for rule in rules}
     named |= {rule.breadth_setting for rule in rules} | {rule.children_setting for rule in rules}
+    named |= {rule.budget_setting for rule in rules}
     assert named and named - {""} <= set(SETTING_TITLES)

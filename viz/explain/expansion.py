@@ -39,6 +39,10 @@ def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
     if parent.breadth == "forced" or node_id in known.interventions:
         return ""
     choice = "" if draft.rank is None else f"the draft's {ordinal(draft.rank)} choice after {quote(parent.text)}"
+    if parent.draft_level is None:  # no model was asked
+        if node.draft_probability == 1:
+            return "the same tokens were followed by it earlier in the text"
+        return f"it followed the same tokens in {chance(node.draft_probability or 0.0)} of their earlier occurrences"
     if iteration.draft_sampling != "deterministic":
         times = f", {node.multiplicity} times" if node.multiplicity > 1 else ""
         return f"drawn{times} from the draft's distribution{f', {choice}' if choice else ''}"
@@ -58,6 +62,8 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         return f"confidence {confidence_words(iteration, node)} allows {count}"
     if node.breadth == "first_level":
         return f"the first level takes only the draft's first choice (“{setting_title('branch_first_level')}” is off)"
+    if node.breadth == "chain" and node.draft_level is None:
+        return "the chain copies what followed these tokens earlier in the text"
     if node.breadth == "chain":
         drawn = iteration.draft_sampling != "deterministic"
         return "a chain samples one token from the draft" if drawn else "a chain takes only the first choice"
@@ -100,8 +106,12 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     if node.stop_reason in ("beam", "outranked", "outdrawn"):
         return _not_among_the_best(node, known or Known(iteration))
     gain = setting_at(iteration, "gain_threshold")
+    budget, least = iteration.rule.budget_setting, iteration.rule.threshold_setting
+    spent = f"the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up before its turn"
+    often = f" often enough ({setting_at(iteration, least)})" if least else ""
     return {
-        "budget": f"the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up before its turn",
+        "budget": spent if budget == "node_budget" else f"{setting_at(iteration, budget)} allows no more nodes here",
+        "no_match": f"nothing followed these tokens{often} earlier in the text",
         "length_limit": "the length limit of the text is reached there",
         "not_drafted": "the draft model proposed nothing after it",
         "expanded": "it was expanded",
@@ -203,6 +213,8 @@ class Absences:
         if parent.stop_reason != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
             return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
+        if parent.draft_level is None:
+            return "It did not follow these tokens earlier in the text, or less often than what was drafted."
         draft = self._ranks.of(parent_id, token_id)
         if iteration.draft_sampling != "deterministic":
             return self._not_drawn(parent_id, draft)

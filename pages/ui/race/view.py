@@ -140,7 +140,7 @@ def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:
         target=f"{target.name}, {target.dtype}, {target.device}",
         temperature=outcome.plan.sampling.temperature,
         ended=len(entry.output_ids) < outcome.plan.max_new_tokens,
-        plain=entry.contestant.baseline != "hf_assisted",
+        plain=entry.contestant.baseline not in ("hf_assisted", "hf_prompt_lookup"),
         speeds=speeds,
     )
 
