@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
     if args.json:
-        print(json.dumps(asdict(config), indent=2, ensure_ascii=False))
+        print(json.dumps(asdict(config), indent=2))
     elif not config.text:
         print(*config.limits)
     elif config.language == "json":  # it has no comments

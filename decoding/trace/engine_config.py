@@ -1,26 +1,23 @@
 """A run's method as the configuration of an inference engine, with what that engine cannot do said beside it.
 
-Every figure is one of the run: nothing is estimated. Acceptance by depth is marginal: entry i is the share of the
-counted iterations whose accepted path has at least i + 1 drafted tokens, so that the entries add up to the mean
-accepted length. An iteration is counted if it drafted something, no person changed it, and neither the end of the text
-nor the requested length can have cut it short; a run without such iterations counts all that drafted.
+Every figure is one of the run (see `draft_figures`): nothing is estimated.
 """
 
 import json
-import math
 import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, Literal
 
 from decoding.common.errors import require
+from decoding.trace.draft_figures import DIGITS, DraftFigures, draft_figures
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
-from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.records import RunTrace
 
 HEAD_PLACE = "PATH_OF_EAGLE_HEAD"  # what a person replaces
-DIGITS = 6  # of a rate that is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class EngineConfig:
         text: to paste; empty where there is nothing to export.
         load_test: the same with the acceptance of this run in the place of the draft's, for load tests whose output is
             not text of the target; empty where the engine has no such thing.
-        limits: what the engine cannot do of the run's method, and the nearest thing that it can, a sentence or two each.
+        limits: what the engine cannot do of the run's method, and the nearest thing that it can, in a few sentences.
         notes: what to know of the fields.
     """
 
@@ -49,80 +46,6 @@ class EngineConfig:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DraftFigures:
-    """What a run drafted and what was accepted of it, over its counted iterations.
-
-    Attributes:
-        accepted: accepted drafted tokens of each counted iteration.
-        left_out: iterations of the method that are not counted.
-        drafted_by: the pair's draft model, a draft head, or no model: the text alone.
-        depths, sizes: depth and nodes of each verified tree, roots left out.
-        breadth: most children of a node of a verified tree, None where no trees were recorded.
-        single_path: whether the tokens of a chain were drawn from the draft's distribution.
-    """
-
-    accepted: tuple[int, ...]
-    left_out: int
-    drafted_by: Literal["model", "head", "text"]
-    depths: tuple[int, ...]
-    sizes: tuple[int, ...]
-    breadth: int | None
-    single_path: bool
-
-    @property
-    def mean_accepted(self) -> float:
-        """Mean accepted length, the bonus token left out."""
-        return fmean(self.accepted)
-
-    @property
-    def chains(self) -> bool:
-        """Whether no verified tree has a branch."""
-        return self.depths == self.sizes
-
-    @property
-    def fixed(self) -> bool:
-        """Whether all verified trees are chains of one length."""
-        return self.chains and len(set(self.depths)) == 1
-
-    @property
-    def chain_length(self) -> int:
-        """Tokens of a chain: as many as the run's chains have, or the mean accepted length rounded up; 1 at least."""
-        return max(1, self.depths[0] if self.fixed else math.ceil(self.mean_accepted))
-
-    def rates(self, depth: int) -> list[float]:
-        """Marginal acceptance of the first `depth` depths, each from 0 to 1, never rising."""
-        reached = (sum(length >= d for length in self.accepted) for d in range(1, depth + 1))
-        return [round(count / len(self.accepted), DIGITS) for count in reached]
-
-
-def draft_figures(run: RunTrace) -> DraftFigures | None:
-    """Figures of a run's own iterations (those of a fork's parent left out); None where nothing was drafted."""
-    own = run.iterations[run.own_from :]
-    drafting = [each for each in own if each.drafted]
-    if not drafting:
-        return None
-    deepest = max(each.tree_depth for each in drafting)
-    end = len(run.prompt_ids) + run.max_new_tokens
-    whole = [
-        each
-        for each in drafting
-        if not each.interventions and each.final_kind != "none" and end - each.prefix_length > deepest
-    ]
-    counted = whole or drafting
-    without_model = not any(each.draft_forwards for each in drafting)
-    recorded = all(each.nodes for each in counted)
-    return DraftFigures(
-        accepted=tuple(len(each.accepted) for each in counted),
-        left_out=len(own) - len(counted),
-        drafted_by="head" if run.settings.get("draft_head") else "text" if without_model else "model",
-        depths=tuple(each.tree_depth for each in counted),
-        sizes=tuple(each.verified for each in counted),
-        breadth=max(map(_most_children, counted)) if recorded else None,
-        single_path=all(each.draft_sampling == "single_path" for each in counted),
-    )
-
-
 def engine_config(run: RunTrace, engine: str) -> EngineConfig:
     """A run's method as the configuration of an engine, one of `ENGINES`.
 
@@ -133,8 +56,8 @@ def engine_config(run: RunTrace, engine: str) -> EngineConfig:
     figures = draft_figures(run)
     if figures is None:
         nothing = (
-            f"This run drafted nothing (method {run.method}), so there is nothing to export: record a run with a "
-            "method that drafts, such as linear."
+            f"This run drafted nothing (method {_printable(run.method)}), so there is nothing to export: record a run "
+            "with a method that drafts, such as linear."
         )
         return _made(engine, limits=[nothing])
     return _WRITERS[engine](run, figures)
@@ -152,7 +75,7 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     if figures.chains and verifier == "block":
         config["rejection_sample_method"] = "block"
     notes = [
-        "synthetic_acceptance_rates are marginal: entry i is how often the first i + 1 drafted tokens are all accepted.",
+        "synthetic_acceptance_rates are marginal: entry i is how often the first i + 1 drafted tokens are accepted.",
         "num_speculative_tokens_per_batch_size takes [first batch size, last batch size, tokens] entries; it is left "
         "out, because this run decoded one sequence at a time: measure acceptance and speed at your batch sizes first.",
     ]
@@ -206,10 +129,11 @@ def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
                 f"eagle2:max_depth={depth},beam_width={breadth},node_budget={nodes} and compare."
             )
     command = _command(["python", "-m", "sglang.launch_server"], flags)
+    simulated = round(1 + figures.mean_accepted, DIGITS)
     return _made(
         "sglang",
         text=command,
-        load_test=f"SGLANG_SIMULATE_ACC_LEN={round(1 + figures.mean_accepted, DIGITS)} {command}",
+        load_test="" if figures.drafted_by == "text" else f"SGLANG_SIMULATE_ACC_LEN={simulated} {command}",
         limits=[*limits, *_verifier_limits("SGLang", run, figures, ())],
         notes=[
             "--speculative-num-draft-tokens counts the root, the last committed token: it is the drafted nodes that "
@@ -338,12 +262,10 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
 
 
 def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
-    deepest = max(figures.depths)
+    deepest = max(1, *figures.depths)
     marginal = figures.rates(deepest)
-    conditional = [
-        round(rate / before, DIGITS) if before else 0.0
-        for rate, before in zip(marginal, [1.0, *marginal], strict=False)
-    ]
+    reached = [sum(length >= depth for length in figures.accepted) for depth in range(deepest + 1)]
+    conditional = [round(now / before, DIGITS) if before else 0.0 for before, now in pairwise(reached)]
     mean = round(1 + figures.mean_accepted, DIGITS)
     implied = round(1 + sum(marginal), DIGITS)
     lengths = Counter(1 + length for length in figures.accepted)
@@ -398,11 +320,11 @@ def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     if not figures.chains:
         limits.append(
             f"The rates are of this run's trees ({_tree_words(figures)}), not of a chain: entry i is how often the "
-            "accepted path was at least i + 1 tokens long. For a chain's own, record the same prompt with method linear."
+            "accepted path was at least i + 1 tokens long. For a chain's, record the same prompt with method linear."
         )
     return _made(
         "profile",
-        text=json.dumps(profile, indent=2, ensure_ascii=False),
+        text=json.dumps(profile, indent=2),
         limits=limits,
         notes=[
             "The schema was read from a pull request that is not merged: the main branch of Model-Optimizer (commit "
@@ -448,7 +370,9 @@ def _beam(run: RunTrace, figures: DraftFigures) -> tuple[int, int, int] | None:
     A beam of width k has k children at its first level and k of each of k nodes at every other one.
     """
     if _rule(run) == "eagle2":
-        return tuple(int(run.settings[name]) for name in ("max_depth", "beam_width", "node_budget"))  # type: ignore
+        depth, width, nodes = (run.settings.get(name) for name in ("max_depth", "beam_width", "node_budget"))
+        if isinstance(depth, int) and isinstance(width, int) and isinstance(nodes, int):
+            return depth, width, nodes
     if figures.breadth is None:
         return None
     depth, breadth = max(figures.depths), figures.breadth
@@ -464,8 +388,8 @@ def _chain_limits(label: str, run: RunTrace, figures: DraftFigures, heads: bool 
     )
     if not figures.chains:
         limits.append(
-            f"{label} verifies chains only here. In the place of this run's trees ({_tree_words(figures)}) stands a "
-            f"chain of {_rounded_up(figures)}. {measure}"
+            f"With this draft {label} verifies chains only. In the place of this run's trees ({_tree_words(figures)}) "
+            f"stands a chain of {_rounded_up(figures)}. {measure}"
         )
     elif not figures.fixed:
         limits.append(
@@ -487,7 +411,7 @@ def _head_limits(label: str, run: RunTrace, figures: DraftFigures) -> list[str]:
 
 def _verifier_limits(label: str, run: RunTrace, figures: DraftFigures, known: tuple[str, ...]) -> list[str]:
     """A sentence where sampled tokens are accepted by another rule than an engine's; greedy decoding has one rule."""
-    verifier = run.settings.get("verifier")
+    verifier = _printable(str(run.settings.get("verifier", "")))
     if run.sampling.temperature == 0 or (figures.chains and verifier in known):
         return []
     return [
@@ -517,12 +441,8 @@ def _tree_words(figures: DraftFigures) -> str:
 
 def _rounded_up(figures: DraftFigures) -> str:
     length = figures.chain_length
-    return f"{length} token{'' if length == 1 else 's'}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"
-
-
-def _most_children(iteration: IterationTrace) -> int:
-    verified = (node for node in iteration.nodes if node.flat_index is not None and node.parent_id >= 0)
-    return max(Counter(node.parent_id for node in verified).values(), default=0)
+    tokens = f"{length} token{'' if length == 1 else 's'}"
+    return f"{tokens}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"
 
 
 def _rule(run: RunTrace) -> str:
