@@ -88,7 +88,7 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         text=_vllm_command(run, config),
         load_test=_vllm_command(run, test),
         limits=[*_chain_limits("vLLM", run, figures), *_verifier_limits("vLLM", run, figures, ("naive", "block"))],
-        notes=[*notes, *_figure_notes(run, figures)],
+        notes=[*notes, *_figure_notes(run, figures, load_test=True)],
     )
 
 
@@ -140,7 +140,7 @@ def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
             "are verified, plus 1.",
             "SGLANG_SIMULATE_ACC_LEN is the mean of committed tokens per pass, the bonus token included; SGLang draws "
             "lengths around it and takes no rates by depth.",
-            *_figure_notes(run, figures),
+            *_figure_notes(run, figures, load_test=True),
         ],
     )
 
@@ -206,7 +206,7 @@ def _llama_cpp(run: RunTrace, figures: DraftFigures) -> EngineConfig:
             "sure than that of a token, and which value gives this run's lengths cannot be read from the run.",
             "--spec-synth-rates are marginal: entry i is how often the first i + 1 drafted tokens are all accepted.",
             "--draft-max and --draft-min were removed; --spec-draft-n-max has taken the place of the first.",
-            *_figure_notes(run, figures),
+            *_figure_notes(run, figures, load_test=True),
         ],
     )
 
@@ -420,13 +420,15 @@ def _verifier_limits(label: str, run: RunTrace, figures: DraftFigures, known: tu
     ]
 
 
-def _figure_notes(run: RunTrace, figures: DraftFigures) -> list[str]:
+def _figure_notes(run: RunTrace, figures: DraftFigures, load_test: bool = False) -> list[str]:
     counted = len(figures.accepted)
     notes = [
         f"Figures are of {counted} of this run's {counted + figures.left_out} iterations, on one prompt: mean accepted "
         f"length {figures.mean_accepted:.2f}. Left out are those that drafted nothing, that a person changed, or that "
         "the end of the text or the requested length may have cut short."
     ]
+    if load_test and not figures.fixed:
+        notes.append("The load test has the acceptance of this run's own trees, not that of what is drafted instead.")
     if run.sampling.temperature > 0:
         notes.append(
             f"This run sampled at temperature {run.sampling.temperature:g}, top-p {run.sampling.top_p:g} and draft "

@@ -189,6 +189,9 @@ def test_a_tree_becomes_a_chain_where_an_engine_has_no_trees_and_says_so():
         (limit,) = engine_config(run, engine).limits
         assert f"mean accepted length of {figures.mean_accepted:.2f} rounded up" in limit
         assert f"linear:length={figures.chain_length}" in limit and "not measured" in limit
+    for engine, said in (("vllm", True), ("sglang", True), ("llama.cpp", True), ("tensorrt-llm", False)):
+        assert any("The load test has" in note for note in engine_config(run, engine).notes) == said
+        assert not any("The load test has" in note for note in engine_config(recorded("race_linear"), engine).notes)
     (limit,) = engine_config(run, "sglang").limits
     assert f"node_budget={max(figures.sizes)}" in limit
     assert f"--speculative-num-draft-tokens {max(figures.sizes) + 1}" in engine_config(run, "sglang").text
