@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "run": ("streamlit", ("run", str(ROOT / "app.py")), "open the app in a browser; takes what `streamlit run` takes"),
     "record": ("decoding.record", (), "decode a prompt and save the run to a file"),
     "diff": ("decoding.diff", (), "say where two saved runs part"),
+    "export": ("decoding.export_config", (), "write a run's method as the configuration of an engine"),
     "sweep": ("decoding.experiments.sweep", (), "run a grid of methods and settings"),
     "gallery": ("pages.ui.gallery", (), "write the recorded runs as static pages"),
 }

@@ -1,0 +1,287 @@
+"""A run's method as an engine's configuration: names that the engine has, figures of the run, and sentences."""
+
+import ast
+import json
+import re
+import shlex
+from dataclasses import asdict, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from decoding.common.errors import SettingsError
+from decoding.export_config import config_lines, main
+from decoding.trace.archive import load_run
+from decoding.trace.draft_figures import DraftFigures, draft_figures
+from decoding.trace.engine_config import HEAD_PLACE, EngineConfig, engine_config
+from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
+from decoding.trace.records import InterventionTrace, RunTrace
+from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
+
+RECORDED = Path(__file__).resolve().parents[2] / "decoding" / "recorded"
+# Keys below which the schema of the profile leaves the names open.
+OPEN = {"draft_checkpoint", "target_model", "measurement_conditions", "accept_length_by_k",
+        "acceptance_length_histogram"}  # fmt: skip
+
+
+@cache
+def recorded(name: str) -> RunTrace:
+    return load_run(RECORDED / f"{name}.dscope")
+
+
+def with_head(name: str) -> RunTrace:
+    run = recorded(name)
+    return replace(run, settings={**run.settings, "draft_head": "eagle"})
+
+
+def without_model() -> RunTrace:
+    run = recorded("race_linear")
+    return replace(run, iterations=tuple(replace(each, draft_forwards=0) for each in run.iterations))
+
+
+def block_chain() -> RunTrace:
+    run = recorded("race_linear")
+    iterations = tuple(replace(each, draft_sampling="single_path") for each in run.iterations)
+    sampling = replace(run.sampling, temperature=0.8)
+    return replace(run, iterations=iterations, sampling=sampling, settings={**run.settings, "verifier": "block"})
+
+
+RUNS = {
+    "chain": lambda: recorded("race_linear"),
+    "tree": lambda: recorded("tree_helps"),
+    "sampled tree": lambda: recorded("sampled"),
+    "beam": lambda: recorded("lost_verify"),
+    "tree without its nodes": lambda: recorded("lost_draft"),
+    "head": lambda: with_head("race_linear"),
+    "head, tree": lambda: with_head("tree_helps"),
+    "no model": without_model,
+    "block": block_chain,
+}
+
+
+def keys_of(value) -> set[str]:
+    """Keys of a JSON object and of the objects in it."""
+    if not isinstance(value, dict):
+        return set()
+    return set(value).union(*(keys_of(below) for name, below in value.items() if name not in OPEN))
+
+
+def names_in(config: EngineConfig, engine: str) -> set[str]:
+    """Every name and every chosen word that a text gives to the engine."""
+    found: set[str] = set()
+    for text in filter(None, (config.text, config.load_test)):
+        if config.language == "sh":
+            words = shlex.split(text)
+            found |= {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} - (
+                {"-m"} if engine == "sglang" else set()
+            )
+            found |= {word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)}
+            for flag, word in pairwise(words):
+                if flag in ("--speculative-algorithm", "--spec-type"):
+                    found.add(word)
+                if flag == "--speculative-config":
+                    given = json.loads(word)
+                    found |= set(given)
+                    found |= {given[name] for name in given if name in ("method",) or name.endswith("_method")}
+        elif config.language == "yaml":
+            given = yaml.safe_load(text)
+            found |= keys_of(given) | {given["speculative_config"]["decoding_type"]}
+            found |= set(re.findall(r"--[a-z]+", text))
+        elif config.language == "python":
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "GenerationConfig":
+                    found |= {"GenerationConfig", *(each.arg for each in node.keywords)}
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "generate":
+                    found |= {each.arg for each in node.keywords if each.arg}
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    found.add(node.attr)
+        else:
+            given = json.loads(text)
+            found |= keys_of(given) | {given["verification_method"], given["accept_length_model"]}
+            found |= {given["method"]} - {None}
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", RUNS)
+def test_no_name_is_written_that_was_not_read_in_the_engine(kind, engine):
+    config, source = engine_config(RUNS[kind](), engine), ENGINE_SOURCES[engine]
+    found = names_in(config, engine)
+    assert found and {name for name in found if not source.knows(name)} == set()
+    assert (config.engine, config.version, config.sources) == (source.label, source.version, tuple(source.names))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", config.read)
+    for sentence in (*config.limits, *config.notes):
+        assert sentence.endswith(".") and sentence.isprintable()
+    for name in re.findall(r"(?<!\S)--[a-z-]+", " ".join(config.notes)):
+        assert source.knows(name) or name in ("--draft-max", "--draft-min")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("run", [run_autoregressive(), recorded("race_autoregressive"), run_of([])])
+def test_a_run_that_drafted_nothing_gives_one_sentence(engine, run):
+    config = engine_config(run, engine)
+    assert config.text == config.load_test == "" and config.notes == ()
+    assert len(config.limits) == 1 and "nothing to export" in config.limits[0]
+
+
+def vllm(text: str) -> dict:
+    words = shlex.split(text)
+    return json.loads(words[words.index("--speculative-config") + 1])
+
+
+def test_a_chain_is_written_as_it_was_with_its_acceptance_by_depth():
+    run = recorded("race_linear")
+    config, figures = engine_config(run, "vllm"), draft_figures(run)
+    assert config.limits == ()
+    assert vllm(config.text) == {"method": "draft_model", "model": "embedded-draft", "num_speculative_tokens": 3}
+    test = vllm(config.load_test)
+    rates = test["synthetic_acceptance_rates"]
+    assert len(rates) == 3 and rates == sorted(rates, reverse=True) and all(0 <= rate <= 1 for rate in rates)
+    assert sum(rates) == pytest.approx(figures.mean_accepted, abs=1e-5)
+    assert test["rejection_sample_method"] == "synthetic"
+    sglang = engine_config(run, "sglang").text
+    for line in ("--speculative-num-steps 3", "--speculative-eagle-topk 1", "--speculative-num-draft-tokens 4"):
+        assert line in sglang
+    assert yaml.safe_load(engine_config(run, "tensorrt-llm").text)["speculative_config"]["max_draft_len"] == 3
+    assert "--spec-draft-n-max 3" in engine_config(run, "llama.cpp").text
+    assert "num_assistant_tokens = 3" in engine_config(run, "transformers").text
+
+
+def test_figures_by_hand():
+    figures = DraftFigures((3, 0, 1, 1), 0, "model", (3, 3, 3, 3), (3, 3, 3, 3), 1, False)
+    assert figures.rates(3) == [0.75, 0.25, 0.25] and figures.mean_accepted == 1.25
+    assert figures.chains and figures.fixed and figures.chain_length == 3
+    tree = replace(figures, sizes=(5, 5, 5, 5))
+    assert not tree.chains and tree.chain_length == 2
+    assert replace(figures, depths=(3, 2, 3, 3), sizes=(3, 2, 3, 3)).chain_length == 2
+    assert replace(tree, accepted=(0, 0)).chain_length == 1
+
+
+def test_iterations_that_were_cut_short_or_changed_are_not_counted():
+    run = run_mixed()
+    figures = draft_figures(run)
+    end = len(run.prompt_ids) + run.max_new_tokens
+    deepest = max(each.tree_depth for each in run.iterations)
+    assert (
+        len(figures.accepted)
+        == sum(
+            bool(each.drafted) and each.final_kind != "none" and end - each.prefix_length > deepest
+            for each in run.iterations
+        )
+        < len(run.iterations)
+    )
+    changed = replace(run.iterations[0], interventions=(InterventionTrace("accept", (5,)),))
+    fewer = draft_figures(replace(run, iterations=(changed, *run.iterations[1:])))
+    assert len(fewer.accepted) == len(figures.accepted) - 1 and fewer.left_out == figures.left_out + 1
+    assert draft_figures(replace(run, own_from=len(run.iterations))) is None
+    short = draft_figures(run_of([dynatree_recovered()]))
+    assert len(short.accepted) == 1 and short.left_out == 0, "where all were cut short, all that drafted count"
+
+
+def test_a_tree_becomes_a_chain_where_an_engine_has_no_trees_and_says_so():
+    run = recorded("tree_helps")
+    figures = draft_figures(run)
+    assert not figures.chains
+    for engine in ("vllm", "tensorrt-llm", "llama.cpp", "transformers"):
+        (limit,) = engine_config(run, engine).limits
+        assert f"mean accepted length of {figures.mean_accepted:.2f} rounded up" in limit
+        assert f"linear:length={figures.chain_length}" in limit and "not measured" in limit
+    for engine, said in (("vllm", True), ("sglang", True), ("llama.cpp", True), ("tensorrt-llm", False)):
+        assert any("The load test has" in note for note in engine_config(run, engine).notes) == said
+        assert not any("The load test has" in note for note in engine_config(recorded("race_linear"), engine).notes)
+    (limit,) = engine_config(run, "sglang").limits
+    assert f"node_budget={max(figures.sizes)}" in limit
+    assert f"--speculative-num-draft-tokens {max(figures.sizes) + 1}" in engine_config(run, "sglang").text
+
+
+def test_a_beam_is_what_sglang_has():
+    config = engine_config(recorded("lost_verify"), "sglang")
+    assert config.limits == ()
+    for line in ("--speculative-num-steps 7", "--speculative-eagle-topk 10", "--speculative-num-draft-tokens 61"):
+        assert line in config.text
+
+
+def test_trees_that_were_not_recorded_have_no_breadth():
+    (limit,) = engine_config(recorded("lost_draft"), "sglang").limits
+    assert "--record full" in limit
+    assert "--speculative-eagle-topk 1" in engine_config(recorded("lost_draft"), "sglang").text
+    assert draft_figures(run_of([summary(), summary()])).breadth is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+def test_a_draft_head_is_none_that_an_engine_loads(engine):
+    config = engine_config(with_head("race_linear"), engine)
+    assert HEAD_PLACE in config.text and HEAD_PLACE in config.limits[0] and "draft head eagle" in config.limits[0]
+
+
+def test_a_draft_head_in_transformers_and_its_trees_in_tensorrt():
+    assert "assistant_model" in engine_config(with_head("race_linear"), "transformers").limits[0]
+    given = yaml.safe_load(engine_config(with_head("tree_helps"), "tensorrt-llm").text)["speculative_config"]
+    assert given["use_dynamic_tree"] is True
+    most = given["dynamic_tree_max_topK"] * given["max_draft_len"]
+    assert given["max_draft_len"] <= given["max_total_draft_tokens"] <= most
+
+
+def test_sampling_is_carried_over_where_the_engine_has_it():
+    given = vllm(engine_config(block_chain(), "vllm").text)
+    assert given["draft_sample_method"] == "probabilistic" and given["rejection_sample_method"] == "block"
+    assert engine_config(block_chain(), "vllm").limits == ()
+    assert "verifier block" in engine_config(block_chain(), "llama.cpp").limits[0]
+    assert "temperature=0.8" in engine_config(block_chain(), "transformers").text
+
+
+def test_the_profile_adds_up():
+    for kind in RUNS:
+        profile = json.loads(engine_config(RUNS[kind](), "profile").text)
+        marginal, conditional = profile["marginal_accept_rates"], profile["conditional_accept_rates"]
+        assert len(marginal) == len(conditional) == profile["num_speculative_tokens"]
+        product = 1.0
+        for rate, given in zip(marginal, conditional, strict=True):
+            product *= given
+            assert product == pytest.approx(rate, abs=1e-4)
+        histogram = profile["acceptance_length_histogram"]
+        steps = sum(histogram.values())
+        mean = sum(int(length) * count for length, count in histogram.items()) / steps
+        assert profile["mean_accept_length"] == pytest.approx(mean, abs=1e-5)
+        assert profile["validation"]["mean_consistency"]["passed"]
+        assert profile["measurement_conditions"]["decode_steps"] == steps
+    assert json.loads(engine_config(recorded("race_linear"), "profile").text)["accept_length_model"] == "chain_analytic"
+
+
+def test_names_from_a_file_stay_on_their_line_and_in_their_quotes():
+    run = recorded("race_linear")
+    odd = "a'b\"$(x)\n\x1b[2J"
+    pair = replace(run.pair, target=replace(run.pair.target, name=odd), draft=replace(run.pair.draft, name=odd))
+    for engine in ENGINES:
+        config = engine_config(replace(run, pair=pair, label=odd), engine)
+        assert all(line.isprintable() for text in config_lines(config) for line in text.split("\n"))
+        if config.language == "sh":
+            assert any("$(x)" in word for word in shlex.split(config.text))
+        elif config.language == "python":
+            ast.parse(config.text)
+
+
+def test_an_engine_that_is_not_there():
+    with pytest.raises(SettingsError, match="choose vllm, sglang"):
+        engine_config(run_mixed(), "vlllm")
+
+
+def test_the_command(tmp_path, capsys):
+    chain, plain = str(RECORDED / "race_linear.dscope"), str(RECORDED / "race_autoregressive.dscope")
+    assert main([chain, "--engine", "vllm"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("vllm serve") and "\n# vLLM 0." in out
+    assert main([chain, "--engine", "sglang", "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written == json.loads(json.dumps(asdict(engine_config(recorded("race_linear"), "sglang"))))
+    assert main([chain, "--engine", "profile"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == "1.0"
+    assert main([plain, "--engine", "vllm"]) == 1
+    assert capsys.readouterr().out.count("\n") == 1
+    for words in ([chain, "--engine", "vlllm"], [str(tmp_path / "nowhere.dscope"), "--engine", "vllm"]):
+        assert main(words) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
