@@ -47,6 +47,8 @@ def section(results: dict[str, list[dict]]) -> str:
     """All that was measured, as Markdown."""
     blocks = []
     for name, heading in TABLES.items():
+        if name == "gpu" and name not in results and "first-contact-ratios" in results:
+            continue  # what it showed first stands below
         blocks.append(f"### {heading}")
         for record in results.get(name, ()):
             setup = record.get("setup") or record["pair"]

@@ -356,7 +356,7 @@ class JobWatcher:
     @property
     def name(self) -> str:
         """What lists call it."""
-        return self.launched.name if self.launched is not None and self.launched.name else self.folder.name
+        return (self.launched.name.strip() if self.launched is not None else "") or self.folder.name
 
     @property
     def resumable(self) -> bool:

@@ -193,7 +193,8 @@ def _damage_as_error() -> Iterator[None]:
 def _damaged(detail: str) -> TraceFileError:
     # Library messages quote the file: line breaks and odd characters in it would break the sentence.
     words = "".join(char if char.isprintable() else "?" for char in detail[:MAX_DETAIL])
-    return TraceFileError(f"This Draftscope run is damaged ({words}): copy or save it again.")
+    again = "copy or save it again, or open it with the version that wrote it"
+    return TraceFileError(f"This Draftscope run is damaged ({words}): {again}.")
 
 
 def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:

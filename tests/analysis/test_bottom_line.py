@@ -136,3 +136,23 @@ def test_a_stretch_is_reported_with_its_text_and_its_measured_cause():
     assert stretch.lost.reason == TOKENS
     said = stretch_words(stretch, "Tree", "Chain", "<b> 0")
     assert "Tree" in said and "Chain" in said and "1.0" in said and "3.0" in said and "<b>" in said
+
+
+def test_repeats_that_differ_widely_give_no_advice_to_act_on():
+    faster = bottom_line_words(bottom_line([option("Tree", 2.4, 4.9, 3.2)], "Plain"))
+    assert faster.startswith("Speculating was faster") and "not decided" in faster and "stop other work" in faster
+    open_line = bottom_line_words(bottom_line([option("Tree", 0.6, 2.9, 1.1)], "Plain"))
+    assert open_line.startswith("Not decided") and "stop other work" in open_line
+    # Where the best one is sure, a noisy rival does not hide by how much it is faster.
+    sure = bottom_line([option("Tree", 1.5, 1.51, 1.49), option("Chain", 0.4, 4.0, 3.0)], "Plain")
+    assert bottom_line_words(sure).startswith("Speculate ")
+
+
+def test_an_iteration_cheaper_than_a_plain_token_is_no_rule():
+    plain, cheap = run_autoregressive(), run_mixed()
+    slow = slowdown(cheap, plain)
+    for passes, said in ((0.8, False), (1.6, True)):
+        factor = passes * slow.other.token_s / sum(slow.mine.seconds.values())
+        mine = replace(slow.mine, seconds={name: factor * each for name, each in slow.mine.seconds.items()})
+        line = bottom_line([option("Tree", 2.0, 2.02, 1.98, slowdown=replace(slow, mine=mine))], "Plain")
+        assert ("plain tokens" in bottom_line_words(line)) == said

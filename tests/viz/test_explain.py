@@ -23,7 +23,7 @@ def test_a_rejected_node_under_greedy_decoding():
 def test_a_rejected_node_with_a_draw_says_the_draw():
     said = why_verdict(traces.sampled_recovered(), 8)
     assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
-    assert "The target gives it 0.17 and its most likely token, ‘No’, 0.69 at temperature 1." in said
+    assert "The target gives ‘Yes’ 0.17 and its most likely token, ‘No’, 0.69 at temperature 1." in said
     assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
     assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
 

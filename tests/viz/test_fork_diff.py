@@ -105,6 +105,15 @@ def test_the_summary_is_one_sentence(first, second, words):
     assert fork_summary(first, second) == words
 
 
+def test_fewer_drafted_nodes_are_no_same_tree():
+    trace = dynatree_recovered()
+    *others, last = trace.nodes
+    pruned = replace(trace, nodes=(*others, replace(last, flat_index=None)), verified=trace.verified - 1)
+    fewer = replace(pruned, nodes=tuple(others), drafted=trace.drafted - 1)
+    words = "B committed the same 3 tokens with as many verified nodes, of 1 node fewer drafted."
+    assert fork_summary(pruned, fewer) == words
+
+
 def test_the_summary_says_when_other_tokens_were_committed():
     words = fork_summary(dynatree_recovered(), bonus())
     assert words == "B committed the same number of tokens (3), but different ones, with 10 nodes fewer."

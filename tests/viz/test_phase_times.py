@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.analysis.smallest_change import tree_was_drafted
 from decoding.recorded import recorded_run
 from tests.helpers import traces
 from viz.scope.phases import time_rows
@@ -40,3 +41,17 @@ def test_a_replayed_iteration_has_no_times():
     trace = replace(trace, times=replace(trace.times, total_s=0.0))
     assert time_rows(trace) == []
     assert {phase.seconds for phase in build_scene(trace, scene_id="s").phases} == {None}
+
+
+def test_a_draft_that_was_asked_and_left_the_tree_empty_is_shown_and_says_why():
+    trace = traces.dynatree_recovered()
+    root = replace(trace.nodes[0], stop_reason="below_threshold", branching=None, breadth=None)
+    empty = replace(
+        trace, nodes=(root,), flatten_order=(0,), drafted=0, verified=0, accepted=(), steps=(), draft_forwards=1,
+        times=replace(trace.times, draft_levels_s=(0.002,)),
+    )  # fmt: skip
+    phases = {phase.key: phase for phase in build_scene(empty, scene_id="s").phases}
+    assert phases["draft-1"].seconds == 0.002
+    assert "added no node" in phases["draft-1"].caption and "is below" in phases["draft-1"].caption
+    assert "Nothing was drafted, as" in phases["select"].caption
+    assert tree_was_drafted(empty) and not tree_was_drafted(replace(empty, draft_forwards=0))

@@ -42,7 +42,7 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
     assert f"target {half} (temperature 0.8, top-p 0.9)" in next(
         line.words for line in tree_outline(trace) if line.node_id == 8
     )
-    assert f"The target gives it {half}" in cards(trace, scene)["8"]["why"]
+    assert f"{half} and its most likely token" in cards(trace, scene)["8"]["why"]
 
 
 def test_a_record_without_that_law_says_which_one_it_shows():

@@ -99,6 +99,10 @@ def test_the_tree_tells_each_nodes_probability_and_frames_the_stop():
     assert "13 nodes · number: exact acceptance" in data["scene"]["note"]
     assert "No" in data["scene"]["summary"], "the summary still tells the final token"
     assert data["cards"] == {}
+    states = {node["node_id"]: node["state"] for node in data["scene"]["nodes"]}
+    verdicts = {node.node_id: node.verdict for node in iteration.nodes}
+    assert "rejected" in verdicts.values()
+    assert all(states[node] == verdict for node, verdict in verdicts.items() if verdict in ("accepted", "rejected"))
 
 
 def test_nothing_moves_between_two_walks():

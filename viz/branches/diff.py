@@ -187,7 +187,7 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     """The effect of the change on this iteration, in one sentence, without times, which were measured once."""
     diff = compare_trees(first, second)
     tokens = len(second.committed_ids) - len(first.committed_ids)
-    nodes, others = second.verified - first.verified, len(diff.only_second)
+    nodes, drafted = second.verified - first.verified, second.drafted - first.drafted
     if tokens:
         committed = f"{plural(abs(tokens), 'token')} {'more' if tokens > 0 else 'fewer'}"
     elif diff.same_text:
@@ -196,7 +196,10 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
         committed = f"the same number of tokens ({len(second.committed_ids)}), but different ones,"
     if nodes:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
+    elif drafted:
+        tree = f"as many verified nodes, of {plural(abs(drafted), 'node')} {'more' if drafted > 0 else 'fewer'} drafted"
     else:
+        others = len(diff.only_second)
         tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
     return f"{NAMES[1]} committed {committed} with {tree}."
 

@@ -30,17 +30,23 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
     over = f"{figure_words(figure)} the speed of {line.plain}"
     if line.verdict == "plain":
         return f"Do not speculate {where}: the best, {best.label}, has {over}.{_pays_words(best.slowdown)}"
+    noisy = figure.decides and _noisy(line)
+    if noisy and line.verdict == "open":
+        return f"Not decided {where}. {noisy} {_named(best)} had {over}."
     if line.verdict == "open":
         if not figure.decides:
             said = (
                 f"No verdict from {_counted(figure)}: {best.label} had {figure.value:.2f}× the speed of {line.plain}."
             )
             return f"{said} {_decides_words(line)}"
-        said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
+        said = f"Not decided {where}: {_named(best)} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
+    if noisy and figure.high > NOISY * figure.low:
+        return f"Speculating was faster {where}, by how much is not decided: {_named(best)} had {over}. {noisy}"
     if line.rivals:
         said = (
-            f"Speculate {where}; which method is best is open: {best.label} has {over}, {_rivals(line)} may be as fast."
+            f"Speculate {where}; which method is best is open: {_named(best)} has {over}; {_rivals(line)} may be just "
+            "as fast."
         )
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
@@ -96,15 +102,22 @@ def _decides_words(line: BottomLine) -> str:
         return f"At least {FEWEST} {figure.per}s would give intervals."
     if figure.per == "prompt":
         return "More prompts would decide it."
-    widest = max((line.best.figure, *(each.figure for each in line.rivals)), key=lambda each: each.high / each.low)
-    if widest.high > NOISY * widest.low:
-        return (
-            f"Repeats of the same work differ too much to tell (one interval reaches from {widest.low:.2f} to "
-            f"{widest.high:.2f}): stop other work on this machine and measure again, with more repeats."
-        )
+    if noisy := _noisy(line):
+        return noisy
     if line.needed is None:
         return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."
     return f"Their intervals overlap; at this spread about {line.needed} repeats would separate them."
+
+
+def _noisy(line: BottomLine) -> str:
+    """That repeats of the same work differ too much, and what to do; empty where they do not."""
+    widest = max((line.best.figure, *(each.figure for each in line.rivals)), key=lambda each: each.high / each.low)
+    if widest.per == "prompt" or widest.high <= NOISY * widest.low:
+        return ""
+    return (
+        f"Repeats of the same work differ too much to tell (one interval reaches from {widest.low:.2f} to "
+        f"{widest.high:.2f}): stop other work on this machine and measure again, with more repeats."
+    )
 
 
 def _pays_words(slow: Slowdown | None) -> str:
@@ -112,6 +125,8 @@ def _pays_words(slow: Slowdown | None) -> str:
     if slow is None:
         return ""
     passes = sum(slow.mine.seconds.values()) / slow.other.token_s
+    if passes < 1:  # an iteration holds a pass of the target: other work has slowed plain decoding
+        return ""
     return (
         f" Prefill left out, an iteration takes as long as {passes:.2f} plain tokens and commits "
         f"{slow.mine.tokens:.2f}; where it commits fewer than {passes:.2f}, do not speculate."

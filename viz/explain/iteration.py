@@ -216,7 +216,7 @@ def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
     if parent.target_argmax == node.token_id:
         return f"It is the target's most likely token here, at {best}{where}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
-    return f"The target gives it {given} and its most likely token, {favourite}, {best}{where}."
+    return f"The target gives {quote(node.text)} {given} and its most likely token, {favourite}, {best}{where}."
 
 
 def _why_not_reached(known: Known, node: NodeTrace) -> str:

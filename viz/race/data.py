@@ -89,8 +89,8 @@ def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple
     if sampled:
         how = f"at temperature {sampled[0].temperature:g}"
         equal = len({lane.output_ids for lane in lanes}) == 1
-        end = "these texts happen to be equal." if equal else "different draws give different text."
-        return None, f"Sampled {how}, each method with its own draws: {end}"
+        end = "and made the same draws: one text." if equal else "by other draws: different text."
+        return None, f"Sampled {how}: all methods have the same distribution, {end}"
     if len({lane.target for lane in lanes}) > 1:
         targets = " and ".join(dict.fromkeys(lane.target for lane in lanes))
         return None, f"The texts come from different targets ({targets}) and need not be equal."

@@ -138,10 +138,10 @@ def appearance_levels(iteration: IterationTrace) -> list[int]:
 
 def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list[Phase]:
     """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
-    if not iteration.drafted or not iteration.nodes:
+    if not iteration.nodes or not (iteration.drafted or iteration.draft_forwards):
         return []
     levels = appearance_levels(iteration)
-    present = sorted(set(levels[1:]))
+    present = sorted(set(levels[1:])) or [0]
     size = -(-len(present) // MAX_DRAFT_PHASES)
     groups = [present[start : start + size] for start in range(0, len(present), size)]
     phases = []
@@ -161,6 +161,9 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list
 
 
 def _draft_caption(iteration: IterationTrace, new: list, group: list[int], seconds: float | None) -> str:
+    if not new:
+        forwards = plural(iteration.draft_forwards, "draft forward")
+        return f"{forwards} added no node: {stop_reason_text(iteration, 0)}."
     best = max(new, key=lambda node: node.path_probability)
     depths = sorted({node.depth for node in new})
     where = f"depth {depths[0]}" if len(depths) == 1 else f"depths {depths[0]} to {depths[-1]}"
@@ -251,7 +254,8 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
     caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)
     if not iteration.drafted:
-        caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
+        why = f", as {stop_reason_text(iteration, 0)}" if iteration.draft_forwards and iteration.nodes else ""
+        caption = f"Nothing was drafted{why}: the target's own token {quote(iteration.final_text or '')} is next."
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
 
 

@@ -32,7 +32,7 @@ def kept_tree_data(
     verifiers, so it would move the other nodes.
     """
     stop = iteration.accepted[-1] if iteration.accepted else 0
-    still = replace(iteration, final_kind="none")
+    still = replace(iteration, final_kind="none", committed_ids=(), committed_texts=())  # no end of the text either
     marks = {stop: f"{walker} stops here"}
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]

@@ -7,7 +7,7 @@ from itertools import combinations
 import streamlit as st
 
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
-from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
+from decoding.analysis.slowdown import TOKENS, Slowdown, Stretch, slowdown, stretches
 from decoding.compare.comparison import Contestant, Score
 from decoding.compare.contestants import unnamed_changes
 from decoding.trace.metrics import Spread
@@ -17,6 +17,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
 from viz.explain.bottom_line import stretch_words
+from viz.formats import plural
 
 LINES = 3
 CHAIN = "linear"
@@ -110,8 +111,11 @@ def steady(entry: Score, outcome: ComparisonResult) -> RunTrace:
 
 
 def losses(slower: RunTrace, faster: RunTrace) -> list[Stretch]:
-    """Where one run took longer than the other for the same tokens, most time first."""
-    found = [stretch for stretch in stretches(slower, faster) if stretch.lost_s > 0]
+    """Where one run took longer than the other for the same tokens by other steps, most time first.
+
+    Where both made the same iterations, times differ mostly by what else the machine did at the moment.
+    """
+    found = [stretch for stretch in stretches(slower, faster) if stretch.lost_s > 0 and stretch.parts]
     return sorted(found, key=lambda stretch: -stretch.lost_s)
 
 
@@ -139,7 +143,7 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
             st.markdown(escape_markdown(f"Where {names[0]} lost to {names[1]}").join(("**", "**")))
             found = losses(steady(slower, outcome), steady(faster, outcome))
             if not found:
-                st.caption("Nowhere that both begin and end at the same token of the same text.")
+                st.caption("Nowhere that both begin and end at the same token of the same text, by different steps.")
             for stretch in found[:LINES]:
                 _draw_stretch(stretch, slower, faster, outcome, go_to)
     st.caption("Each iteration at its median time over the repeats, prefill left out, where both begin and end one.")
@@ -152,6 +156,17 @@ def places(scores: Sequence[Score]) -> list[int]:
     return sorted({stretch.start for found in both for stretch in found if stretch.parts})
 
 
+def _why_fewer(stretch: Stretch, slower: RunTrace, faster: RunTrace) -> str:
+    """Why trees committed fewer tokens than others at the same place."""
+    mine, other = (
+        max(run.iterations[place].tree_depth for place in places)
+        for run, places in ((slower, stretch.mine), (faster, stretch.other))
+    )
+    if mine < other:
+        return f"the deepest path verified was {plural(mine, 'token')} long, the other's {other}"
+    return "the tokens that the target took were not in its tree"
+
+
 def _draw_stretch(
     stretch: Stretch,
     slower: Score,
@@ -161,6 +176,8 @@ def _draw_stretch(
 ) -> None:
     text = "".join(outcome.texts[token] for token in slower.output_ids[stretch.start : stretch.end])
     words = stretch_words(stretch, slower.contestant.label, faster.contestant.label, text)
+    if stretch.lost.reason == TOKENS:
+        words = f"{words.removesuffix('.')}: {_why_fewer(stretch, slower.run, faster.run)}."
     place, plan = stretch.mine[0], outcome.plan
     asked = RunRequest(plan.prompt, slower.contestant.method, plan.sampling, plan.max_new_tokens)
     label = slower.contestant.label

@@ -173,7 +173,7 @@ def same_words(entry: Score, comparison: Comparison) -> str:
         return "another distribution (window of attention)"
     if not comparison.sampling.greedy:
         theirs = next((each.output_ids for each in comparison.of(reference) if not each.failure), None)
-        equal = "these texts happen to be equal" if entry.output_ids == theirs else "other draws"
+        equal = "and the same draws" if entry.output_ids == theirs else "other draws"
         return f"same distribution, {equal}"
     if entry.same_output is None:
         return "–"

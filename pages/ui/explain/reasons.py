@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.analysis.smallest_change import tree_was_drafted
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
@@ -44,7 +45,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
             "It was in the verified tree, so the verifier decided, not the settings of the tree. *Verifiers* shows "
             "what every other verifier does with it; *What if* changes something and decodes from here."
         )
-        if not iteration.drafted:
+        if not tree_was_drafted(iteration):
             said = "Nothing was drafted in this iteration."
         elif subject.node == FINAL_ID:
             said = "A node has this token too, so the verifier decided, not a setting of the tree."
@@ -74,7 +75,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
     """Whether a setting of the drafter may have excluded a token from the verified tree."""
-    if not iteration.drafted or subject.parent < 0:
+    if not tree_was_drafted(iteration) or subject.parent < 0:
         return False
     if subject.in_tree:
         return iteration.nodes[subject.node].flat_index is None
@@ -305,8 +306,10 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
-    title = "Tests" if drawn else "Compared with the target's argmax"
-    return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{header}</tr>{body}</table>"
+    title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
+    if {step.kind for step in steps} == {"choice"}:
+        title = f"No acceptance tests after {after}: one token is drawn, and the child that has it is accepted"
+    return f"<h5>{html.escape(title)}</h5><table><tr>{header}</tr>{body}</table>"
 
 
 def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, late: bool, here: bool) -> str:

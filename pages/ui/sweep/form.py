@@ -146,7 +146,8 @@ def _own_grid() -> "Grid":
             over = " x ".join(each["vary"])
             name = each["method"].partition(":")[0]
             names.append((f"{name} by {over}" if over else name).replace("_", " "))
-        content["name"] = ", ".join(dict.fromkeys(names))[:LONGEST_NAME]
+        name = ", ".join(dict.fromkeys(names))
+        content["name"] = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1].rsplit(' ', 1)[0]}…"
     content["pair"] = _pair_content()
     prompts = content["prompts"]
     if not prompts["set"]:

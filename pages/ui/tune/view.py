@@ -192,7 +192,7 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
 
 def _nodes(diff: TreeDiff) -> str:
     if not diff.only_first and not diff.only_second:
-        return f"Both trees have the same {len(diff.both)} nodes."
+        return f"Both trees have the same {len(diff.both)} nodes: their times differ by noise alone."
     return (
         f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."

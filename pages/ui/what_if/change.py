@@ -1,5 +1,6 @@
 """The changes on What if: iteration, method, settings, forced nodes; the Fork button; suggested changes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -369,7 +370,13 @@ def begin_with_a_branch(history: History) -> None:
     history.interventions = (history.example,)
 
 
-def draw_starters(history: History) -> None:
+def starters_of(history: History) -> list[tuple[str, dict[str, Setting], tuple[Edit, ...]]]:
+    """Suggested changes of the iteration that branch A stands at: words, settings and edits of each."""
+    iteration, run = history.iteration(history.a), history.base.run.trace
+    return starters(iteration, dict(run.settings)) if iteration is not None else []
+
+
+def draw_starters(history: History, offered: Sequence[tuple[str, dict[str, Setting], tuple[Edit, ...]]]) -> None:
     """A button per suggested change, which forks at once."""
 
     def press(settings: dict[str, Setting], interventions: tuple[Edit, ...]) -> None:
@@ -377,8 +384,6 @@ def draw_starters(history: History) -> None:
             method = base_method(history).with_settings(**settings) if settings else None
             start_fork(history, method, None, interventions)
 
-    iteration, run = history.iteration(history.a), history.base.run.trace
-    offered = starters(iteration, dict(run.settings)) if iteration is not None else []
     for place, (label, *change) in enumerate(offered):
         key = f"what_if_starter_{place}"
         st.button(escape_markdown(label), key=key, disabled=is_busy(SLOT), on_click=press, args=tuple(change))

@@ -11,7 +11,7 @@ from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import is_busy, start_job
 from pages.ui.scope.component import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, decode_again, memory_words, start_go_on
-from pages.ui.what_if.change import draw_starters
+from pages.ui.what_if.change import draw_starters, starters_of
 from viz.branches.diff import (
     compare_trees,
     continuation_html,
@@ -243,8 +243,10 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
         if not can_be_forked(history.branches[0].run):
             st.markdown("A branch can appear here once this run has been decoded again.")
             return
-        st.markdown("The branch will appear here. Try one of these changes, or make your own above:")
-        draw_starters(history)
+        offered = starters_of(history)
+        some = "Try one of these changes, or make your own above:" if offered else "Make a change above."
+        st.markdown(f"The branch will appear here. {some}")
+        draw_starters(history, offered)
 
 
 def can_be_forked(run: Run) -> bool:
