@@ -69,6 +69,8 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     if figures.drafted_by != "text":
         config["model"] = _draft(run, figures)
     config["num_speculative_tokens"] = length
+    if figures.drafted_by == "text":
+        config |= _vllm_lookup(run)
     test = config | {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": figures.rates(length)}
     if figures.chains and figures.single_path:
         config["draft_sample_method"] = "probabilistic"
@@ -79,7 +81,13 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         "num_speculative_tokens_per_batch_size takes [first batch size, last batch size, tokens] entries; it is left "
         "out, because this run decoded one sequence at a time: measure acceptance and speed at your batch sizes first.",
     ]
-    if figures.drafted_by == "text":
+    if _rule(run) == "suffix":
+        notes.append(
+            "vLLM's suffix_decoding_max_tree_depth limits match and draft together, and it drafts the likeliest chain; "
+            "suffix_decoding_max_cached_requests 0 keeps it to the request's own text, as in this run: above 0 it also "
+            "counts in earlier outputs."
+        )
+    elif figures.drafted_by == "text" and "prompt_lookup_min" not in config:
         notes.append(
             "prompt_lookup_min and prompt_lookup_max, the n-grams that are looked up, are left at vLLM's defaults."
         )
@@ -90,6 +98,22 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         limits=[*_chain_limits("vLLM", run, figures), *_verifier_limits("vLLM", run, figures, ("naive", "block"))],
         notes=[*notes, *_figure_notes(run, figures, load_test=True)],
     )
+
+
+def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
+    """How vLLM looks tokens up in the text as the run's drafter did; empty for a drafter that it does not know."""
+    settings = run.settings
+    if _rule(run) == "prompt_lookup":
+        return {"prompt_lookup_min": settings.get("shortest"), "prompt_lookup_max": settings.get("longest")}
+    if _rule(run) == "suffix":
+        return {
+            "method": "suffix",
+            "suffix_decoding_max_tree_depth": settings.get("max_depth"),
+            "suffix_decoding_max_spec_factor": settings.get("per_matched_token"),
+            "suffix_decoding_min_token_prob": settings.get("least_share"),
+            "suffix_decoding_max_cached_requests": 0,
+        }
+    return {}
 
 
 def _vllm_command(run: RunTrace, config: dict[str, Any]) -> str:

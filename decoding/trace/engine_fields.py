@@ -30,7 +30,8 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
             "vllm/config/speculative.py": (
                 "method", "model", "num_speculative_tokens", "num_speculative_tokens_per_batch_size",
                 "prompt_lookup_min", "prompt_lookup_max", "draft_sample_method", "rejection_sample_method",
-                "synthetic_acceptance_rates",
+                "synthetic_acceptance_rates", "suffix_decoding_max_tree_depth", "suffix_decoding_max_spec_factor",
+                "suffix_decoding_min_token_prob", "suffix_decoding_max_cached_requests",
                 # values of `method`, `draft_sample_method` and `rejection_sample_method`
                 "draft_model", "ngram", "suffix", "eagle", "eagle3", "greedy", "probabilistic", "standard", "synthetic",
                 "block",

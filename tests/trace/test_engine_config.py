@@ -42,6 +42,12 @@ def without_model() -> RunTrace:
     return replace(run, iterations=tuple(replace(each, draft_forwards=0) for each in run.iterations))
 
 
+def looked_up(drafter: str, **settings) -> RunTrace:
+    run = without_model()
+    iterations = tuple(replace(each, rule=replace(each.rule, drafter=drafter)) for each in run.iterations)
+    return replace(run, iterations=iterations, settings={"verifier": "greedy", **settings})
+
+
 def block_chain() -> RunTrace:
     run = recorded("race_linear")
     iterations = tuple(replace(each, draft_sampling="single_path") for each in run.iterations)
@@ -59,6 +65,8 @@ RUNS = {
     "head, tree": lambda: with_head("tree_helps"),
     "no model": without_model,
     "block": block_chain,
+    "prompt lookup": lambda: looked_up("prompt_lookup", shortest=2, longest=4),
+    "suffix": lambda: looked_up("suffix", max_depth=24, per_matched_token=1.5, least_share=0.1),
 }
 
 
@@ -285,3 +293,16 @@ def test_the_command(tmp_path, capsys):
         assert main(words) == 2
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+
+
+def test_lookups_carry_their_settings_to_vllm():
+    given = {
+        name: json.loads(shlex.split(engine_config(RUNS[name](), "vllm").text)[-1])
+        for name in ("no model", "prompt lookup", "suffix")
+    }
+    assert given["no model"]["method"] == "ngram" and "prompt_lookup_min" not in given["no model"]
+    assert (given["prompt lookup"]["prompt_lookup_min"], given["prompt lookup"]["prompt_lookup_max"]) == (2, 4)
+    suffix = given["suffix"]
+    assert suffix["method"] == "suffix" and suffix["suffix_decoding_max_cached_requests"] == 0
+    assert (suffix["suffix_decoding_max_spec_factor"], suffix["suffix_decoding_min_token_prob"]) == (1.5, 0.1)
+    assert any("counts in earlier outputs" in note for note in engine_config(RUNS["suffix"](), "vllm").notes)

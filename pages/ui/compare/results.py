@@ -18,6 +18,7 @@ from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from pages.ui.widgets.costs import busy_words
+from pages.ui.widgets.engine import engine_button
 from viz.charts.methods import (
     Acceptance,
     Bar,
@@ -357,8 +358,14 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
 
 def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> BottomLine | None:
     line = decided(prompts)
-    with st.container(border=True, key="compare_bottom_line"):
-        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE)
+    best = "" if line is None or line.verdict == "plain" else line.best.label
+    run = next((entry.run for entry in prompts[0] if entry.contestant.label == best), None)
+    with st.container(
+        border=True, key="compare_bottom_line", horizontal=True, vertical_alignment="center", gap="small"
+    ):
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE, width="stretch")
+        if run is not None:
+            engine_button(run, "engine_of_best")
     return line
 
 

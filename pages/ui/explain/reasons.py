@@ -307,8 +307,8 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
-    if {step.kind for step in steps} == {"choice"}:
-        title = f"No acceptance tests after {after}: one token is drawn, and the child that has it is accepted"
+    if drawn and {step.kind for step in steps} == {"choice"}:
+        title = f"No acceptance tests after {after}: one token is drawn from the target's distribution"
     return f"<h5>{html.escape(title)}</h5><table><tr>{header}</tr>{body}</table>"
 
 

@@ -13,6 +13,7 @@ from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.scope.component import scope
+from pages.ui.widgets.engine import engine_button
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, iteration_summary
@@ -138,7 +139,9 @@ def draw_charts(run: Run) -> None:
     measured = measure_run(run.trace)
     if measured is not None and measured.throughput and measured.drafted:
         alone = bottom_line([Option(run.trace.label, paired({(0, 0): measured.throughput}))])
-        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}")
+        with st.container(key="run_bottom_line", horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}", width="stretch")
+            engine_button(run.trace, "engine_of_run")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
     if st.session_state.get("charts_of") != shown:
