@@ -197,6 +197,8 @@ def _record(args: argparse.Namespace) -> int:
     report("")
     size = args.out.stat().st_size
     words = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size / 2**10:.0f} KB"
+    said = "".join(text for each in run.iterations for text in each.committed_texts)
+    print("".join(char if char.isprintable() or char == "\n" else "?" for char in said), end="\n\n")
     print(f"{args.out}: {run.totals.new_tokens} tokens in {len(run.iterations)} iterations, {run.totals.wall_s:.2f} s "
           f"on {run.pair.target.device}, {words}")  # fmt: skip
     for model in (run.pair.target, run.pair.draft):

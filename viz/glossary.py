@@ -14,17 +14,18 @@ IDEA: dict[str, str] = {
     "pass, which takes little longer than a pass for a single token.",
     "tree speculative decoding": "Speculative decoding with several guesses per position: they form a tree, and "
     "the target checks all of its branches in the same pass.",
-    "drafter": "The rule that turns the draft model's probabilities into a tree: how wide, how deep, where to stop.",
+    "drafter": "The rule that builds the draft tree (how wide, how deep, where to stop) from the draft model's "
+    "probabilities or from the text so far.",
     "verifier": "The rule that decides, from the target's probabilities, which drafted tokens are accepted.",
     "iteration": "One verification pass of the target and everything around it: draft, verify, accept, commit.",
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
-    "lossless": "The output has exactly the target's distribution; only the speed changes. Tests prove it for every "
-    "verifier here: over every draft and every draw on small vocabularies it differs by less than 1e-9.",
+    "lossless": "The output has exactly the target's distribution. Each verifier is proven so by enumeration on small "
+    "vocabularies, within 1e-9, for every kind of tree it is offered for.",
     "distribution": "The probability that a model gives each possible next token at one position.",
-    "byte": "A token such as <0xD9> is one byte of a character of several tokens. Where a path has them all, the "
-    "character stands at the last of them and ‥ at the others.",
+    "byte": "A token such as <0xD9> is one byte of a character that takes several tokens; where a path has all of "
+    "them, the last one shows the character and the others show ‥.",
     "token": "The unit of text that the models read and write: a word, part of a word, or a punctuation mark.",
 }
 

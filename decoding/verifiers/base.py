@@ -118,7 +118,7 @@ class VerifiedTree:
 SAMPLED_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid", "without_replacement")
 IID_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid")
 SAMPLING_TEXT: dict[DraftSampling, str] = {
-    "none": "trees of only a root",
+    "none": "trees without drafted tokens",
     "deterministic": "trees of the draft's likeliest tokens",
     "single_path": "sampled chains",
     "iid": "trees of independent draws",

@@ -171,6 +171,8 @@ def run_words(run: RunTrace) -> tuple[str, str]:
         words.append(f"draft temperature {sampling.draft_temperature:g}")
     if sampling.temperature > 0 or sampling.draft_temperature != 1:
         words.append(f"seed {sampling.seed}")
+    if sampling.temperature > 0 and (verifier := run.settings.get("verifier")):
+        words.append(f"verifier {str(verifier).replace('_', ' ')}")
     prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
     short = ", ".join(words).replace("temperature", "T")
     return f"{short} · {quote(prompt)}", f"The run shown: {run.label}, {', '.join(words)}, prompt {quote(prompt)}"
