@@ -13,6 +13,7 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, ExperimentError, run_main
 from decoding.common.interruption import CancelledError
+from decoding.experiments.estimates import aggregated, best_words, ranked
 from decoding.experiments.executors import DeviceExecutor, Executor, LocalExecutor, RayExecutor, Todo, devices_here
 from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
 from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
@@ -192,6 +193,9 @@ def main() -> int:
         status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
     failed = f", {status.failed} failed" if status.failed else ""
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
+    rows = Experiment(out).store.frame()
+    if len(rows):
+        print(f"best by speed: {best_words(ranked(aggregated(rows), 'throughput'), 'tokens per second', digits=1)}")
     return 0 if status.state == "finished" else 1
 
 

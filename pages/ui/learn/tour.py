@@ -138,7 +138,7 @@ def tour_bar(title: str) -> None:
         if not last and st.button("Next", key="tour_next", type="primary" if here else "secondary"):
             tour.at += 1
             show_step(title)
-        if last and st.button("Decode a prompt of yours", key="tour_own", type="primary" if here else "secondary"):
+        if last and st.button("Decode one yourself", key="tour_own", type="primary" if here else "secondary"):
             end_tour()
             _go_to(STEP_THROUGH)
         if last and st.button("To the puzzles", key="tour_next"):

@@ -340,7 +340,7 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
         say_again(text_key)
 
     text = st.text_area(
-        "Text to continue · Start or Ctrl+Enter takes it, Escape drops it",
+        "Text to continue · Ctrl+Enter keeps it, Start keeps and runs it, Escape drops it",
         key=text_key,
         height=160,
         persist_state="session",
