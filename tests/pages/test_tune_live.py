@@ -1,5 +1,7 @@
 """Tune live: a change drafts the same prefix again, leaves a point, and never loses what is on screen."""
 
+from dataclasses import replace
+
 import pytest
 
 from decoding.methods.methods import METHODS, PRESETS, START
@@ -252,3 +254,16 @@ def test_an_empty_prompt_is_one_sentence_and_keeps_the_trees(page):
     assert bench_of(page).shown == before
     page.run()
     assert len(sentences(page)) == 1
+
+
+@pytest.mark.slow
+def test_who_comes_from_a_run_of_their_own_stands_at_its_iteration(page):
+    at = page.switch_page("pages/step_through.py").run()
+    run = at.session_state["run"]
+    at.session_state["run"] = replace(run, source="decoded")
+    at.session_state["iteration"] = 3
+    del at.session_state["tune_source"]
+    at.switch_page(PAGE).run()
+    settle(at)
+    assert at.session_state["tune_source"] == "Run in Step through"
+    assert {each.iteration.prefix_length for each in bench_of(at).shown} == {run.trace.iterations[3].prefix_length}

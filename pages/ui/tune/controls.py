@@ -119,6 +119,7 @@ def pin_iteration(run: Run, iteration: IterationTrace) -> None:
 
 def prefix_popover() -> PrefixSource:
     """The source of the prefix, behind a button that names it."""
+    begins = "tune_source" not in st.session_state and KEY not in st.query_params
     seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
     run, info = current_run(), manager().info
     if run is None or len(run.trace.output_ids) < 2 or (info is not None and run.trace.pair.name != info.name):
@@ -129,6 +130,9 @@ def prefix_popover() -> PrefixSource:
         if st.session_state["tune_source"] == FROM_RUN and run is not None:
             pin_iteration(run, run.trace.iterations[selected_iteration()])
 
+    if begins and run is not None and run.source != "recorded":  # a person looks for the iteration they came from
+        st.session_state["tune_source"] = FROM_RUN
+        stand_where_the_run_is_looked_at()
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else picked_prompt_words()
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
         source = st.segmented_control(
