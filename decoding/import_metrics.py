@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 from decoding.common.errors import REFUSED, DraftscopeError
 from decoding.trace.engine_metrics import EngineMetrics, load_metrics
+
+WIDTH = 100  # characters of a line of words
 
 
 def metric_lines(metrics: EngineMetrics) -> Iterator[str]:
@@ -35,9 +38,13 @@ def metric_lines(metrics: EngineMetrics) -> Iterator[str]:
             yield f"{each.position:<10} {marginal:>18} {_share(each.conditional, each.conditional_error):>18}"
     yield ""
     for figure in metrics.definitions:
-        yield f"{figure.name:40} {'-' if figure.value is None else f'{figure.value:.4f}':>8}  {figure.formula}"
-        if figure.called:
-            yield f"{'':51}{'; '.join(f'{who}: {name}' for who, name in figure.called)}"
+        if figure.value is not None:
+            yield f"{figure.name:41} {figure.value:.4f}"
+            called = "".join(f"; {who}: {name}" for who, name in figure.called)
+            yield fill(f"{figure.formula}{called}.", WIDTH, initial_indent="    ", subsequent_indent="    ")
+    missing = [figure.name for figure in metrics.definitions if figure.value is None]
+    if missing:
+        yield fill(f"Not to be had from these figures: {', '.join(missing)}.", WIDTH)
     if metrics.other_lengths:
         yield f"\n{'other K':10} tokens per pass, the bonus token counted"
         for other in metrics.other_lengths:
@@ -46,9 +53,9 @@ def metric_lines(metrics: EngineMetrics) -> Iterator[str]:
             yield f"{other.draft_length:<10} {exact if other.exact else bounds}"
     if metrics.odd or metrics.notes:
         yield ""
-    yield from (f"Odd: {sentence}" for sentence in metrics.odd)
-    yield from metrics.notes
-    yield f"{metrics.engine} {metrics.version}: names read on {metrics.read} in {', '.join(metrics.sources)}."
+    source = f"{metrics.engine} {metrics.version}: names read on {metrics.read} in {', '.join(metrics.sources)}."
+    for sentence in (*(f"Odd: {sentence}" for sentence in metrics.odd), *metrics.notes, source):
+        yield fill(sentence, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _whole(value: int | None) -> str:

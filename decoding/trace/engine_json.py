@@ -6,6 +6,7 @@ Names of fields are those of `engine_fields.METRIC_SOURCES`; what is not listed 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Annotated, Any
 
 import msgspec
@@ -114,17 +115,27 @@ _RECORD, _ARRAY = msgspec.json.Decoder(Record), msgspec.json.Decoder(list[Raw])
 
 
 def json_records(data: bytes) -> list[Counted]:
-    """Records of a JSON document, of an array, or of one document per line."""
+    """Records of a JSON document, of an array, or of one document per line; those without such figures are left out.
+
+    Raises:
+        EngineMetricsError: the JSON is damaged, or has too many records or values.
+    """
     found: list[Counted] = []
-    for number, (place, document) in enumerate(_documents(data)):
-        if number >= MAX_RECORDS:
+    number = without = 0
+    for number, (place, document) in enumerate(_documents(data), 1):
+        if number > MAX_RECORDS:
             raise EngineMetricsError(f"This has more than {MAX_RECORDS:,} records: give a part of it.")
         try:
-            found += _record(document)
+            records = _record(document)
         except DAMAGE as error:
             raise EngineMetricsError(
                 f"{place} is damaged ({_problem(error)}): write it again, or leave it out."
             ) from None
+        without += not records
+        found += records
+    if found and without:
+        note = f"{without:,} of {number:,} records hold no figures of speculative decoding and are left out."
+        found[0] = replace(found[0], notes=(*found[0].notes, note))
     return found
 
 
@@ -133,19 +144,20 @@ def _documents(data: bytes) -> Iterator[tuple[str, bytes]]:
     if _parses(data, _RECORD):
         yield "This JSON object", data
         return
-    lines = [line for line in data.splitlines() if line.strip()]
-    if data[:1] == b"[":
-        if data.count(b",") > MAX_VALUES:
-            raise EngineMetricsError(f"This has more than {MAX_VALUES:,} values: give a part of it.")
-        try:
-            documents = [bytes(each) for each in _ARRAY.decode(data)]
-        except DAMAGE as error:
-            raise EngineMetricsError(f"This JSON is damaged ({_problem(error)}): write it again.") from None
-        yield from ((f"Record {number} of this JSON array", each) for number, each in enumerate(documents, 1))
-    elif len(lines) > 1 and _parses(lines[0], _RECORD):
-        yield from ((f"Line {number}", line) for number, line in enumerate(lines, 1))
-    else:
+    first, _, more = data.partition(b"\n")
+    if data[:1] == b"{" and more and _parses(first, _RECORD):
+        lines = (line.strip() for line in BytesIO(data))
+        yield from ((f"Line {number}", line) for number, line in enumerate(lines, 1) if line)
+        return
+    if data.count(b",") > MAX_VALUES:
+        raise EngineMetricsError(f"This has more than {MAX_VALUES:,} values: give a part of it.")
+    if data[:1] == b"{":
         raise EngineMetricsError(f"This JSON is damaged or cut short: write it again; {EXPECTED}.")
+    try:
+        documents = _ARRAY.decode(data)
+    except DAMAGE as error:
+        raise EngineMetricsError(f"This JSON is damaged ({_problem(error)}): write it again.") from None
+    yield from ((f"Record {number} of this JSON array", bytes(each)) for number, each in enumerate(documents, 1))
 
 
 def _parses(document: bytes, decoder: msgspec.json.Decoder[Any]) -> bool:
@@ -233,7 +245,8 @@ def _sglang(read: SGLangMeta) -> list[Counted]:
         completion=read.completion_tokens,
         notes=(
             "Where --speculative-eagle-topk is above 1, the proposed draft tokens of a pass are the nodes of a tree: "
-            "then K is no depth, and what another K would give cannot be read off.",
+            "then K is no depth, positions below the tree are never accepted, and what another K would give cannot be "
+            "read off.",
         ),
     )
     return [record if histogram else replace(record, reached=(), odd=())]

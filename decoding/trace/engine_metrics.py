@@ -174,7 +174,7 @@ def read_metrics(data: bytes) -> EngineMetrics:
     if not data:
         raise EngineMetricsError(f"There is nothing to read: {EXPECTED}.")
     as_json = data[:1] in (b"{", b"[")
-    return metrics_of(added_up(json_records(data) if as_json else text_records(data.decode("utf-8", "replace"))))
+    return metrics_of(added_up(json_records(data) if as_json else text_records(data)))
 
 
 def metrics_of(counted: Counted) -> EngineMetrics:

@@ -99,6 +99,7 @@ def remarks(counted: Counted, marginal: Sequence[float], length: int | None) -> 
             f"The engine drafts at most {len(marginal)} tokens in a pass, so what later positions would accept was "
             "never seen: for a larger K there are only bounds."
         )
+        yield "For a smaller K the figures hold where its draft is the beginning of the engine's, as in a chain."
     elif not counted.rates and not counted.reached:
         yield "The engine gives no acceptance by position here, so what another K would give cannot be computed."
     if counted.passes is None:

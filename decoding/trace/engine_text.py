@@ -6,12 +6,14 @@ Names of counters and words of logs are those of `engine_fields.METRIC_SOURCES`.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 
 from decoding.common.errors import EngineMetricsError
-from decoding.trace.engine_counts import EXACT, MAX_POSITIONS, MAX_RECORDS, Counted
+from decoding.trace.engine_counts import EXACT, MAX_POSITIONS, Counted
 
+MAX_LINES, MAX_LINE = 500_000, 2**14  # lines of an engine in a file; bytes of one
 COUNTERS = {
     "passes": "vllm:spec_decode_num_drafts",
     "drafted": "vllm:spec_decode_num_draft_tokens",
@@ -24,6 +26,8 @@ VLLM_WORDS = (
     "Avg Draft acceptance rate",
 )  # fmt: skip
 LLAMA_WORDS = ("draft acceptance", "draft acceptance rate", "accepted", "generated", "mean len", "acc per pos")
+_COUNTER, _VLLM = b"vllm:spec_decode_", VLLM_WORDS[0].encode()
+_LLAMA = (LLAMA_WORDS[0].encode(), LLAMA_WORDS[5].encode())
 _SAMPLE = re.compile(r"([\w:]+?)(?:_total)?(\{.*\})?[ \t]+(\S+)(?:[ \t]+\S+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _VLLM_LINE = re.compile(
@@ -37,25 +41,43 @@ _LLAMA_LINE = re.compile(
 _LLAMA_POSITIONS = re.compile(rf"{LLAMA_WORDS[5]} = \(([^)]*)\)")
 
 
-def text_records(text: str) -> list[Counted]:
+def text_records(data: bytes) -> list[Counted]:
     """What a text says, in the order of the engines; nothing where it is of none of them.
 
     Raises:
         EngineMetricsError: a line of theirs is damaged, or there are too many.
     """
-    return [*_vllm_scrape(text), *_vllm_log(text), *_llama_log(text)]
+    counters: list[str] = []
+    vllm: list[tuple[int, str]] = []
+    llama: list[tuple[int, str]] = []
+    if not any(word in data for word in (_COUNTER, _VLLM, *_LLAMA)):
+        return []
+    for number, line in enumerate(BytesIO(data), 1):
+        if line.startswith(_COUNTER):
+            counters.append(_text(number, line))
+        elif _VLLM in line:
+            vllm.append((number, _text(number, line)))
+        elif any(word in line for word in _LLAMA):
+            llama.append((number, _text(number, line)))
+        if len(counters) + len(vllm) + len(llama) > MAX_LINES:
+            raise EngineMetricsError(f"This has more than {MAX_LINES:,} lines of an engine: give a part of it.")
+    return [*_vllm_scrape(counters), *_vllm_log(vllm), *_llama_log(llama)]
 
 
-def _vllm_scrape(text: str) -> list[Counted]:
+def _text(number: int, line: bytes) -> str:
+    if len(line) > MAX_LINE:
+        raise EngineMetricsError(f"Line {number} is too long to be one of an engine: leave it out.")
+    return line.decode("utf-8", "replace").strip()
+
+
+def _vllm_scrape(lines: Sequence[str]) -> list[Counted]:
     """vLLM's counters, of one or several scrapes and engines, as one record."""
     totals: dict[tuple[str, str], int] = {}  # by counter and labels, those before a restart left out
     before: dict[tuple[str, str], int] = defaultdict(int)
     seen: dict[tuple[str, str], int] = defaultdict(int)
     names = {name: kind for kind, name in COUNTERS.items()}
-    for line in text.splitlines():
-        if not line.startswith("vllm:spec_decode_"):
-            continue
-        sample = _SAMPLE.fullmatch(line.rstrip())
+    for line in lines:
+        sample = _SAMPLE.fullmatch(line)
         if sample is None:
             raise EngineMetricsError("A line of vLLM's counters is damaged or cut short: scrape /metrics again.")
         if sample[1] not in names:
@@ -126,10 +148,10 @@ def _position(labels: str) -> int:
     return int(given)
 
 
-def _vllm_log(text: str) -> list[Counted]:
+def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
     """A record per log line of vLLM; lines of seconds without a draft are left out."""
     found = []
-    for number, line in _lines(text, VLLM_WORDS[0]):
+    for number, line in lines:
         match = _VLLM_LINE.search(line)
         if match is None:
             raise EngineMetricsError(f"Line {number} of vLLM's log is damaged or cut short: leave it out.")
@@ -156,10 +178,10 @@ def _vllm_log(text: str) -> list[Counted]:
     return found
 
 
-def _llama_log(text: str) -> list[Counted]:
+def _llama_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
     """A record per request in the log of llama-server."""
     found: list[Counted] = []
-    for number, line in _lines(text, LLAMA_WORDS[0], LLAMA_WORDS[5]):
+    for number, line in lines:
         if LLAMA_WORDS[0] not in line:
             match = _LLAMA_POSITIONS.search(line)
             if match and match[1] and found and not found[-1].rates:
@@ -180,17 +202,6 @@ def _llama_log(text: str) -> list[Counted]:
             )
         found.append(record)
     return found
-
-
-def _lines(text: str, *words: str) -> Iterator[tuple[int, str]]:
-    """Lines that have some of the words, with their numbers from 1."""
-    found = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if any(word in line for word in words):
-            found += 1
-            if found > MAX_RECORDS:
-                raise EngineMetricsError(f"This has more than {MAX_RECORDS:,} records: give a part of it.")
-            yield number, line
 
 
 def _rates(text: str, name: str) -> tuple[float, ...]:

@@ -273,6 +273,7 @@ def test_records_are_added_up_and_say_how():
     assert "count alike" in good("sglang server_info").added
     assert good("profile").added == ""
     assert good("tensorrt-llm").records == 2, "an iteration without drafts is none"
+    assert "1 of 3 records hold no figures of speculative decoding and are left out." in good("aiperf").notes
     array = json.dumps([SGLANG, SGLANG])
     assert read_metrics(array.encode()).passes == 40
 
@@ -325,6 +326,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "cut short": (json.dumps(SGLANG).encode()[:-9], "damaged or cut short"),
     "deep": (b"[" * 100_000, "damaged"),
     "a line": (GOOD["aiperf"].encode()[:-9], "Line 3 is damaged"),
+    "many lines": (b"acc per pos\n" * 500_001, "more than 500,000 lines"),
+    "a long line": (b"acc per pos" + b"9" * 2**15, "Line 1 is too long"),
+    "many records": (b"{}\n" * 250_001, "more than 250,000 records"),
     "two engines": (as_lines(SGLANG, LLAMA).encode(), "give a file for each"),
     "no pass yet": (scrape(0, 0, 0, [0, 0]).encode(), "no pass with a draft yet"),
     "no share of a count": (scrape(10, 20, 3, [2, 1]).replace("10.0", "10.5").encode(), "which counts nothing"),
