@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from decoding.common.errors import EngineMetricsError, require
+from decoding.common.errors import EngineMetricsError, SettingsError
 from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_counts import EXPECTED, MAX_POSITIONS, Counted, added_up
 from decoding.trace.engine_fields import METRIC_SOURCES
@@ -213,8 +213,8 @@ def compared(record: EngineMetrics, run: RunTrace) -> RunComparison:
         SettingsError: the run drafted nothing.
     """
     figures = draft_figures(run)
-    require(figures is not None, "This run drafted nothing: record one with a method that drafts, such as linear.")
-    assert figures is not None
+    if figures is None:
+        raise SettingsError("This run drafted nothing: record one with a method that drafts, such as linear.")
     count, deepest = len(figures.accepted), max(figures.depths, default=0)
     engine = [each.marginal for each in record.positions]
     drafted = figures.rates(deepest)
