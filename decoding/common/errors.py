@@ -54,6 +54,10 @@ class TraceFileError(DraftscopeError):
     """A trace file is damaged, too large, of another version or not a trace."""
 
 
+class EngineMetricsError(DraftscopeError):
+    """What an inference engine says about its speculative decoding is foreign, damaged, empty or too large."""
+
+
 class SettingsError(DraftscopeError, ValueError):
     """A setting is out of its range or contradicts another; the message names it and the accepted range."""
 

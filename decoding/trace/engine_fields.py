@@ -1,7 +1,8 @@
-"""Names of flags, fields and values that inference engines take, as their own sources of one version have them.
+"""Names that inference engines take and give, as their own sources of one version have them.
 
-`engine_config` writes no name that is not listed here. To bring an engine up to date, read the files below in its new
-version, then change names, version and date together.
+`engine_config` writes no name that `ENGINE_SOURCES` does not list; `engine_json` and `engine_text` read none that
+`METRIC_SOURCES` does not list. To bring an engine up to date, read the files below in its new version, then change
+names, version and date together.
 """
 
 from collections.abc import Mapping
@@ -100,3 +101,84 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
     ),
 }  # fmt: skip
 ENGINES = tuple(ENGINE_SOURCES)
+
+# What they say about their speculative decoding.
+METRIC_SOURCES: dict[str, EngineSource] = {
+    "vllm": EngineSource(
+        "vLLM", "0.33.0 (commit 4ba787ec9)", "2026-11-26",
+        {
+            "vllm/v1/spec_decode/metrics.py": (
+                "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens",
+                "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_accepted_tokens_per_pos", "position",
+                "SpecDecoding metrics", "Mean acceptance length", "Accepted", "Drafted",
+                "Per-position acceptance rate", "Avg Draft acceptance rate",
+            ),
+            "vllm/entrypoints/generate/base/protocol.py": (
+                "speculative_decoding", "mean_acceptance_length", "draft_acceptance_rate", "acceptance_histogram",
+                "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "num_spec_tokens",
+            ),
+            "vllm/entrypoints/openai/chat_completion/protocol.py": ("metrics", "usage"),
+            "vllm/entrypoints/serve/engine/protocol.py": ("completion_tokens",),
+        },
+    ),
+    "sglang": EngineSource(
+        "SGLang", "0.5.23", "2026-11-26",
+        {
+            "sglang/srt/managers/tokenizer_manager.py": (
+                "meta_info", "completion_tokens", "spec_accept_rate", "spec_accept_length", "spec_num_correct_drafts",
+                "spec_num_proposed_drafts", "spec_verify_ct", "spec_correct_drafts_histogram",
+            ),
+            "sglang/srt/entrypoints/http_server.py": ("internal_states",),
+            "sglang/srt/managers/scheduler_components/internal_state.py": ("avg_spec_accept_length",),
+            "sglang/srt/arg_groups/fields/spec.py": ("speculative_num_draft_tokens",),
+        },
+    ),
+    "tensorrt-llm": EngineSource(
+        "TensorRT-LLM", "commits 086f6921cf23, a98a9061d72f (types.h) and 9521caf4696c (py_executor.py)", "2026-11-26",
+        {
+            "cpp/tensorrt_llm/executor/jsonSerialization.cpp": (
+                "specDecodingStats", "numDraftTokens", "numAcceptedTokens", "numRequestsWithDraftTokens",
+                "acceptanceLength",
+            ),
+            "cpp/include/tensorrt_llm/executor/types.h": (),  # what each of them counts
+            "tensorrt_llm/_torch/pyexecutor/py_executor.py": (),  # acceptanceLength counts the token of the target
+        },
+    ),
+    "llama.cpp": EngineSource(
+        "llama.cpp", "commits 001d906a6d86, 00efb3e18426 (server-task.cpp) and fb4026604c67 (draft acceptance rate)",
+        "2026-11-26",
+        {
+            "tools/server/server-context.cpp": (
+                "draft acceptance", "draft acceptance rate", "accepted", "generated", "mean len", "acc per pos",
+            ),
+            "tools/server/server-task.cpp": ("timings", "predicted_n", "draft_n", "draft_n_accepted"),
+        },
+    ),
+    "aiperf": EngineSource(
+        "AIPerf", "0.13.0", "2026-11-26",
+        {
+            "aiperf/common/models/record_models.py": ("spec_decode_acceptance",),
+            "aiperf/common/models/spec_decode_models.py": (
+                "mean_acceptance_length", "acceptance_histogram", "num_accepted_draft_tokens", "num_draft_tokens",
+                "num_spec_steps", "num_spec_tokens", "completion_tokens",
+            ),
+            "aiperf/metrics/types/spec_decode_metrics.py": (
+                "spec_decode_acceptance_length", "spec_decode_token_weighted_acceptance_length",
+                "spec_decode_overall_draft_acceptance_rate", "spec_decode_accepted_per_verified",
+            ),
+        },
+    ),
+    "profile": EngineSource(
+        "speculation_profile.json", "schema 1.0 of NVIDIA Model-Optimizer (pull request 2247, commit 095124e9d582)",
+        "2026-11-26",
+        {
+            "examples/specdec_bench/specdec_bench/speculation_profile.py": (
+                "measured", "num_speculative_tokens", "verification_method", "marginal_accept_rates",
+                "mean_accept_length", "mean_accept_length_per_request", "accept_length_model",
+                "acceptance_length_histogram",
+                # values
+                "block", "measured_per_k",
+            ),
+        },
+    ),
+}  # fmt: skip

@@ -1,0 +1,163 @@
+"""What inference engines count of their speculative decoding, in one form for all of them, and how it is added up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, zip_longest
+
+from decoding.common.errors import EngineMetricsError
+from decoding.trace.engine_fields import METRIC_SOURCES
+
+MAX_RECORDS, MAX_POSITIONS = 250_000, 1024
+EXACT = 1e-6  # room for rounding of a figure that an engine gives with all its digits
+EXPECTED = (
+    "expected vLLM's /metrics, log or responses, SGLang's responses or /server_info, TensorRT-LLM's iteration "
+    "statistics, llama-server's responses or log, AIPerf's profile_export.jsonl, or a speculation_profile.json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What an engine says of its speculative decoding; None and () where it does not say.
+
+    Attributes:
+        engine: key in `METRIC_SOURCES`.
+        form: what was read, in words.
+        records: records that hold such figures; `added`: how they were added up, a sentence, empty for one.
+        passes: verification passes that had a draft; `passes_exact`: whether the engine counted them, else they are
+            computed from figures that it rounded.
+        drafted, accepted: draft tokens.
+        reached: passes that accepted at least i + 1 draft tokens, `[positions]`.
+        rates: the same as shares where there are no counts, each known to within `rate_step`.
+        draft_length: the most draft tokens of a pass (K).
+        mean: mean acceptance length as the engine gives it, the bonus token counted, known to within `mean_step`.
+        completion: tokens of whole responses, the first one counted.
+        requests: passes and accepted draft tokens of each request, where records are requests.
+        request_mean: mean over requests of their mean acceptance lengths, as the engine gives it.
+        odd, notes: sentences on what does not fit together in the records, and on what to know of them.
+    """
+
+    engine: str
+    form: str
+    records: int = 1
+    added: str = ""
+    passes: int | None = None
+    passes_exact: bool = True
+    drafted: int | None = None
+    accepted: int | None = None
+    reached: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    rate_step: float = 0.0
+    draft_length: int | None = None
+    mean: float | None = None
+    mean_step: float = EXACT
+    completion: int | None = None
+    requests: tuple[tuple[int, int], ...] = ()
+    request_mean: float | None = None
+    odd: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def by_histogram(
+    engine: str, histogram: dict[int, int], passes: int, accepted: int | None, length: int | None
+) -> Counted:
+    """One request's passes by how many draft tokens they accepted.
+
+    Raises:
+        EngineMetricsError: a number of tokens is negative or too large to be one.
+    """
+    if histogram and not 0 <= min(histogram) <= max(histogram) <= MAX_POSITIONS:
+        raise EngineMetricsError(
+            f"A pass with {max(histogram, key=abs)} accepted draft tokens cannot be: write these statistics again."
+        )
+    deepest = max((each for each, count in histogram.items() if count), default=0)
+    odd = []
+    if length is not None and deepest > length:
+        odd.append("Some passes accepted more draft tokens than a pass can have.")
+    if histogram and sum(histogram.values()) != passes:
+        odd.append("The histogram of accepted draft tokens does not add up to the number of passes.")
+    total = sum(each * count for each, count in histogram.items())
+    if accepted is not None and histogram and total != accepted:
+        odd.append("The histogram of accepted draft tokens does not add up to the number of accepted ones.")
+    counts = [histogram.get(each, 0) for each in range(max(deepest, length or 0), 0, -1)]
+    return Counted(
+        engine,
+        "",
+        passes=passes,
+        accepted=total if accepted is None else accepted,
+        reached=tuple(accumulate(counts))[::-1],
+        draft_length=length or None,
+        requests=((passes, total if accepted is None else accepted),),
+        odd=tuple(odd),
+    )
+
+
+def added_up(records: Sequence[Counted]) -> Counted:
+    """Records of one engine as one: counts are added, rates and means weighted by their passes.
+
+    Raises:
+        EngineMetricsError: there is no record, there are those of several engines, or no pass was counted.
+    """
+    if not records:
+        raise EngineMetricsError(f"Nothing here speaks of speculative decoding: {EXPECTED}.")
+    forms = sorted({(record.engine, record.form) for record in records})
+    if len(forms) > 1:
+        mixed = " with ".join(f"{form} ({METRIC_SOURCES[engine].label})" for engine, form in forms[:2])
+        raise EngineMetricsError(f"This mixes {mixed}: give a file for each.")
+    total = records[0] if len(records) == 1 else _sum(records)
+    if total.passes == 0 or total.drafted == 0:
+        raise EngineMetricsError("The engine has counted no pass with a draft yet: send it requests, then read again.")
+    return total
+
+
+def _sum(records: Sequence[Counted]) -> Counted:
+    passes, drafted = (_total(records, of) for of in (lambda each: each.passes, lambda each: each.drafted))
+    weights, weighed = [1] * len(records), "count alike"
+    if passes:
+        weights, weighed = [each.passes or 0 for each in records], "are weighted by their passes"
+    elif drafted:
+        weights, weighed = [each.drafted or 0 for each in records], "are weighted by their draft tokens"
+    rates: tuple[float, ...] = ()
+    if all(each.rates for each in records):
+        columns = zip_longest(*(each.rates for each in records), fillvalue=0.0)
+        rates = tuple(_weighted(column, weights) for column in columns)
+    reached: tuple[int, ...] = ()
+    if all(each.reached for each in records):
+        reached = tuple(map(sum, zip_longest(*(each.reached for each in records), fillvalue=0)))
+    means = [each.mean for each in records if each.mean is not None]
+    whole = len(means) == len(records)
+    lengths = [each.draft_length for each in records if each.draft_length]
+    counts = passes is not None or drafted is not None
+    rounded = bool(rates) or (whole and not counts)
+    added = f"The counts of {len(records):,} records were added up" if counts else f"There are {len(records):,} records"
+    added += f"; their rates and means {weighed}." if rounded else "."
+    requests = [request for each in records for request in each.requests]
+    return replace(
+        records[0],
+        records=len(records),
+        added=added,
+        passes=passes,
+        passes_exact=all(each.passes_exact for each in records),
+        drafted=drafted,
+        accepted=_total(records, lambda each: each.accepted),
+        reached=reached,
+        rates=rates,
+        draft_length=max(lengths, default=None),
+        mean=_weighted(means, weights) if whole else None,
+        mean_step=_weighted([each.mean_step for each in records], weights),
+        completion=_total(records, lambda each: each.completion),
+        requests=tuple(requests) if len(requests) == len(records) else (),
+        request_mean=None,
+        odd=tuple(dict.fromkeys(sentence for each in records for sentence in each.odd)),
+        notes=tuple(dict.fromkeys(sentence for each in records for sentence in each.notes)),
+    )
+
+
+def _total(records: Sequence[Counted], of: Callable[[Counted], int | None]) -> int | None:
+    """Sum of a count, None where a record does not have it."""
+    values = [of(each) for each in records]
+    return sum(value for value in values if value is not None) if None not in values else None
+
+
+def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
+    whole = sum(weights)
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / whole if whole else 0.0
