@@ -30,5 +30,6 @@ PAGES: dict[str, str] = {
     "Train": "pages/train.py",
     "Sweep": "pages/sweep.py",
     "Papers": "pages/papers.py",
+    "Your engine": "pages/your_engine.py",
 }
-LAB = ("Train", "Sweep", "Papers")  # behind one button, so that the menu fits on one line at 1280 pixels
+LAB = ("Train", "Sweep", "Papers", "Your engine")  # behind one button, so that the menu fits on one line at 1280 pixels

@@ -189,6 +189,18 @@ def sweep(page, judge: Callable) -> None:
     shutil.rmtree(folder)
 
 
+def your_engine(page, judge: Callable) -> None:
+    """The example, and what is said of something foreign."""
+    page.locator(".engine-names").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("an example")
+    page.fill(".st-key-engine_text textarea", "the weather is fine")
+    page.press(".st-key-engine_text textarea", "Control+Enter")
+    page.locator("[data-testid=stAlertContentError]").first.wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("foreign words")
+
+
 # What is done on a page, and in which states it is judged.
 JOURNEYS = {
     "Home": home,
@@ -202,6 +214,7 @@ JOURNEYS = {
     "Train": train,
     "Sweep": sweep,
     "Papers": papers,
+    "Your engine": your_engine,
 }
 
 

@@ -16,9 +16,9 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
+from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from pages.ui.widgets.costs import busy_words
-from pages.ui.widgets.engine import engine_button
 from viz.charts.methods import (
     Acceptance,
     Bar,

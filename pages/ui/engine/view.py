@@ -1,0 +1,134 @@
+"""What an inference engine says about its speculative decoding: figures, definitions, another K, oddities."""
+
+import hashlib
+import html
+from pathlib import Path
+
+import streamlit as st
+
+from decoding.common.errors import EngineMetricsError, SettingsError
+from decoding.recorded import recorded_run
+from decoding.trace.engine_config import engine_config
+from decoding.trace.engine_metrics import EngineMetrics, compared, read_metrics
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.state import current_run
+from viz.charts.engines import other_lengths_figure, positions_figure
+from viz.formats import plural
+
+READ, PASTED = "engine_read", "engine_text"
+EXAMPLE = "tree_helps_chain"
+PLACEHOLDER = "Paste here: vLLM's /metrics or its log line, a response of SGLang, llama.cpp or TensorRT-LLM, ..."
+FORMS = (
+    "A scrape of vLLM's `/metrics`, its log line or a response with `metrics`; SGLang's `meta_info` or `/server_info`; "
+    "TensorRT-LLM's iteration statistics; llama.cpp's `timings` or log line; AIPerf's `profile_export.jsonl`; a "
+    "`speculation_profile.json`. The form is recognised. Nothing leaves this machine."
+)
+CHART_HEIGHT = 330
+
+
+def given() -> tuple[bytes, bool]:
+    """What was pasted or uploaded, or the example; and whether it is the example."""
+    with st.container(key="engine_given"):
+        text = st.text_area(
+            "What your engine says", key=PASTED, height=150, placeholder=PLACEHOLDER, help=FORMS,
+            persist_state="session",
+        )  # fmt: skip
+        file = st.file_uploader("Or its file", key="engine_file", help=FORMS)
+    if file is not None:
+        return file.getvalue(), False
+    if text and text.strip():
+        return text.encode(), False
+    return example(), True
+
+
+def example() -> bytes:
+    """A profile in the form that engines' tools write, of a recorded run."""
+    return engine_config(recorded_run(EXAMPLE), "profile").text.encode()
+
+
+def read(data: bytes) -> EngineMetrics | None:
+    """The record of a file's content, read once; None where it cannot be, which is said."""
+    key = hashlib.sha256(data).hexdigest()
+    kept = st.session_state.get(READ)
+    if kept is None or kept[0] != key:
+        try:
+            kept = key, read_metrics(data)
+        except EngineMetricsError as error:
+            kept = key, error
+        st.session_state[READ] = kept
+    if isinstance(kept[1], EngineMetricsError):
+        show_error(kept[1])
+        return None
+    return kept[1]
+
+
+def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
+    """Headline, charts, definitions, other K, what is odd."""
+    about = "" if metrics.passes_exact else "about "
+    counts = [metrics.form] if metrics.form != metrics.engine else []
+    counts += [f"K = {metrics.draft_length}" if metrics.draft_length else "K unknown"]
+    counts += [f"{about}{plural(metrics.passes, 'pass', 'passes')} with a draft"] if metrics.passes else []
+    if is_example:
+        st.info(f"An example, the profile of a recorded run: {recorded_run(EXAMPLE).label}.", icon=":material/draft:")
+    st.markdown(f"**{escape_markdown(metrics.engine)}** · {escape_markdown(' · '.join(counts))}")
+    for sentence in metrics.odd:
+        st.warning(escape_markdown(sentence), icon=":material/help:")
+    ours, label, notes = _own(metrics)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("**Acceptance by position**")
+        if metrics.positions:
+            chart(positions_figure(metrics, ours, label, is_dark()), key="engine_positions", height=CHART_HEIGHT)
+        else:
+            st.caption(f"{escape_markdown(metrics.engine)} says nothing by position here.")
+        for note in notes:
+            st.caption(escape_markdown(note))
+    with right:
+        st.markdown("**Another K**", help="Exact for fewer draft tokens: later ones are left out.")
+        if metrics.other_lengths:
+            chart(other_lengths_figure(metrics, is_dark()), key="engine_lengths", height=CHART_HEIGHT)
+            st.caption("Beyond its own K the engine cannot know: the true curve lies between the dotted lines.")
+        else:
+            st.caption("It follows from acceptance by position.")
+    st.markdown("**One figure, many names**")
+    st.html(Path(__file__).with_suffix(".css"))
+    st.html(definitions_html(metrics))
+    for note in metrics.notes:
+        st.caption(escape_markdown(note))
+    version = f"{escape_markdown(metrics.engine)} {escape_markdown(metrics.version)}"
+    sources = ", ".join(f"`{source}`" for source in metrics.sources)
+    st.caption(f"Names as {version} has them, read on {metrics.read} in {sources}.")
+
+
+def _own(metrics: EngineMetrics) -> tuple[list[float], str, tuple[str, ...]]:
+    """Acceptance by depth of the run on screen, its name, and what to know of the comparison; nothing without one."""
+    run = current_run()
+    if run is None:
+        return [], "", ()
+    try:
+        found = compared(metrics, run.trace)
+    except SettingsError:
+        return [], "", ("The run in Step through drafted nothing: decode one with a method that drafts to compare.",)
+    rates = [each.run for each in found.positions if each.run is not None]
+    apart = [each for each in found.positions if each.standard_errors is not None and abs(each.standard_errors) >= 2]
+    said = f"Beside it: {found.run} of Step through, {plural(found.run_passes, 'pass', 'passes')}."
+    if apart:
+        places = ", ".join(str(each.position) for each in apart)
+        said += f" They differ by two standard errors or more at position {places}."
+    return rates, f"{found.run} here", (said, *found.notes)
+
+
+def definitions_html(metrics: EngineMetrics) -> str:
+    """Every definition with its value and what it is called where; all text is escaped."""
+    rows = []
+    for each in metrics.definitions:
+        value = "–" if each.value is None else f"{each.value:.3f}"
+        called = "; ".join(f"{who}: {name}" for who, name in each.called)
+        rows.append(
+            f"<tr><th>{html.escape(each.name)}</th><td class=number>{value}</td><td>{html.escape(each.formula)}</td>"
+            f"<td>{html.escape(called)}</td></tr>"
+        )
+    heads = "<tr><th>figure</th><th class=number>here</th><th>what is counted</th><th>called</th></tr>"
+    table = f'<table class="engine-names"><thead>{heads}</thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="engine-box">{table}</div>'
