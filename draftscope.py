@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "record": ("decoding.record", (), "decode a prompt and save the run to a file"),
     "diff": ("decoding.diff", (), "say where two saved runs part"),
     "export": ("decoding.export_config", (), "write a run's method as the configuration of an engine"),
+    "doctor": ("decoding.doctor", (), "say what lowers the acceptance of a pair, with evidence and what to do"),
     "sweep": ("decoding.experiments.sweep", (), "run a grid of methods and settings"),
     "gallery": ("pages.ui.gallery", (), "write the recorded runs as static pages"),
 }

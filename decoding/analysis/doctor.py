@@ -56,9 +56,10 @@ def examine(
     target, draft = (read_files(settings, role) for role in ("target", "draft"))
     pair, refusal = None, target.refusal or draft.refusal
     if not refusal:
-        names = {role: pair_files.local_name(getattr(settings, role), role) for role in ("target", "draft")}
+        names = (pair_files.local_name(getattr(settings, role), role) for role in ("target", "draft"))
+        here, beside = (name or "" for name in names)  # a model without a name of its own was refused above
         try:
-            pair = load_pair(replace(settings, **names))
+            pair = load_pair(replace(settings, target=here, draft=beside))
         except PairError as error:
             refusal = str(error)
     try:

@@ -25,11 +25,11 @@ FEWEST_TOKENS = 50
 # Tokens of one prompt, of which the mean loss of each token still weighs less than a sixteenth.
 FEWEST_PROMPT_TOKENS = 16
 # Nats per token by which the draft's loss exceeds the target's. Where a text is as the target would write it, that is
-# the divergence of the two, and at least half its exponential is accepted (Bretagnolle and Huber): 0.07 at 2 nats. The
-# embedded pair, a small draft on its own kinds of text, has 0.4 to 1.7 on every prompt that comes with the program.
+# their divergence, and a share of exp(-divergence) / 2 of drawn tokens is certain to be accepted (Bretagnolle and
+# Huber): 0.07 at 2 nats, 0.18 at 1. The embedded pair has 0.4 to 1.7 on the prompts that come with the program.
 FAR_NATS = 2.0
-# Acceptance below that of greedy decoding: a chain of four with 0.5 in the place of 0.6 gives 1.9 tokens per pass
-# instead of 2.3, a sixth of its worth.
+# Acceptance below the agreement of greedy decoding: a chain of four gives 1.9 tokens per pass at 0.5 and 2.3 at 0.6, a
+# sixth less.
 TEMPERATURE_LOSS = 0.1
 # Agreement that the chat template adds, for the same reason; the prompts' 95% interval must lie above 0 besides.
 TEMPLATE_GAIN = 0.1
@@ -38,8 +38,8 @@ LOOP_GAIN = 0.05
 # Of the probability that an id has on average where nothing was learned, 1 / vocabulary. Training takes ids that no
 # text has far below that; a row that was never trained stays near it.
 PADDING_SHARE = 0.1
-# Tokens whose likeliest one the dtype changes; as much acceptance at most is lost, and less is lost in the noise of
-# 400 tokens.
+# Share of positions where the dtype changes the likeliest token. No more acceptance than that is lost to rounding; two
+# standard errors of an agreement over 400 tokens are as much.
 ROUNDING_LOSS = 0.05
 FLOAT32_MEMORY_SHARE = 0.5  # of the free memory, for a copy of both models
 Z95 = 1.96
@@ -110,7 +110,7 @@ def readable_tokens(pair: Pair) -> int:
     return min([pair.settings.context_length, *tables])
 
 
-def _is_rotary(network: nn.Module) -> bool:
+def _is_rotary(network: Any) -> bool:
     return bool(getattr(network.config.get_text_config(), "rope_parameters", None))
 
 
@@ -194,26 +194,26 @@ def too_few(readings: Sequence[Reading]) -> str:
 def vocabulary_size(target: ModelFiles, draft: ModelFiles, readings: Sequence[Reading] | None) -> Finding:
     """Whether both have a logit for the same ids, and what ids past the tokenizer's take of the probability."""
     check = "vocabulary size"
-    sizes = target.vocab_size, draft.vocab_size
-    if sizes[0] is None or sizes[1] is None or target.tokenizer is None:
+    target_size, draft_size = target.vocab_size, draft.vocab_size
+    if target_size is None or draft_size is None or target.tokenizer is None:
         return not_checked(check, "the size of a vocabulary cannot be read")
-    known = target.known_ids
-    said = f"{sizes[0]:,} ids in the target, {sizes[1]:,} in the draft, {known:,} in the tokenizer"
-    for files, size in zip((target, draft), sizes, strict=True):
-        if size is not None and size < known:
+    known, sizes = target.known_ids, {"target": target_size, "draft": draft_size}
+    said = f"{target_size:,} ids in the target, {draft_size:,} in the draft, {known:,} in the tokenizer"
+    for role, size in sizes.items():
+        if size < known:
             return Finding(
                 check,
                 "fault",
-                f"{said}: {known - size:,} tokens have no logit in the {files.role}, and none of them is ever accepted",
-                f"Choose a {files.role} that was trained with the whole tokenizer.",
+                f"{said}: {known - size:,} tokens have no logit in the {role}, and none of them is ever accepted",
+                f"Choose a {role} that was trained with the whole tokenizer.",
             )
-    if sizes[0] == sizes[1]:
+    if target_size == draft_size:
         return Finding(check, "sound", said)
-    does = "logits of the draft are cut" if sizes[0] < sizes[1] else "logits of the draft are filled with -inf"
+    does = "logits of the draft are cut" if target_size < draft_size else "logits of the draft are filled with -inf"
     said = f"{said}; the {does} to the target's size"
     if readings is None:
         return not_checked(check, f"{said}; what padded ids take of the probability was not measured")
-    for role, size in zip(("target", "draft"), sizes, strict=True):
+    for role, size in sizes.items():
         padded = size - known
         if not padded:
             continue
@@ -364,10 +364,10 @@ def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
 def text(readings: Sequence[Reading]) -> Finding:
     """Whether a prompt is much harder for the draft than for the target: unlike what the draft was trained on."""
     check = "text"
-    long = [reading for reading in readings if len(reading.target_nats) >= FEWEST_PROMPT_TOKENS]
+    long = [reading for reading in readings if np.isfinite(reading.draft_nats).sum() >= FEWEST_PROMPT_TOKENS]
     if not long:
         return not_checked(check, f"no prompt has more than {FEWEST_PROMPT_TOKENS} tokens: give longer ones")
-    losses = {reading.name: (reading.draft_nats.mean(), reading.target_nats.mean()) for reading in long}
+    losses = {reading.name: _mean_nats(reading) for reading in long}
     gaps = {name: float(draft - target) for name, (draft, target) in losses.items()}
     far = sorted((name for name in gaps if gaps[name] > FAR_NATS), key=lambda name: -gaps[name])
     shown = far or [max(gaps, key=lambda name: gaps[name])]
@@ -381,6 +381,12 @@ def text(readings: Sequence[Reading]) -> Finding:
             "Use a draft that was trained on such text, or one that copies from the prompt (prompt lookup).",
         )
     return Finding(check, "sound", f"{said} is the widest of {len(long)} prompts")
+
+
+def _mean_nats(reading: Reading) -> tuple[float, float]:
+    """Loss of draft and target over the tokens that the draft has a logit for: others are none of the text's doing."""
+    known = np.isfinite(reading.draft_nats)
+    return float(reading.draft_nats[known].mean()), float(reading.target_nats[known].mean())
 
 
 def loops(readings: Sequence[Reading]) -> Finding:
