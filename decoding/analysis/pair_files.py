@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from decoding.common.errors import PairError, PromptError
 from decoding.engines.base import FORWARD_ERRORS
-from decoding.models.folder import CONFIG, check_header, read_object
+from decoding.models.folder import CONFIG, SMALL_FILES, check_header, read_object
 from decoding.models.loading import WeightsSource, find_model, load_tokenizer
 from decoding.models.presets import EMBEDDED, PairSettings, gguf_file, model_folder
 from decoding.models.vocabulary import Vocabulary
@@ -133,7 +133,7 @@ def read_files(settings: PairSettings, role: str) -> ModelFiles:
         config = _config_in(folder)
     tokenizer = None
     try:
-        if source is not None or folder is not None:
+        if source is not None or _small_files_open(folder):
             tokenizer = load_tokenizer(source or stand_in)
     except PairError as error:
         refusal = refusal or str(error)
@@ -149,6 +149,19 @@ def _config_in(folder: Path | None) -> dict[str, Any]:
         return {}
     text = config.get("text_config")
     return {**config, **(text if isinstance(text, dict) else {})}
+
+
+def _small_files_open(folder: Path | None) -> bool:
+    """Whether what a tokenizer is read from are JSON files, and no pipes that would keep a reader waiting."""
+    if folder is None:
+        return False
+    try:
+        for name in SMALL_FILES:
+            if os.path.lexists(folder / name):
+                read_object(folder / name, folder.name)
+    except PairError:
+        return False
+    return True
 
 
 def _stored_bytes(folder: Path | None) -> Counter[str]:

@@ -1,6 +1,7 @@
 """The acceptance doctor: each check finds the fault that a pair was given, and no other; sound pairs have none."""
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -304,6 +305,24 @@ def test_a_pair_that_the_loader_refuses_says_the_loaders_sentence(made, tmp_path
     assert "uses ALiBi positions" in found["loading"].evidence
     assert found["tokenizers"].verdict == "fault"  # of another family, by its special tokens
     assert found["quantised or truncated"].verdict == "sound"
+
+
+def test_files_that_are_there_are_checked_where_others_are_not(copies):
+    (copies[1] / WEIGHTS).unlink()
+    found = by_check(examine(settings(*copies), PROMPTS))
+    assert faults(tuple(found.values())) == ["loading"]
+    assert "has no weights; download model.safetensors into it" in found["loading"].evidence
+    assert {check for check, each in found.items() if each.verdict == "sound"} == {
+        "chat template", "tokenizers", "vocabulary size", "context",
+    }  # fmt: skip
+
+
+def test_nothing_waits_for_a_pipe(copies):
+    (copies[1] / "tokenizer_config.json").unlink()
+    os.mkfifo(copies[1] / "tokenizer_config.json")
+    found = by_check(examine(settings(*copies), PROMPTS))
+    assert faults(tuple(found.values())) == ["loading"]
+    assert found["tokenizers"].evidence == "a tokenizer cannot be read"
 
 
 def test_no_request_leaves_the_machine(monkeypatch, made):
