@@ -12,7 +12,7 @@ import draftscope
 from decoding.training.folder import Kind
 from tests.helpers.process import printed
 
-NAMES = "run, record, diff, export, import-metrics, sweep, gallery, bench, train"
+NAMES = "run, record, diff, export, import-metrics, doctor, sweep, gallery, bench, train"
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple[str, list[str]]]]:
@@ -27,7 +27,18 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple
 def test_help_lists_every_command(words, monkeypatch, capsys):
     assert typed(monkeypatch, *words) == (0, [])
     listed = re.findall(r"^  ([\w-]+) (?:NAME |KIND )?\.\.\.  +\w+", capsys.readouterr().out, re.MULTILINE)
-    assert sorted(listed) == ["bench", "diff", "export", "gallery", "import-metrics", "record", "run", "sweep", "train"]
+    assert sorted(listed) == [
+        "bench",
+        "diff",
+        "doctor",
+        "export",
+        "gallery",
+        "import-metrics",
+        "record",
+        "run",
+        "sweep",
+        "train",
+    ]
 
 
 def test_help_and_lists_load_nothing_heavy():
@@ -70,6 +81,7 @@ def test_a_module_that_is_no_command_is_no_benchmark(monkeypatch, capsys):
         (("diff", "a b.dscope", "c.dscope"), "decoding.diff", ["a b.dscope", "c.dscope"]),
         (("export", "a.dscope", "--engine", "vllm"), "decoding.export_config", ["a.dscope", "--engine", "vllm"]),
         (("import-metrics", "metrics.txt", "--json"), "decoding.import_metrics", ["metrics.txt", "--json"]),
+        (("doctor", "--target", "a b", "--json"), "decoding.doctor", ["--target", "a b", "--json"]),
         (("sweep", "grid.toml", "--dry-run"), "decoding.experiments.sweep", ["grid.toml", "--dry-run"]),
         (("bench", "methods", "--quick"), "benchmarks.methods", ["--quick"]),
         (("bench", "gpu", "--help"), "benchmarks.gpu", ["--help"]),

@@ -19,6 +19,7 @@ TORCH_FREE = (
     "decoding.common.prompts",
     "decoding.models.presets",
     "decoding.diff",
+    "decoding.doctor",
     "decoding.export_config",
     "decoding.import_metrics",
     "decoding.record",

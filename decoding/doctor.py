@@ -1,0 +1,110 @@
+"""`python -m decoding.doctor --target T --draft D`: what lowers a pair's acceptance, with evidence and what to do.
+
+Exit code 0: no fault was found; 1: a fault was found; 2: there are no prompts, or a setting is out of its range.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decoding.common.errors import REFUSED, DraftscopeError, PromptError, needing_torch, require
+from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
+from decoding.models.presets import DEVICES, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings, pair_name
+
+if TYPE_CHECKING:
+    from decoding.analysis.pair_files import Finding
+
+PROMPTS = 8  # of the samples, in turn by kind: enough to judge by, and read within seconds by a small pair
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = argparse.ArgumentParser(
+        prog="python -m decoding.doctor", description="Say what lowers the acceptance of a draft/target pair."
+    )
+    made.add_argument("--target", default=EMBEDDED, help="a folder, a GGUF file, or the id of a model on this machine")
+    made.add_argument("--draft", default=EMBEDDED, help="the same of the draft")
+    made.add_argument("--prompts", type=Path, metavar="FILE", help="a UTF-8 text file, or a folder of .txt files")
+    made.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="written behind each prompt")
+    made.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
+    made.add_argument("--draft-temperature", type=float, default=1.0)
+    made.add_argument("--chat", action="store_true", help="put the prompts through the chat template")
+    made.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
+    made.add_argument("--device", choices=DEVICES, default="auto")
+    made.add_argument("--dtype", choices=DTYPES, default="auto")
+    made.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
+    made.add_argument("--json", action="store_true", help="write everything as one JSON object")
+    return made
+
+
+def chosen_prompts(place: Path | None) -> list[Prompt]:
+    """The prompts of a file or a folder, or samples of the kinds that the embedded pair was trained on, in turn.
+
+    Raises `PromptError` where there are none.
+    """
+    if place is None:
+        by_kind = [[prompt for prompt in load_prompts() if prompt.kind == kind] for kind in EMBEDDED_KINDS]
+        return [prompt for several in zip(*by_kind, strict=False) for prompt in several][:PROMPTS]
+    if place.is_dir():
+        return list(load_prompts(place))
+    if not place.exists():
+        raise PromptError(f"There is no {place}: give a text file or a folder of .txt files.")
+    return [Prompt("file", place.stem, read_prompt(place, place, "choose another file"))]
+
+
+def finding_lines(found: Sequence["Finding"]) -> list[str]:
+    """Verdict, check and evidence of each, what to do below, and how many there are of each verdict."""
+    lines, wide = [], max(len(each.verdict) for each in found)
+    for each in found:
+        lines.append(f"{each.verdict:{wide}}  {each.check}: {each.evidence}")
+        if each.mend:
+            lines.append(f"{'':{wide}}  -> {each.mend}")
+    counts = Counter(each.verdict for each in found)
+    faults = f"{counts['fault']} fault{'' if counts['fault'] == 1 else 's'}"
+    return [*lines, "", f"{faults}, {counts['sound']} sound, {counts['not checked']} not checked"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Examine a pair and print what was found; the code is 0, 1 or 2 as the module says."""
+    args = parser().parse_args(arguments)
+    try:
+        with needing_torch():
+            return _examine(args)
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+
+
+def _examine(args: argparse.Namespace) -> int:
+    prompts = chosen_prompts(args.prompts)
+    require(args.max_new_tokens > 0, f"--max-new-tokens must be 1 or more, not {args.max_new_tokens}.")
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before the Hub's client is imported, which reads it once
+    from transformers.utils import logging
+
+    from decoding.analysis.doctor import examine
+    from decoding.sampling.sampling import Sampling
+
+    logging.set_verbosity_error()
+    settings = PairSettings(
+        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, chat=args.chat,
+        context_length=args.context_length, widen=args.widen,
+    )  # fmt: skip
+    sampling = Sampling(args.temperature, draft_temperature=args.draft_temperature)
+    found = examine(settings, prompts, sampling, args.max_new_tokens)
+    if args.json:
+        asked = {"pair": pair_name(settings), "prompts": [f"{prompt.kind}/{prompt.name}" for prompt in prompts]}
+        asked |= {"temperature": args.temperature, "draft_temperature": args.draft_temperature}
+        print(json.dumps({**asked, "findings": [asdict(each) for each in found]}, indent=2))
+    else:
+        print("\n".join([pair_name(settings), "", *finding_lines(found)]))
+    return int(any(each.verdict == "fault" for each in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
