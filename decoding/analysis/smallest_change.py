@@ -165,11 +165,6 @@ class ChangeSearch:
         return drafter.draft(state, distributions.source(), root_token, self.draws.fork())
 
 
-def tree_was_drafted(iteration: IterationTrace) -> bool:
-    """Whether a drafter was at work: it may have asked the draft and then left the tree empty."""
-    return bool(iteration.drafted or iteration.draft_forwards)
-
-
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
     """Get ready to draft an iteration's tree with other settings.
 
@@ -180,7 +175,7 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     """
     iteration = iteration_at(run, index)
     require(
-        tree_was_drafted(iteration), "Nothing was drafted in this iteration, so no setting of its tree can be changed."
+        iteration.tree_was_drafted, "Nothing was drafted in this iteration, so no setting of its tree can be changed."
     )
     require(bool(iteration.nodes), "This iteration was recorded without its tree: re-run it to analyse it.")
     method = method_of(run)

@@ -347,6 +347,11 @@ class IterationTrace:
         return seconds | dict.fromkeys(idle, 0.0)
 
     @property
+    def tree_was_drafted(self) -> bool:
+        """Whether a drafter was at work: it may have asked the draft and then left the tree empty."""
+        return bool(self.drafted or self.draft_forwards)
+
+    @property
     def final_text(self) -> str | None:
         """Text of the final token, None when the iteration has none."""
         return None if self.final_kind == "none" else self.committed_texts[-1]

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.analysis.smallest_change import tree_was_drafted
 from decoding.recorded import recorded_run
 from tests.helpers import traces
 from viz.scope.phases import time_rows
@@ -54,4 +53,4 @@ def test_a_draft_that_was_asked_and_left_the_tree_empty_is_shown_and_says_why():
     assert phases["draft-1"].seconds == 0.002
     assert "added no node" in phases["draft-1"].caption and "is below" in phases["draft-1"].caption
     assert "Nothing was drafted, as" in phases["select"].caption
-    assert tree_was_drafted(empty) and not tree_was_drafted(replace(empty, draft_forwards=0))
+    assert empty.tree_was_drafted and not replace(empty, draft_forwards=0).tree_was_drafted

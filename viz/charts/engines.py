@@ -16,15 +16,13 @@ def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: st
         run: by depth; empty for none.
     """
     figure, places = go.Figure(), [each.position for each in metrics.positions]
-    for number, (name, shares) in enumerate(
-        (
-            ("marginal: all up to here accepted", [(each.marginal, each.marginal_error) for each in metrics.positions]),
-            (
-                "conditional: accepted where the one before was",
-                [(each.conditional, each.conditional_error) for each in metrics.positions],
-            ),
-        )
-    ):
+    marginal = [(each.marginal, each.marginal_error) for each in metrics.positions]
+    conditional = [(each.conditional, each.conditional_error) for each in metrics.positions]
+    bars: tuple[tuple[str, Sequence[tuple[float | None, float | None]]], ...] = (
+        ("marginal: all up to here accepted", marginal),
+        ("conditional: accepted where the one before was", conditional),
+    )
+    for number, (name, shares) in enumerate(bars):
         figure.add_bar(
             x=places, y=[None if share is None else 100 * share for share, _ in shares], name=name,
             error_y={"type": "data", "array": [100 * (error or 0.0) for _, error in shares], "thickness": 1},

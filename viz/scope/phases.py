@@ -138,7 +138,7 @@ def appearance_levels(iteration: IterationTrace) -> list[int]:
 
 def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list[Phase]:
     """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
-    if not iteration.nodes or not (iteration.drafted or iteration.draft_forwards):
+    if not iteration.nodes or not iteration.tree_was_drafted:
         return []
     levels = appearance_levels(iteration)
     present = sorted(set(levels[1:])) or [0]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.smallest_change import tree_was_drafted
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
@@ -45,7 +44,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
             "It was in the verified tree, so the verifier decided, not the settings of the tree. *Verifiers* shows "
             "what every other verifier does with it; *What if* changes something and decodes from here."
         )
-        if not tree_was_drafted(iteration):
+        if not iteration.tree_was_drafted:
             said = "Nothing was drafted in this iteration."
         elif subject.node == FINAL_ID:
             said = "A node has this token too, so the verifier decided, not a setting of the tree."
@@ -75,7 +74,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
     """Whether a setting of the drafter may have excluded a token from the verified tree."""
-    if not tree_was_drafted(iteration) or subject.parent < 0:
+    if not iteration.tree_was_drafted or subject.parent < 0:
         return False
     if subject.in_tree:
         return iteration.nodes[subject.node].flat_index is None
