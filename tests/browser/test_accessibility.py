@@ -80,6 +80,11 @@ def home(page, judge: Callable) -> None:
     page.locator(DIALOG).wait_for(timeout=WAIT_MS)
     settle(page)
     judge("choice of a pair", DIALOG)
+    page.get_by_role("tab", name="Acceptance doctor").click()
+    page.click(".st-key-doctor_check button")
+    page.locator(".st-key-doctor_rows").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("what the doctor found", DIALOG)
 
 
 def race(page, judge: Callable) -> None:

@@ -2,11 +2,14 @@
 
 import pytest
 
+from decoding.analysis.doctor import CHECKS
 from decoding.models.pair import PairSettings, embedded_pair
 from decoding.models.presets import DTYPES, EMBEDDED
+from decoding.sampling.sampling import Sampling
 from decoding.session import session as opening
 from pages.ui.app import pair_dialog
 from pages.ui.common import models
+from pages.ui.common.scheduler import ModelTask
 
 
 @pytest.mark.slow
@@ -36,3 +39,11 @@ def test_the_environment_names_the_first_pair(monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TARGET", "/models/big")
     monkeypatch.setenv("DRAFTSCOPE_DTYPE", "bfloat16")
     assert models.first_pair() == PairSettings(target="/models/big", draft=EMBEDDED, dtype="bfloat16")
+
+
+def test_the_doctor_examines_the_pair_in_memory_at_the_temperatures_chosen(monkeypatch, embedded):
+    monkeypatch.setattr(models.manager(), "pair", lambda: embedded)
+    job = ModelTask("Reading prompts", bool)
+    name, found = pair_dialog._examined(job, Sampling())
+    assert name == embedded.info.name and [each.check for each in found] == list(CHECKS)
+    assert all(each.verdict == "sound" for each in found), found

@@ -1,6 +1,7 @@
 """The dialog that chooses a pair: ready-made pairs with the memory they need, or any two models."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -25,10 +26,16 @@ from decoding.models.presets import (
 )
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, show_error
-from pages.ui.common.models import describe_pair, engine_words, manager
+from pages.ui.common.models import describe_pair, engine_words, loaded_pair, manager
 from pages.ui.common.worker import run_now
+from pages.ui.widgets.controls import picked_sampling
 from viz.charts.methods import HEIGHT, CostLine, cost_figure
 from viz.formats import byte_size, duration, parameters, plural
+
+if TYPE_CHECKING:
+    from decoding.analysis.pair_files import Finding
+    from decoding.sampling.sampling import Sampling
+    from pages.ui.common.worker import ModelTask
 
 OWN_PAIR = "own"
 PAPERS_RATIO = (
@@ -58,12 +65,14 @@ LIMIT_HELP = (
 
 @st.dialog("Choose a pair of models", width="medium", on_dismiss="rerun")
 def pair_dialog() -> None:
-    """Choose, see the memory needed, load; and the measured time of passes of the pair in memory."""
-    choose, costs = st.tabs(["Pair", "Time per pass"])
+    """Choose, see the memory needed, load; of the pair in memory the measured time of passes, and what is wrong."""
+    choose, costs, doctor = st.tabs(["Pair", "Time per pass", "Acceptance doctor"])
     with choose:
         draw_choice()
     with costs:
         draw_costs()
+    with doctor:
+        draw_doctor()
 
 
 def draw_choice() -> None:
@@ -261,3 +270,52 @@ def measured_words(costs: CostModel) -> str:
         f"{words} Outside its passes an iteration takes {duration(costs.iteration_s)} and each draft level "
         f"{duration(costs.level_s)}, medians of {plural(costs.iterations, 'real iteration')}."
     )
+
+
+DOCTOR_HELP = (
+    "Reads the files of both models and lets them read eight sample prompts, some ten seconds; the temperatures are "
+    "those chosen on Step through."
+)
+
+
+def draw_doctor() -> None:
+    """A button that examines the pair in memory, and what each check found: faults first, with what to do."""
+    shown = st.container()
+    if st.button("Check this pair", key="doctor_check", icon=":material/stethoscope:", help=DOCTOR_HELP):
+        sampling = picked_sampling()
+        try:
+            with shown:
+                st.session_state["doctor_found"] = run_now("Reading prompts", lambda job: _examined(job, sampling))
+        except DraftscopeError as error:
+            show_error(error, shown)
+    with shown:
+        name, found = st.session_state.get("doctor_found", ("", ()))
+        if not found:
+            st.caption(
+                "What lowers acceptance in practice, checked one by one: chat templates, tokenizers, padded "
+                "vocabularies, context, weights, quantisation, precision, temperature, text, loops. Nothing leaves "
+                "this machine."
+            )
+            return
+        faults = [each for each in found if each.verdict == "fault"]
+        words = f"{plural(len(faults), 'fault')} of {plural(len(found), 'check')}"
+        st.markdown(f"**{words}** · {escape_markdown(name)}")
+        for each in faults:
+            st.error(escape_markdown(f"{each.check}: {each.evidence}. {each.mend}"), icon=":material/report:")
+        with st.container(height=HEIGHT, key="doctor_rows"):
+            for each in (each for each in found if each.verdict != "fault"):
+                icon = ":material/check_circle:" if each.verdict == "sound" else ":material/help:"
+                st.markdown(f"{icon} **{each.check}** · {escape_markdown(f'{each.verdict}: {each.evidence}')}")
+
+
+def _examined(job: "ModelTask", sampling: "Sampling") -> tuple[str, tuple["Finding", ...]]:
+    """The pair in memory and what the doctor found; call it in the worker."""
+    from decoding.analysis.doctor import Examined, findings
+    from decoding.analysis.pair_files import read_files
+    from decoding.doctor import chosen_prompts
+
+    pair = loaded_pair(job)
+    job.report(0, 0, "reading prompts")
+    target, draft = (read_files(pair.settings, role) for role in ("target", "draft"))
+    found = findings(Examined(target, draft, pair, ""), pair.settings.chat, chosen_prompts(None), sampling)
+    return pair.info.name, found
