@@ -67,18 +67,19 @@ def copies(made, tmp_path) -> tuple[Path, Path]:
 # ---- No false alarms.
 
 
-@pytest.mark.parametrize("architecture", family(ARCHITECTURES, "gpt_neox", "llama", "qwen2"))
+@pytest.mark.parametrize("architecture", family(ARCHITECTURES, "gpt_neox"))
 def test_a_sound_made_pair_has_no_fault(architecture, tmp_path):
     found = examine(settings(*make_pair(tmp_path, architecture)), PROMPTS)
     assert {each.check: each.evidence for each in found if each.verdict != "sound"} == {}
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8), Sampling(1.0)], ids=str)
+@pytest.mark.parametrize("sampling", family([Sampling(), Sampling(0.8), Sampling(1.0)], Sampling(0.8)), ids=str)
 def test_the_embedded_pair_has_no_fault(sampling):
     found = examine(settings(), PROMPTS, sampling)
     assert {each.check: each.evidence for each in found if each.verdict != "sound"} == {}
 
 
+@pytest.mark.slow
 def test_the_embedded_target_made_wider_has_no_fault():
     found = by_check(examine(settings(widen=2), PROMPTS[:2]))
     assert {each.verdict for each in found.values()} == {"sound"}
@@ -213,7 +214,7 @@ FAULTS: dict[str, tuple[str, Change, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", family(FAULTS, "norm of zeros", "padded", "no template", "short context"))
 def test_a_fault_in_the_files_is_found_and_no_other(name, copies):
     check, change, evidence = FAULTS[name]
     change(*copies)
@@ -260,12 +261,14 @@ def test_learned_positions_end_where_they_end(tmp_path):
     assert "not measured, because no text that the models can be given is that long" in found["context"].evidence
 
 
+@pytest.mark.slow
 def test_half_precision_on_a_cpu(made):
     found = by_check(examine(settings(*made, dtype="float16"), PROMPTS))
     assert faults(tuple(found.values())) == ["dtype"]
     assert "compute in float16 on cpu; it changes the likeliest token at 0." in found["dtype"].evidence
 
 
+@pytest.mark.slow
 def test_a_draft_drawn_at_another_temperature():
     sampling = Sampling(0.2)
     found = by_check(examine(settings(), PROMPTS, sampling))
@@ -274,6 +277,7 @@ def test_a_draft_drawn_at_another_temperature():
     assert faults(examine(settings(), PROMPTS, replace(sampling, draft_temperature=0.2))) == []
 
 
+@pytest.mark.slow
 def test_text_that_only_the_target_can_foresee():
     """A list of rare words, over and over: eight layers copy what one layer cannot."""
     words = "Zed plox 8841 quaint fjord mangle 77 brisk tundra oak velvet 19 zinc harp. "
@@ -282,6 +286,7 @@ def test_text_that_only_the_target_can_foresee():
     assert "1 of 1 prompts are more than 2 nats harder for the draft" in found["text"].evidence
 
 
+@pytest.mark.slow
 def test_loops_that_flatter():
     prompts = [SAMPLES["fiction/letter_to_sister"], SAMPLES["fiction/the_inn"]]
     found = by_check(examine(settings(), prompts))

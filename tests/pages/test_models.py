@@ -41,6 +41,7 @@ def test_the_environment_names_the_first_pair(monkeypatch):
     assert models.first_pair() == PairSettings(target="/models/big", draft=EMBEDDED, dtype="bfloat16")
 
 
+@pytest.mark.slow
 def test_the_doctor_examines_the_pair_in_memory_at_the_temperatures_chosen(monkeypatch, embedded):
     monkeypatch.setattr(models.manager(), "pair", lambda: embedded)
     job = ModelTask("Reading prompts", bool)
