@@ -27,17 +27,19 @@ MOST_TOKENS = 128
 
 
 @cache
-def can_run(device: torch.device, dtype: torch.dtype) -> bool:
+def can_run(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Whether the kernels compile for a device and run there; a failure is told once, and slower forwards remain."""
-    if device.type != "cuda" or kernels is None:
+    if device.type != "cuda" or kernels is None or head_dim > kernels.WIDEST:
         return False
     try:
-        ones = torch.ones(2, 2, 16, device=device, dtype=dtype)
-        stored, slots = ones.new_zeros(2, 1, 2, 64, 16), torch.arange(2, device=device)
         with torch.cuda.device(device):  # Triton runs on the current one
-            kernels.add_and_norm(ones[0], (ones[1],), ((ones[0, 0], ones[0, 1]),), 1e-5)
-            queries = kernels.rotate_into_cache((ones, ones, ones), ones, stored, slots)
-            kernels.tree_attention(queries, stored, ones.new_zeros(2, 64), 1.0)
+            # The smallest sizes and the largest, which need most of what a multiprocessor shares.
+            for count, rows in ((1, 64), (kernels.MOST_QUERIES, kernels.CHUNK * (kernels.MOST_CHUNKS + 1))):
+                ones = torch.ones(count, 2, head_dim, device=device, dtype=dtype)
+                stored, slots = ones.new_zeros(2, 1, 2, rows, head_dim), torch.arange(count, device=device)
+                kernels.add_and_norm(ones[:, 0], (ones[:, 1],), ((ones[0, 0], ones[0, 1]),), 1e-5)
+                queries = kernels.rotate_into_cache((ones, ones, ones), ones, stored, slots)
+                kernels.tree_attention(queries, stored, ones.new_zeros(count, rows), 1.0)
             torch.cuda.synchronize(device)
     except Exception as error:  # noqa: BLE001 - a compiler that is missing or too old fails in its own ways; it is told
         warnings.warn(f"Kernels cannot be fused on {device}, passes are slower: {error}", RuntimeWarning, stacklevel=2)
@@ -48,7 +50,7 @@ def can_run(device: torch.device, dtype: torch.dtype) -> bool:
 def _can_run(network: Any) -> bool:
     weight, config = network.get_input_embeddings().weight, network.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return can_run(weight.device, weight.dtype) and head_dim <= kernels.WIDEST
+    return can_run(weight.device, weight.dtype, head_dim)
 
 
 class FusedForward(PackedForward):
@@ -79,7 +81,7 @@ class FusedNeoXForward(FusedForward, NeoXForward):
     def __init__(self, network: Any, positions: int):
         NeoXForward.__init__(self, network, positions)
         body, heads = network.gpt_neox, network.config.num_attention_heads
-        self._layers = [_NeoXLayer(layer, heads) for layer in body.layers]
+        self._layers = [_FusedNeoXLayer(layer, heads) for layer in body.layers]
         self.final, self.eps = _gain_and_bias(body.final_layer_norm), body.final_layer_norm.eps
 
     @staticmethod
@@ -94,7 +96,7 @@ class FusedLlamaForward(FusedForward, LlamaForward):
     def __init__(self, network: Any, positions: int):
         LlamaForward.__init__(self, network, positions)
         body = network.model
-        self._layers = [_LlamaLayer(layer) for layer in body.layers]
+        self._layers = [_FusedLlamaLayer(layer) for layer in body.layers]
         self.final, self.eps = (body.norm.weight.detach(), None), body.norm.variance_epsilon
 
     @staticmethod
@@ -103,7 +105,7 @@ class FusedLlamaForward(FusedForward, LlamaForward):
         return LlamaForward.fits(network) and _can_run(network)
 
 
-class _NeoXLayer:
+class _FusedNeoXLayer:
     def __init__(self, layer: Any, heads: int):
         attention, mlp = layer.attention, layer.mlp
         self._heads, self._head_dim, self._scale = heads, attention.head_size, attention.scaling
@@ -119,7 +121,7 @@ class _NeoXLayer:
         return x, (grown, self._dense(_attended(heads, angles, mask, rows, index, self._scale)))
 
 
-class _LlamaLayer:
+class _FusedLlamaLayer:
     def __init__(self, layer: Any):
         attention, mlp = layer.self_attn, layer.mlp
         self._norms = layer.input_layernorm.weight.detach(), layer.post_attention_layernorm.weight.detach()

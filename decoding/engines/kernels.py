@@ -148,6 +148,7 @@ def add_and_norm(
     Args:
         added: two at most. norms: gain and bias, one or two; without a bias the norm is by the root mean square.
     """
+    x, added = x.contiguous(), tuple(each.contiguous() for each in added)
     count, size = x.shape
     total = torch.empty_like(x) if added else x
     normed = [torch.empty_like(x) for _ in norms]

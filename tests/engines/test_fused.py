@@ -4,6 +4,7 @@ The kernels run on a CUDA device, or anywhere with Triton installed and TRITON_I
 """
 
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_sums_and_norms_are_those_of_pytorch(draw, dtype, size, summands):
     ],
 )
 def test_a_fused_forward_gives_the_logits_of_the_plain_one(monkeypatch, tmp_path, architecture, forward, plain):
-    monkeypatch.setattr(fused, "can_run", lambda device, dtype: True)
+    monkeypatch.setattr(fused, "can_run", lambda device, dtype, head_dim: True)
     target, draft = make_pair(tmp_path, architecture)
     model = load_pair(PairSettings(str(target), str(draft), device=DEVICE, dtype="float32")).target
     assert forward.fits(model.network)
@@ -132,11 +133,13 @@ def test_joined_products_share_the_weights_of_their_modules(biased):
 
 def test_without_a_device_or_a_compiler_the_plain_forwards_remain(monkeypatch):
     fused.can_run.cache_clear()
-    assert not fused.can_run(torch.device("cpu"), torch.float32)
+    nowhere = torch.device("cuda", 99)
+    assert not fused.can_run(torch.device("cpu"), torch.float32, 64)
     monkeypatch.setattr(fused, "kernels", None)
-    assert not fused.can_run(torch.device("cuda", 99), torch.float32)
-    monkeypatch.setattr(fused, "kernels", object())
+    assert not fused.can_run(nowhere, torch.float32, 64)
     fused.can_run.cache_clear()
+    monkeypatch.setattr(fused, "kernels", SimpleNamespace(WIDEST=128, MOST_QUERIES=64, CHUNK=64, MOST_CHUNKS=8))
+    assert not fused.can_run(nowhere, torch.float32, 256), "no room for heads as wide"
     with pytest.warns(RuntimeWarning, match="passes are slower"):
-        assert not fused.can_run(torch.device("cuda", 99), torch.float32)
+        assert not fused.can_run(nowhere, torch.float32, 64)
     fused.can_run.cache_clear()
