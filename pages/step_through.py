@@ -141,8 +141,7 @@ def to_decode() -> RunRequest | None:
     ready = asked is not None and not is_busy(SLOT)
     # Values are read here: a callback would see older ones.
     kind = "secondary" if asked is not None and goes_on(current_run(), asked) else "primary"
-    help_ = "Decodes one iteration with the prompt and settings chosen here; Step, +10 and To the end go on from there."
-    if st.button("Start", type=kind, key="start", disabled=not ready, icon=":material/play_arrow:", help=help_):
+    if st.button("Start", type=kind, key="start", disabled=not ready, icon=":material/play_arrow:"):
         forget_message()
         start_job(SLOT, "First iteration", lambda job: decode_asked(asked, 1, job))
         st.rerun()

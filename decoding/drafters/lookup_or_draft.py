@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import TreeBuilder, deepest_level
 from decoding.drafters.prompt_lookup import PromptLookupDrafter
@@ -20,14 +19,8 @@ class LookupOrDraftDrafter(PromptLookupDrafter):
     cost = "one draft forward per token, none where the text repeats itself"
     traced = RuleTrace("lookup_or_draft", depth_setting="length")
 
-    shortest: int = setting(
-        2, 1, 64, step=1, offered=(1, 16), group=SEARCH, label="Shortest match",
-        help="The draft model is asked where fewer of the last tokens stood earlier in the text.",
-    )  # fmt: skip
-    latest: bool = setting(
-        True, group=SEARCH, label="Latest occurrence",
-        help="Copy from the last earlier occurrence; off: from the first.",
-    )  # fmt: skip
+    shortest: int = shared.shortest(2)
+    latest: bool = shared.latest(True)
     length: int = shared.length(5)
 
     def draft(self, state, source, root_token, draws) -> Draft:

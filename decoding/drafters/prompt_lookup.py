@@ -29,14 +29,8 @@ class PromptLookupDrafter(Drafter):
         3, 1, 64, step=1, offered=(1, 16), group=SEARCH, label="Longest match", symbol="n",
         help="So many of the last tokens are looked for first.",
     )  # fmt: skip
-    shortest: int = setting(
-        1, 1, 64, step=1, offered=(1, 16), group=SEARCH, label="Shortest match",
-        help="Nothing is drafted where fewer of the last tokens stood earlier in the text.",
-    )  # fmt: skip
-    latest: bool = setting(
-        False, group=SEARCH, label="Latest occurrence",
-        help="Copy from the last earlier occurrence; off: from the first, as in the published code.",
-    )  # fmt: skip
+    shortest: int = shared.shortest(1)
+    latest: bool = shared.latest(False)
     length: int = shared.length(10)
 
     def draft(self, state, source, root_token, draws) -> Draft:

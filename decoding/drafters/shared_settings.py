@@ -48,6 +48,14 @@ length = partial(
 paths = partial(
     setting, low=1, high=16, step=1, group=SHAPE, label="Paths", symbol="K", help="Number of independent paths."
 )
+shortest = partial(
+    setting, low=1, high=64, step=1, offered=(1, 16), group=SEARCH, label="Shortest match",
+    help="Nothing is copied where fewer of the last tokens stood earlier in the text.",
+)  # fmt: skip
+latest = partial(
+    setting, group=SEARCH, label="Latest occurrence",
+    help="Copy from the last earlier occurrence; off: from the first, as in the code that was published first.",
+)  # fmt: skip
 sampled = partial(
     setting, group=SHAPE, searched=False, label="Sampled",
     help="Tokens are sampled from the draft's distribution; off: its most likely tokens.",
