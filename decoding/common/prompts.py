@@ -7,7 +7,7 @@ from pathlib import Path
 from decoding.common.errors import PromptError
 
 SAMPLE_PROMPTS = Path(__file__).resolve().parents[2] / "sample_prompts"
-KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation")
+KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation", "editing")
 # Those that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
 MAX_FILE_BYTES = 2**20

@@ -258,7 +258,8 @@ function paintNote(view) {
   if (view.showBars && view.data.overview) return;
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
-  write(note, view.data.scene.note + (labels || "") + diff + " · width = path probability");
+  // Two notes are as much as fits beside the buttons.
+  write(note, view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
   set(
     note,
     "title",
