@@ -66,12 +66,16 @@ def test_one_is_started_watched_and_a_run_of_it_opened(open_page):
         page.locator(".st-key-sweep_chart_panel").get_by_text("Every run", exact=True).click()
         point = page.locator(".st-key-sweep_chart_panel .scatterlayer .point").first
         point.wait_for(state="attached", timeout=WAIT_MS)
-        page.wait_for_timeout(500)
-        point.scroll_into_view_if_needed()
-        page.wait_for_timeout(300)
-        box = point.bounding_box()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.locator(".st-key-sweep_open button").click(timeout=WAIT_MS)
+        opens = page.locator(".st-key-sweep_open button")
+        for _ in range(5):  # a chart that is still being drawn moves its points away from under the pointer
+            page.wait_for_timeout(800)
+            point.scroll_into_view_if_needed()
+            box = point.bounding_box()
+            page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.wait_for_timeout(1200)
+            if opens.is_visible():
+                break
+        opens.click(timeout=WAIT_MS)
         page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
         expect(page.locator(".st-key-messages")).to_contain_text("the same 64 tokens as in the sweep", timeout=WAIT_MS)
     finally:

@@ -302,7 +302,7 @@ def draw_doctor() -> None:
         st.markdown(f"**{words}** · {escape_markdown(name)}")
         for each in faults:
             st.error(escape_markdown(f"{each.check}: {each.evidence}. {each.mend}"), icon=":material/report:")
-        with st.container(height=HEIGHT, key="doctor_rows"):
+        with st.container(key="doctor_rows", gap="xsmall"):
             for each in (each for each in found if each.verdict != "fault"):
                 icon = ":material/check_circle:" if each.verdict == "sound" else ":material/help:"
                 st.markdown(f"{icon} **{each.check}** · {escape_markdown(f'{each.verdict}: {each.evidence}')}")

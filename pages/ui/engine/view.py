@@ -131,4 +131,4 @@ def definitions_html(metrics: EngineMetrics) -> str:
         )
     heads = "<tr><th>figure</th><th class=number>here</th><th>what is counted</th><th>called</th></tr>"
     table = f'<table class="engine-names"><thead>{heads}</thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<div class="engine-box">{table}</div>'
+    return f'<div class="engine-box" tabindex="0" role="region" aria-label="One figure, many names">{table}</div>'
