@@ -18,7 +18,10 @@ README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
 END = "<!-- performance: end -->"
 TABLES = {"methods": "Every method", "gpu": "On a GPU", "first-contact-ratios": "First contact with a GPU"}
-LINES = {"scaling": "Cost against size", "offload": "A target mostly off the device"}
+LINES = {
+    "scaling": "Cost against size", "offload": "A target mostly off the device",
+    "kinds_of_text": "A real pair, by kind of text",
+}  # fmt: skip
 HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
 # Of the README's table: the first columns, and the contestants, in this order where they were measured.
 SHORT_HEADER = ("method", "tokens/s", "x our autoregressive", "tokens per target pass")

@@ -1,0 +1,98 @@
+"""Whether to speculate, and how, by kind of text: a pair's methods and those without a draft model, interleaved.
+
+python -m benchmarks.kinds_of_text --target DIR --draft DIR --dtype bfloat16
+"""
+
+import argparse
+import time
+
+from benchmarks.methods import figures_of, print_figures
+from decoding.analysis.bottom_line import Option, bottom_line, paired
+from decoding.common.errors import run_main
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import Comparison, compare
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.identity import HALF_PRECISION_MARGIN
+from decoding.experiments.command import add_pair_arguments, arguments, encode, pair_from, save_figures
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from viz.explain.bottom_line import bottom_line_words
+
+KINDS = ("stories", "encyclopedia", "editing")
+PLAIN = "autoregressive"
+BASES = {PLAIN: 0, "hf_generate": 1, "hf_assisted": 2}
+METHODS = (*BASES, "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware", "suffix", "lookup_or_draft")
+WITHOUT_DRAFT = ("suffix", "lookup_or_draft")
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), help="kinds of text of the samples")
+    parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
+    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=1)
+    args = parser.parse_args()
+    if args.quick:
+        args.kinds, args.count, args.max_new_tokens = args.kinds[:1], 1, 16
+    started, pair = time.perf_counter(), pair_from(args)
+    found, lines = {}, []
+    for warm_ups, kind in zip((1, *[0] * len(args.kinds)), args.kinds, strict=False):
+        comparison = measured(pair, kind, args, warm_ups)
+        found[kind] = [figures_of(comparison, index, BASES) for index in range(len(METHODS))]
+        print(f"\n{kind}, {len(comparison.prompts)} prompts x {args.max_new_tokens} tokens\n")
+        print_figures(found[kind])
+        lines += [f"{kind}: {said}" for said in verdicts(comparison)]
+        lines.append(f"{kind}: {identity(comparison, pair.target.info.dtype)}")
+    print("\n" + "\n".join(lines))
+    figures = {
+        "pair": pair.info.name, "took_s": time.perf_counter() - started, "kinds": found, "goals": lines,
+        "setup": f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, greedy, {args.count} prompts "
+                 f"of each kind x {args.max_new_tokens} tokens",
+    }  # fmt: skip
+    save_figures(args, "kinds_of_text", figures, pair.target.device, pair.target.info.name)
+    return 0
+
+
+def measured(pair: Pair, kind: str, args: argparse.Namespace, warm_ups: int) -> Comparison:
+    """All methods in turn on some prompts of a kind."""
+    prompts = [prompt for prompt in load_prompts(args.prompts) if prompt.kind == kind][: args.count]
+    encoded = [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in prompts]
+    contestants = [parse_contestant(text) for text in METHODS]
+    return compare(pair, contestants, encoded, args.max_new_tokens, args.repeats, warm_ups, Sampling())
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """The bottom line of the methods that need the draft model, and of all."""
+    speeds = [
+        {(result.prompt, result.repeat): result.metrics.throughput for result in comparison.of(index) if result.metrics}
+        for index in range(len(METHODS))
+    ]
+    options = {
+        text: Option(contestant.label, paired(mine, speeds[0]))
+        for text, contestant, mine in list(zip(METHODS, comparison.contestants, speeds, strict=True))[len(BASES) :]
+        if mine
+    }
+    with_draft = [option for text, option in options.items() if text not in WITHOUT_DRAFT]
+    plain = comparison.contestants[0].label
+    said = (
+        bottom_line_words(bottom_line(each, plain), "on these texts") for each in (with_draft, list(options.values()))
+    )
+    return [f"{which}: {words}" for which, words in zip(("with the draft model", "of all"), said, strict=True)]
+
+
+def identity(comparison: Comparison, dtype: str) -> str:
+    """Outputs that are not the reference's, and the largest margin among them."""
+    margins = [difference.margin for _, _, difference in comparison.differences]
+    if not margins:
+        return "every output is the reference's"
+    allowed = HALF_PRECISION_MARGIN if dtype in ("bfloat16", "float16") else 0.0
+    beyond = sum(margin > allowed for margin in margins)
+    return (
+        f"{len(margins)} outputs part from the reference where the target's two best logits are at most "
+        f"{max(margins):.2g} apart, {beyond} of them by more than rounding in {dtype}"
+    )
+
+
+if __name__ == "__main__":
+    run_main(main)
