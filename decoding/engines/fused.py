@@ -28,7 +28,7 @@ MOST_TOKENS = 128
 
 @cache
 def can_run(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether the kernels compile for a device and run there; a failure is reported once, and slower forwards remain."""
+    """Whether the kernels compile for a device and run there; a failure is reported once, slower forwards remain."""
     if device.type != "cuda" or kernels is None or head_dim > kernels.WIDEST:
         return False
     try:
@@ -41,7 +41,7 @@ def can_run(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
                 queries = kernels.rotate_into_cache((ones, ones, ones), ones, stored, slots)
                 kernels.tree_attention(queries, stored, ones.new_zeros(count, rows), 1.0)
             torch.cuda.synchronize(device)
-    except Exception as error:  # noqa: BLE001 - a compiler that is missing or too old fails in its own ways; it is reported
+    except Exception as error:  # noqa: BLE001 - a compiler that is missing or too old fails in its own ways; reported
         warnings.warn(f"Kernels cannot be fused on {device}, passes are slower: {error}", RuntimeWarning, stacklevel=2)
         return False
     return True
