@@ -213,7 +213,7 @@ class Absences:
         if parent.stop_reason != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
             return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
-        if parent.draft_level is None:
+        if parent.draft_level is None and parent.breadth != "forced":  # no model was asked
             return "It did not follow these tokens earlier in the text, or less often than what was drafted."
         draft = self._ranks.of(parent_id, token_id)
         if iteration.draft_sampling != "deterministic":

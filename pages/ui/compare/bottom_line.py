@@ -164,7 +164,7 @@ def _why_fewer(stretch: Stretch, slower: RunTrace, faster: RunTrace) -> str:
     )
     if mine < other:
         return f"the deepest path verified was {plural(mine, 'token')} long, the other's {other}"
-    return "the tokens that the target took were not in its tree"
+    return "its trees were at least as deep, but fewer of their tokens were accepted"
 
 
 def _draw_stretch(
