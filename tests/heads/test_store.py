@@ -102,7 +102,7 @@ def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
     before = heads[1].head.engine
     save(pair, home / "trainings" / "mine" / "head", seed=2)
     assert with_draft(pair, "mine").head.engine is not before, "trained again, read again"
-    assert len(pair.target.heads) == 2
+    assert len([folder for folder, _ in pair.target.heads if folder.is_relative_to(home)]) == 2
 
 
 def test_names_that_are_not_there(pair, home):
