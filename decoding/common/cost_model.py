@@ -96,6 +96,7 @@ class CostModel:
     machine: str  # hardware, precision, engines and library versions in one line
     others: float = 0.0  # share of the processors that other processes used meanwhile
     corrected: str = ""  # why kept costs were replaced by these, a clause; empty where none were
+    batch: int = 1  # sequences that every pass is over; sizes are nodes of each
 
     @property
     def verification(self) -> CostCurve:
@@ -113,7 +114,7 @@ class CostModel:
             name: {"padded": curve.padded, "points": [[p.size, p.seconds, p.low_s, p.high_s] for p in curve.points]}
             for name, curve in (("target", self.target), ("draft", self.draft))
         }
-        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine", "others", "corrected")
+        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine", "others", "corrected", "batch")
         return curves | {name: getattr(self, name) for name in rest}
 
     @staticmethod
@@ -141,6 +142,7 @@ class CostModel:
             machine=content["machine"],
             others=_checked(float(content.get("others", 0.0))),
             corrected=str(content.get("corrected", "")),
+            batch=int(content.get("batch", 1)),
         )
 
 

@@ -1,0 +1,178 @@
+"""When speculation stops to pay: speed-up of the best chain and of the best tree by the number of sequences in a batch.
+
+    points = speed_by_batch(costs, Acceptance((0.7, 0.6), (0.65, 0.1)))     # costs: {1: CostModel, 8: CostModel, ...}
+    points[0].tree.speedup, break_even(points, "tree")
+
+A batch of one leaves an accelerator waiting for the weights, so that verifying more tokens costs next to nothing; a
+large batch fills it, and each further token costs its full share. Tokens are expected ones, seconds modelled from the
+costs given, measured or not. Every sequence of a batch drafts a tree of the same shape. Torch-free.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import exp, log
+from typing import Literal
+
+import numpy as np
+
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import require
+from decoding.trace.records import RunTrace
+
+MOST_DEPTH, MOST_NODES = 16, 64
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How often drafted tokens are accepted once all before them are.
+
+    Attributes:
+        by_depth: of the first child at each depth from 1 on; the last one holds for all depths beyond.
+        by_rank: chance that the child of each rank is the accepted one, over all depths; empty where only chains are
+            known. A further child is accepted as often, of the times that the first one is not, at every depth.
+    """
+
+    by_depth: tuple[float, ...]
+    by_rank: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        rates = (*self.by_depth, *self.by_rank)
+        require(
+            bool(self.by_depth) and all(0 <= rate <= 1 for rate in rates) and sum(self.by_rank) < 1 + 1e-6,
+            "Acceptance rates must be from 0 to 1, one by depth at least, and those by rank sum up to at most 1.",
+        )
+
+    def chances(self, depth: int) -> np.ndarray:
+        """Chance that each child of an accepted node is accepted at a depth, `[max(1, num_ranks)]`."""
+        first = self.by_depth[min(depth, len(self.by_depth)) - 1]
+        others = np.array(self.by_rank[1:])
+        missed = 1 - self.by_rank[0] if self.by_rank else 0.0
+        return np.append(first, others * (1 - first) / missed if missed > 0 else np.zeros(len(others)))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A draft by its size; `widths` are the nodes that each draft level asks the draft model about, the root's first.
+
+    Attributes:
+        nodes: drafted and verified, the root not counted.
+        tokens: expected per pass, the one of the target included.
+    """
+
+    nodes: int
+    widths: tuple[int, ...]
+    tokens: float
+
+    @property
+    def depth(self) -> int:
+        """Draft levels."""
+        return len(self.widths)
+
+    def seconds(self, costs: CostModel) -> float:
+        """Of an iteration, by the costs of one batch."""
+        return float(costs.verification.seconds(self.nodes + 1) + costs.level.seconds(np.array(self.widths)).sum())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A shape, and its tokens per second over those of plain decoding at the same batch."""
+
+    shape: Shape
+    speedup: float
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """One batch size: the best chain and the best tree (None where acceptance by rank is unknown).
+
+    Attributes:
+        plain: tokens per second of the whole batch without speculation.
+    """
+
+    batch: int
+    plain: float
+    chain: Choice
+    tree: Choice | None
+
+
+def chains(acceptance: Acceptance, most: int = MOST_DEPTH) -> tuple[Shape, ...]:
+    """Chains of 1 to `most` tokens."""
+    reached = np.cumprod([acceptance.chances(depth)[0] for depth in range(1, most + 1)])
+    return tuple(Shape(k, (1,) * k, 1.0 + float(reached[:k].sum())) for k in range(1, most + 1))
+
+
+def trees(acceptance: Acceptance, most: int = MOST_NODES, deepest: int = MOST_DEPTH) -> tuple[Shape, ...]:
+    """For every depth, the trees of 1 to `most` nodes that are likeliest to be accepted (Sequoia's model of a tree)."""
+    return tuple(shape for depth in range(1, deepest + 1) for shape in _trees(acceptance, most, depth))
+
+
+def _trees(acceptance: Acceptance, most: int, deepest: int) -> list[Shape]:
+    """Best first: no child is worth more than its parent, so each of these is a tree."""
+    chances = [acceptance.chances(depth) for depth in range(1, deepest + 1)]
+    waiting: list[tuple[float, int, int, int]] = []  # value (negative), number, depth, parent
+    number, widths, asked, tokens, found = 0, [0] * deepest, set[int](), 1.0, list[Shape]()
+
+    def offer(value: float, depth: int, parent: int) -> None:
+        nonlocal number
+        for chance in chances[depth - 1].tolist():
+            number += 1
+            if value * chance > 0:
+                heappush(waiting, (-value * chance, number, depth, parent))
+
+    offer(1.0, 1, 0)
+    while waiting and len(found) < most:
+        value, node, depth, parent = heappop(waiting)
+        tokens -= value
+        if parent not in asked:
+            asked.add(parent)
+            widths[depth - 1] += 1
+        found.append(Shape(len(found) + 1, tuple(width for width in widths if width), tokens))
+        if depth < deepest:
+            offer(-value, depth + 1, node)
+    return found
+
+
+def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Acceptance) -> tuple[BatchPoint, ...]:
+    """The best chain and tree of every batch size, ascending."""
+    straight = chains(acceptance)
+    branching = trees(acceptance) if acceptance.by_rank else ()
+    points = []
+    for batch, model in sorted(costs.items()):
+        plain_s = float(model.verification.seconds(1))
+        best = [
+            max((Choice(each, each.tokens * plain_s / each.seconds(model)) for each in shapes), key=lambda c: c.speedup)
+            for shapes in (straight, branching)
+            if shapes
+        ]
+        points.append(BatchPoint(batch, batch / plain_s, best[0], best[1] if branching else None))
+    return tuple(points)
+
+
+def run_speedup(run: RunTrace, costs: CostModel) -> float | None:
+    """Modelled speed-up over plain decoding of a run's own trees at the costs of a batch; None where no iteration
+    committed anything, or trees were not recorded.
+    """
+    tokens = sum(len(each.committed_ids) for each in run.iterations)
+    if not tokens or any(each.drafted and not each.nodes for each in run.iterations):
+        return None
+    seconds = 0.0
+    for each in run.iterations:
+        widths = np.unique([node.draft_level for node in each.nodes if node.draft_level is not None], return_counts=True)
+        seconds += float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(widths[1]).sum())
+    return tokens * float(costs.verification.seconds(1)) / seconds
+
+
+def break_even(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> float | None:
+    """The batch size at which the best chain or tree is as fast as plain decoding, between those known; None where it
+    is faster at all of them. Below the smallest where it is slower there: that one.
+    """
+    known = [(each.batch, choice.speedup) for each in points if (choice := getattr(each, kind)) is not None]
+    for place, (batch, speedup) in enumerate(known):
+        if speedup <= 1:
+            if not place:
+                return float(batch)
+            before, faster = known[place - 1]
+            share = log(faster) / (log(faster) - log(speedup))
+            return exp(log(before) + share * log(batch / before))
+    return None
