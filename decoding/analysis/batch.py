@@ -158,8 +158,9 @@ def run_speedup(run: RunTrace, costs: CostModel) -> float | None:
         return None
     seconds = 0.0
     for each in run.iterations:
-        widths = np.unique([node.draft_level for node in each.nodes if node.draft_level is not None], return_counts=True)
-        seconds += float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(widths[1]).sum())
+        levels = [node.draft_level for node in each.nodes if node.draft_level is not None]
+        widths = np.unique(levels, return_counts=True)[1]
+        seconds += float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(widths).sum())
     return tokens * float(costs.verification.seconds(1)) / seconds
 
 

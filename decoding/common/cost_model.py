@@ -1,7 +1,7 @@
 """What passes cost on this machine: target passes by number of nodes, draft levels by width, as they were measured."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -114,8 +114,8 @@ class CostModel:
             name: {"padded": curve.padded, "points": [[p.size, p.seconds, p.low_s, p.high_s] for p in curve.points]}
             for name, curve in (("target", self.target), ("draft", self.draft))
         }
-        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine", "others", "corrected", "batch")
-        return curves | {name: getattr(self, name) for name in rest}
+        rest = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in curves}
+        return rest | curves
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "CostModel":
