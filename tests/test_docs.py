@@ -141,7 +141,7 @@ def test_the_example_of_an_engine_agrees_with_transformers(pair, module, monkeyp
     kind = module("decoding/engines/chunked.py").ChunkedEngine
     for model in (pair.target, pair.draft):
         how = {name: getattr(model, name) for name in ("num_layers", "device", "dtype", "mask_kind")}
-        engine = kind("chunked", model.with_engine("transformers").engine._forward, **how)
+        engine = kind("chunked", model.with_engine("transformers").engine.forward, **how)
         monkeypatch.setitem(model._loaded.engines, "chunked", Made(engine, None, "a test"))
     ids, reference = np.arange(5, 26), pair.target.with_engine("transformers").engine
     among = np.tri(21, dtype=bool)

@@ -171,15 +171,16 @@ class WithSettings:
     Raises `SettingsError` where a setting is of another kind, out of range, or contradicts another.
     """
 
-    optional: ClassVar[tuple[str, ...]] = ()  # settings that `settings` leaves out where they are empty
+    optional: ClassVar[tuple[str, ...]] = ()  # settings that `settings` leaves out where they are as by default
 
     def __post_init__(self):
         check_settings(self)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting by name; `optional` ones only where they are not empty."""
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
-        return {name: value for name, value in values.items() if value or name not in self.optional}
+        """Every setting by name; `optional` ones only where they are not as by default."""
+        own = [each for each in dataclasses.fields(self) if each.compare]
+        values = {each.name: (getattr(self, each.name), each.default) for each in own}
+        return {name: value for name, (value, usual) in values.items() if value != usual or name not in self.optional}
 
     def with_settings(self, **changes: Any) -> Self:
         """The same with some settings changed; out of range raises `SettingsError`."""

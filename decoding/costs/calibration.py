@@ -18,6 +18,7 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
+from decoding.costs.batches import costs_at
 from decoding.costs.measuring import CalibrationCache, Decoder, cost_model, latency_model
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
@@ -205,9 +206,14 @@ class MeasuredPair:
     sampling: Sampling
     decoder: Decoder
 
-    def costs(self) -> CostModel:
-        """What passes cost."""
-        return cost_model(self.pair, self.decoder)
+    def costs(self, batch: int = 1) -> CostModel:
+        """What passes cost, over one text or over each of a batch.
+
+        Raises:
+            SettingsError: so large a batch does not fit into memory here.
+            PairError: the pair's engine runs no batches.
+        """
+        return cost_model(self.pair, self.decoder) if batch == 1 else costs_at(self.pair, self.decoder, batch)
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""

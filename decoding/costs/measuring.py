@@ -435,14 +435,15 @@ def _selector_s(pair: Pair) -> float:
 
 def _seconds(model: Model | DraftHead, run: Callable[[], Tensor]) -> float:
     """Seconds of a pass of a model, until its logits are there."""
-    _settle(model.device)
+    settle(model.device)
     started = time.perf_counter()
     logits = run()
-    _settle(logits.device)
+    settle(logits.device)
     return time.perf_counter() - started
 
 
-def _settle(device: torch.device) -> None:
+def settle(device: torch.device) -> None:
+    """Wait until a device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

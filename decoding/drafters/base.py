@@ -37,7 +37,9 @@ class ProbabilitySource(Protocol):
 class Measured(Protocol):
     """Measurements of a pair on this machine, each made when first needed."""
 
-    def costs(self) -> CostModel: ...
+    def costs(self, batch: int = 1) -> CostModel:
+        """What passes cost, over one text or over each of a batch."""
+        ...
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""

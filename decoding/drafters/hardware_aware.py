@@ -146,7 +146,7 @@ class RateSearch:
         return ids[which]
 
 
-MOST_ODDS = 100.0
+MOST_ODDS, MOST_BATCH = 100.0, 64
 # What the odds at the start weigh: as much as some 40 tokens that were as likely accepted as not.
 PRIOR_INFORMATION = 10.0
 # While drafting does not seem to pay, one iteration in so many drafts all the same, to see whether it does by now.
@@ -180,6 +180,7 @@ class HardwareAwareDrafter(Drafter):
 
     moving = ("odds",)
     breadth = "ranked"
+    optional = ("batch",)
 
     node_budget: int = shared.node_budget(128)
     max_depth: int = shared.max_depth(16)
@@ -194,6 +195,10 @@ class HardwareAwareDrafter(Drafter):
     level_ms: str = setting(
         "", group=SEARCH, label="Draft level, ms", placeholder="measured with the loaded pair",
         help="Time of a draft level, in ms by width, such as 1:0.3 32:0.5; a single number applies to every width.",
+    )  # fmt: skip
+    batch: int = setting(
+        1, 1, MOST_BATCH, group=SEARCH, label="Batch size",
+        help="Texts that an engine decodes at once: the tree is the one that pays at what passes over so many cost.",
     )  # fmt: skip
     odds: str = setting(
         "", group=SEARCH, label="Initial odds", placeholder="measured with the loaded pair",
@@ -221,10 +226,9 @@ class HardwareAwareDrafter(Drafter):
         return np.array(shared.numbers(self.odds.split()))
 
     def prepared(self, measured) -> "HardwareAwareDrafter":
-
         verify_ms, level_ms, odds = self.verify_ms, self.level_ms, self.odds
         if not (verify_ms and level_ms):
-            costs = measured.costs()
+            costs = measured.costs(self.batch)
             verify_ms, level_ms = verify_ms or costs.verification.written(), level_ms or costs.level.written()
         if not odds:
             odds = _written(np.clip(measured.odds(MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS))

@@ -60,8 +60,8 @@ def grouped_attention(
         mask = mask.reshape(batch * kv_heads, -1, *mask.shape[2:])
     output = functional.scaled_dot_product_attention(
         query.reshape(batch * kv_heads, groups, num_queries, query.shape[3]),
-        _shared(key, groups),
-        _shared(value, groups),
+        shared_rows(key, groups),
+        shared_rows(value, groups),
         attn_mask=mask,
         dropout_p=dropout,
         scale=scaling,
@@ -70,7 +70,7 @@ def grouped_attention(
     return output.permute(0, 3, 1, 2, 4).reshape(batch, num_queries, heads, value.shape[3]).contiguous(), None
 
 
-def _shared(rows: Tensor, groups: int) -> Tensor:
+def shared_rows(rows: Tensor, groups: int) -> Tensor:
     """Keys or values as `[batch * kv_heads, groups, num_rows, head_dim]`, the second dimension of stride zero."""
     return rows.flatten(0, 1).unsqueeze(1).expand(-1, groups, -1, -1)
 
@@ -152,6 +152,6 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: floa
     heads, groups = queries.transpose(0, 1), queries.shape[1] // keys.shape[1]
     if groups == 1:
         return functional.scaled_dot_product_attention(heads[None], keys, values, mask, scale=scale)[0].transpose(0, 1)
-    keys, values = _shared(keys, groups), _shared(values, groups)
+    keys, values = shared_rows(keys, groups), shared_rows(values, groups)
     out = functional.scaled_dot_product_attention(heads.unflatten(0, (-1, groups)), keys, values, mask, scale=scale)
     return out.flatten(0, 1).transpose(0, 1)

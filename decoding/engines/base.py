@@ -179,8 +179,8 @@ class EagerEngine:
         mask_kind: MaskKind = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
     ):
-        self.name, self.device = name, device
-        self._forward, self._num_layers, self._dtype = forward, num_layers, dtype
+        self.name, self.device, self.forward = name, device, forward
+        self._num_layers, self._dtype = num_layers, dtype
         self._mask_layer_types, self._may_be_none = mask_layer_types, mask_kind == "bool" and not mask_layer_types
         floor = torch.finfo(dtype).min if mask_kind == "additive" else None
         self._floor: float | None = getattr(forward, "floor", floor)
@@ -212,7 +212,7 @@ class EagerEngine:
         Returns:
             Raw logits of the last `keep` queries (0: of all), `[keep or num_queries, vocab_size]`.
         """
-        return self._pass(self._forward, cache, token_ids, positions, mask, keep)
+        return self._pass(self.forward, cache, token_ids, positions, mask, keep)
 
     def run_with_features(
         self, cache: KVCache, token_ids, positions, mask: Any, keep: int, project: int | None = None
@@ -222,11 +222,11 @@ class EagerEngine:
         Raises:
             PairError: the model has no features: what the output head multiplies.
         """
-        return self._pass(self._forward.with_features, cache, token_ids, positions, mask, keep, project)
+        return self._pass(self.forward.with_features, cache, token_ids, positions, mask, keep, project)
 
     def project(self, features: Tensor) -> Tensor:
         """Raw logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`; see `run_with_features`."""
-        return self._forward.project(features)
+        return self.forward.project(features)
 
     def _pass(self, forward: Callable, cache: KVCache, token_ids, positions, mask: Any, keep: int, *project):
         cache.reserve(len(token_ids))

@@ -65,7 +65,7 @@ class HeadEngine:
         cache.reserve(count)
         ids, places = (torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in (token_ids, positions))
         ids, places = ids.to(self.device, non_blocking=True), places.to(self.device, non_blocking=True)
-        mask = None if seen.sees_all else torch.from_numpy(seen.dense())[None, None].to(self.device, non_blocking=True)
+        mask = self._mask(seen)
         embedded, features = self._embedding(ids).to(self.device), features.to(self.device)
         x = self._fc(torch.cat([self._norm(embedded, 0), features], -1)) + self._feature_gain * features
         parts = self._qkv(self._norm(x, 1)).view(count, 3, self._heads, -1)
@@ -75,6 +75,12 @@ class HeadEngine:
         gate, up = self._gate_up(self._norm(x, 2)).chunk(2, -1)
         cache.advance(count)
         return x + self._down(functional.silu(gate) * up)
+
+    def _mask(self, seen: Any) -> Any:
+        """What `attend` takes; a mask that attends itself, as of a batch, is taken as it is."""
+        if hasattr(seen, "attend"):
+            return seen
+        return None if seen.sees_all else torch.from_numpy(seen.dense())[None, None].to(self.device, non_blocking=True)
 
     def _norm(self, x: Tensor, which: int) -> Tensor:
         weight = self._norms[which]
@@ -114,7 +120,7 @@ class MergedHeadEngine(HeadEngine):
         self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, seen: Visibility, features: Tensor
     ) -> Tensor:
         cache.reserve(len(token_ids))
-        mask = None if seen.sees_all else torch.from_numpy(seen.dense())[None, None]
+        mask = self._mask(seen)
         x = self._lookup.index_select(0, torch.from_numpy(np.asarray(token_ids, dtype=np.int64)))
         x = self._joined.add_to(x, features)
         made = self._qkv(self._normed(x))

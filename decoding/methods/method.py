@@ -74,7 +74,7 @@ class Method:
 
     def all_settings(self) -> dict[str, Setting]:
         """Every setting by name, those included that `settings` leaves out where they are as usual."""
-        left_out: dict[str, Setting] = dict.fromkeys(self.drafter.optional, "")
+        left_out: dict[str, Setting] = {name: self.infos[name].default for name in self.drafter.optional}
         left_out |= {"draft_head": ""} if self.drafter.uses_draft_model else {}
         left_out |= {"node_order": "breadth"} if self.drafter.drafts else {}
         return self.settings() | {name: value for name, value in left_out.items() if name not in self.settings()}

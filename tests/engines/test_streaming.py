@@ -39,7 +39,7 @@ def llama():
 
 def engine_of(network, rows=ROWS):
     plain = make_engine("packed", network, "tiny", 64, **HOW).engine
-    return StreamingEngine(plain._forward, rows, **HOW)
+    return StreamingEngine(plain.forward, rows, **HOW)
 
 
 def turned(vector, position, size, base=10_000.0):

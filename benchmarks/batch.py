@@ -1,0 +1,155 @@
+"""When speculation stops to pay: measured passes over 1 to 64 texts, and the best chain and tree of every batch.
+
+    python -m benchmarks.batch [--widen 4] [--save]
+
+Passes are measured (`decoding.costs.batches`); acceptance is that of greedy runs of a wide tree over sample prompts;
+speed-ups are modelled from both. At a batch of one, where methods really run, what the model says of their trees stands
+beside what was measured, methods in turn over the same prompts.
+"""
+
+import time
+from collections.abc import Iterator
+
+from decoding.analysis.batch import Acceptance, Choice, break_even, run_acceptance, run_speedup, speed_by_batch
+from decoding.analysis.bottom_line import paired
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import require, run_main
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import parse_contestant
+from decoding.costs.batches import BATCHES, measure_batches
+from decoding.costs.measuring import cost_model
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    encoded_prompts,
+    pair_from,
+    print_table,
+    save_figures,
+)
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits, unrecorded
+from decoding.trace.records import RunTrace
+
+WIDE = "fixed_tree:max_depth=6,branching=4,prune_probability=0"
+METHODS = (
+    "autoregressive",
+    "linear:length=1",
+    "linear:length=3",
+    "fixed_tree:max_depth=3,branching=2",
+    "hardware_aware",
+)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--count", type=int, default=8, help="prompts")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    args = parser.parse_args()
+    if args.quick:
+        args.count, args.max_new_tokens = 2, 24
+    started, pair = time.perf_counter(), pair_from(args)
+    prompts = encoded_prompts(pair, args.prompts, args.count)
+    acceptance = wide_acceptance(pair, prompts, args.max_new_tokens)
+    alone = cost_model(pair, unrecorded)
+    costs = measure_batches(
+        pair, alone, BATCHES[:4] if args.quick else BATCHES, report=lambda batch: print(f"batch {batch}")
+    )
+    points = speed_by_batch(costs, acceptance)
+    checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1])
+    print_surface("target, ms by verified tokens of each text", costs, "target")
+    print_surface("draft, ms by width of a level of each text", costs, "draft")
+    print(f"\nacceptance by depth {percent(acceptance.by_depth)}; by rank {percent(acceptance.by_rank)}\n")
+    print_table(
+        ("batch", "plain tok/s", "best chain", "K", "best tree", "nodes", "depth"),
+        [
+            (p.batch, f"{p.plain:.0f}", f"{p.chain.speedup:.2f}x", p.chain.shape.nodes, *tree_cells(p.tree))
+            for p in points
+        ],
+    )
+    ends = {kind: break_even(points, kind) for kind in ("chain", "tree")}
+    for kind, end in ends.items():
+        where = "at every batch measured" if end is None else f"below a batch of {end:.0f}"
+        print(f"best {kind}: faster than plain decoding {where}")
+    print("\nbatch of one, modelled beside measured")
+    print_table(
+        ("method", "modelled", "measured", "off by"),
+        [(c["method"], f"{c['modelled']:.2f}x", f"{c['measured']:.2f}x", f"{c['error']:+.0%}") for c in checked],
+    )
+    figures = {
+        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked, "break_even": ends,
+        "acceptance": {"by_depth": acceptance.by_depth, "by_rank": acceptance.by_rank},
+        "costs": [each.as_json() for each in costs.values()],
+        "points": [
+            {"batch": p.batch, "plain_tokens_per_s": p.plain, "chain": written(p.chain), "tree": written(p.tree)}
+            for p in points
+        ],
+    }  # fmt: skip
+    save_figures(args, "batch", figures, pair.target.device, f"widened {args.widen}x" if args.widen > 1 else None)
+    return 0
+
+
+def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Acceptance:
+    """Acceptance by depth and rank over greedy runs of a tree that leaves nothing out."""
+    found = run_acceptance(*decoded(pair, WIDE, prompts, tokens))
+    require(found is not None, "Nothing was drafted on these prompts: give longer ones, or more new tokens.")
+    assert found is not None
+    return found
+
+
+def decoded(pair: Pair, contestant: str, prompts: list[tuple[str, list[int]]], tokens: int) -> Iterator[RunTrace]:
+    """Greedy runs of a method, recorded in full."""
+    for _, ids in prompts:
+        session = DecodeSession(pair, parse_contestant(contestant).method, ids, limits=Limits(tokens))
+        list(session)
+        yield session.trace()
+
+
+def modelled_and_measured(
+    pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int, costs: CostModel
+) -> list[dict]:
+    """Speed-up over plain decoding of each method, by the model of its own trees and as measured."""
+    contestants = [parse_contestant(text) for text in METHODS]
+    comparison = compare(pair, contestants, prompts, tokens, 2, 1, Sampling())
+    speeds = [
+        {(each.prompt, each.repeat): each.metrics.decode_throughput for each in comparison.of(index) if each.metrics}
+        for index in range(len(METHODS))
+    ]
+    found = []
+    for index, contestant in list(enumerate(contestants))[1:]:
+        runs = decoded(pair, METHODS[index], prompts, tokens)
+        ratios = [ratio for run in runs if (ratio := run_speedup(run, costs)) is not None]
+        modelled, measured = sum(ratios) / len(ratios), paired(speeds[index], speeds[0]).value
+        found.append(
+            {"method": contestant.label, "modelled": modelled, "measured": measured, "error": modelled / measured - 1}
+        )
+    return found
+
+
+def print_surface(title: str, costs: dict[int, CostModel], which: str) -> None:
+    """Milliseconds by batch and size."""
+    curves = {batch: {p.size: p.seconds for p in getattr(model, which).points} for batch, model in costs.items()}
+    sizes = sorted({size for curve in curves.values() for size in curve})
+    print(f"\n{title}")
+    rows = [
+        (batch, *(f"{1000 * curve[s]:.2f}" if s in curve else "-" for s in sizes)) for batch, curve in curves.items()
+    ]
+    print_table(("batch", *map(str, sizes)), rows)
+
+
+def tree_cells(tree: Choice | None) -> tuple:
+    return ("-", "-", "-") if tree is None else (f"{tree.speedup:.2f}x", tree.shape.nodes, tree.shape.depth)
+
+
+def written(choice: Choice | None) -> dict | None:
+    """A choice as JSON holds it."""
+    return choice and {"speedup": choice.speedup, "nodes": choice.shape.nodes, "widths": choice.shape.widths}
+
+
+def percent(rates: tuple[float, ...]) -> str:
+    return ", ".join(f"{rate:.0%}" for rate in rates)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,178 @@
+"""Measures what passes cost where several texts are decoded at once, in half a minute or so, and keeps it.
+
+    costs = batch_costs(pair, decoder)          # {1: CostModel, 2: CostModel, ..., 64: CostModel}
+    speed_by_batch(costs, acceptance)           # of decoding.analysis.batch
+
+Real passes over real caches: products over the rows of all texts, attention over the rows of each (`BatchEngine`). What
+an iteration takes beside its passes is counted once for the whole batch, as it is in an engine that serves batches.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.errors import is_out_of_memory, require
+from decoding.common.interruption import check_wanted, pause_point
+from decoding.costs.measuring import (
+    CalibrationCache,
+    Decoder,
+    OtherWork,
+    binary_tree,
+    cost_model,
+    machine_words,
+    settle,
+)
+from decoding.engines.base import Visibility
+from decoding.engines.batch import BatchCache, BatchEngine, BatchMask
+from decoding.models.pair import DraftHead, Model, Pair
+
+BATCHES = SIZES = (1, 2, 4, 8, 16, 32, 64)
+PREFIX_LENGTH = 256
+ROUNDS = 5
+# A pass that takes longer is the last one measured of its batch: beyond it time is proportional to rows.
+LONGEST_S = 1.5
+BATCH_KIND = "batches"
+
+
+def batch_costs(
+    pair: Pair, decoder: Decoder, again: bool = False, report: Callable[[int], None] = lambda batch: None
+) -> dict[int, CostModel]:
+    """Costs of a pair here by the number of texts in a batch: kept ones, or measured now and kept.
+
+    Args:
+        report: is told each batch size before it is measured.
+
+    Raises:
+        PairError: the pair's engine runs no batches.
+    """
+    alone = cost_model(pair, decoder)
+    return KEPT.of(pair, machine_words(pair), lambda: measure_batches(pair, alone, report=report), again)
+
+
+def costs_at(pair: Pair, decoder: Decoder, batch: int) -> CostModel:
+    """Costs of a pair here in a batch of any size up to the largest measured: those of the next larger one measured.
+
+    Raises:
+        SettingsError: so large a batch was not measured; it does not fit into memory.
+        PairError: the pair's engine runs no batches.
+    """
+    costs = batch_costs(pair, decoder)
+    enough = [size for size in costs if size >= batch]
+    require(bool(enough), f"Passes over at most {max(costs)} texts fit into memory here: choose a batch up to that.")
+    return costs[min(enough)]
+
+
+def known_batch_costs(pair: Pair) -> dict[int, CostModel] | None:
+    """What is kept of a pair on this machine, None if nothing is."""
+    return KEPT.known(pair, machine_words(pair))
+
+
+def measure_batches(
+    pair: Pair,
+    alone: CostModel,
+    batches: tuple[int, ...] = (),
+    sizes: tuple[int, ...] = (),
+    report: Callable[[int], None] = lambda batch: None,
+) -> dict[int, CostModel]:
+    """Measure passes of both models, batch by batch; sizes in turn, so that what slows the machine hits all alike.
+
+    Larger batches than memory holds are left out.
+
+    Args:
+        alone: the pair's costs over one text, for what an iteration takes beside its passes.
+        batches, sizes: texts, and tokens of each; `BATCHES` and `SIZES` where empty.
+
+    Raises:
+        PairError: the pair's engine runs no batches.
+        RuntimeError, MemoryError: there is no memory even for one text.
+    """
+    found: dict[int, CostModel] = {}
+    for batch in batches or BATCHES:
+        report(batch)
+        other_work = OtherWork()
+        try:
+            target, draft = (_curve(pair, model, batch, sizes or SIZES, level) for model, level in
+                             ((pair.target, False), (pair.drafting, True)))  # fmt: skip
+        except (RuntimeError, MemoryError) as error:
+            if not found or not is_out_of_memory(error):
+                raise
+            break
+        measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        found[batch] = replace(
+            alone, target=target, draft=draft, batch=batch, measured=measured, others=round(other_work.share(), 3),
+            prefix_length=min(PREFIX_LENGTH, pair.context // 2),
+        )  # fmt: skip
+    return found
+
+
+def _curve(pair: Pair, model: Model | DraftHead, batch: int, sizes: tuple[int, ...], level: bool) -> CostCurve:
+    probe, times = BatchProbe(pair, model, batch, max(sizes), level), dict[int, list[float]]()
+    known = sizes
+    for turn in range(ROUNDS + 1):  # the first warms up and shows which sizes take too long
+        pause_point()
+        for place, size in enumerate(known):
+            check_wanted()
+            taken = probe.pass_s(size)
+            if turn:
+                times.setdefault(size, []).append(taken)
+            elif taken > LONGEST_S and size > sizes[1]:
+                known, times = known[: place + 1], {size: [taken]}
+                break
+    low, high = ({size: float(np.quantile(each, share)) for size, each in times.items()} for share in (0.25, 0.75))
+    # Noise only adds time
+    return CostCurve(tuple(CostPoint(size, min(times[size]), low[size], high[size]) for size in known))
+
+
+class BatchProbe:
+    """Passes of one model over `batch` texts of one length: a tree each, or a level of siblings each."""
+
+    def __init__(self, pair: Pair, model: Model | DraftHead, batch: int, most: int, level: bool):
+        past = min(PREFIX_LENGTH, pair.context // 2)
+        self._model, self._batch, self._past, self._last = model, batch, past, pair.context - 1
+        self._cache, self._maker = BatchCache(batch, past + most), np.random.default_rng(0)
+        self._vocab = pair.logits_size
+        self._seen, self._depths = (np.eye(most, dtype=bool), np.zeros(most, int)) if level else binary_tree(most)
+        if isinstance(model, Model):
+            plain = model.with_engine("transformers").engine
+            self._engine = BatchEngine(plain, model.engine, model.network, model.positions, batch)
+        with torch.inference_mode():
+            self._forward(np.arange(past), Visibility.causal(0, past), keep=1)
+
+    @torch.inference_mode()
+    def pass_s(self, size: int) -> float:
+        """Seconds of one pass over `size` tokens of each text, its mask included, until its logits are there."""
+        positions = np.minimum(self._past + self._depths[:size], self._last)
+        seen = Visibility(self._past, self._seen[:size, :size])
+        settle(self._model.device)
+        started = time.perf_counter()
+        logits = self._forward(positions, seen)
+        settle(logits.device)
+        taken = time.perf_counter() - started
+        self._cache.length = self._past
+        return taken
+
+    def _forward(self, positions: np.ndarray, seen: Visibility, keep: int = 0) -> Tensor:
+        ids = self._maker.integers(self._vocab, size=(self._batch, len(positions)))
+        if isinstance(self._model, Model):
+            return self._engine.run(self._cache, ids, positions, seen, keep)
+        engine, rows = self._model.engine, ids.size  # features of 0 cost a head what all others do
+        features = torch.zeros(rows, self._model.info.hidden_size, dtype=engine.dtype, device=engine.device)
+        mask = BatchMask.of(seen, self._batch, engine.device)
+        made = engine.run(self._cache, ids.ravel(), np.tile(positions, self._batch), mask, features)
+        return self._model.logits(made[-keep:])
+
+
+def _read(stored: Any) -> dict[int, CostModel]:
+    costs = [CostModel.from_json(each) for each in stored]
+    if [each.batch for each in costs] != sorted({each.batch for each in costs}) or not costs:
+        raise ValueError("batch sizes must ascend")
+    return {each.batch: each for each in costs}
+
+
+KEPT = CalibrationCache(BATCH_KIND, _read, lambda costs: [each.as_json() for each in costs.values()])

@@ -1,0 +1,94 @@
+"""The best chain and tree by batch size: values computed by hand, and all trees tried one by one."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from decoding.analysis.batch import (
+    Acceptance,
+    BatchPoint,
+    Choice,
+    Shape,
+    break_even,
+    chains,
+    run_speedup,
+    speed_by_batch,
+    trees,
+)
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.errors import SettingsError
+from decoding.recorded import recorded_run
+
+RATES = Acceptance(by_depth=(0.6, 0.5), by_rank=(0.55, 0.2, 0.1))
+
+
+def costs(verify: dict[int, float], level: float, batch: int = 1) -> CostModel:
+    target = CostCurve(tuple(CostPoint(size, s, s, s) for size, s in verify.items()))
+    return CostModel(target, CostCurve((CostPoint(1, level, level, level),)), 0.0, 0.0, 1, 1, "", "", batch=batch)
+
+
+def test_a_chain_makes_the_tokens_that_its_rates_promise():
+    assert [round(each.tokens, 6) for each in chains(RATES, 3)] == [1.6, 1.9, 2.05]
+    assert chains(RATES, 3)[-1].widths == (1, 1, 1)
+
+
+def test_further_children_share_what_the_first_leaves():
+    assert RATES.chances(1) == pytest.approx([0.6, 0.2 * 0.4 / 0.45, 0.1 * 0.4 / 0.45])
+    assert RATES.chances(7) == pytest.approx([0.5, 0.2 * 0.5 / 0.45, 0.1 * 0.5 / 0.45])
+    assert Acceptance((0.5,)).chances(2).tolist() == [0.5] and Acceptance((1.0,), (1.0, 0.0)).chances(1)[1] == 0
+
+
+def test_no_tree_of_a_size_and_depth_promises_more():
+    """Of all sets of nodes that hold their parents."""
+    paths = [(a,) for a in range(3)] + [(a, b) for a in range(3) for b in range(3)]
+    value = {path: float(np.prod([RATES.chances(place + 1)[child] for place, child in enumerate(path)]))
+             for path in paths}  # fmt: skip
+    found = {(each.nodes, each.depth): each for each in trees(RATES, 5, 2)}
+    for count in range(1, 6):
+        best = max(
+            sum(value[path] for path in some)
+            for some in combinations(paths, count)
+            if all(len(path) == 1 or path[:1] in some for path in some)
+        )
+        assert max(found[key].tokens for key in found if key[0] == count) == pytest.approx(1 + best)
+
+
+def test_a_level_is_as_wide_as_the_nodes_that_have_children():
+    even = Acceptance((0.5,), (0.5, 0.45))
+    shape = next(each for each in trees(even, 6, 2) if each.nodes == 6)
+    assert shape.widths == (1, 2) and shape.tokens == pytest.approx(1 + 0.95 + 0.95 * 0.95)
+
+
+def test_the_best_shape_and_its_speed_by_hand():
+    cheap, dear = costs({1: 1.0, 2: 1.0, 3: 4.0}, 0.25), costs({1: 1.0, 2: 2.0}, 0.5, batch=8)
+    small, large = speed_by_batch({8: dear, 1: cheap}, Acceptance((0.8,)))
+    assert (small.batch, small.chain.shape.nodes, small.tree) == (1, 1, None)
+    assert small.chain.speedup == pytest.approx(1.8 / 1.25) and small.plain == 1
+    assert large.chain.speedup == pytest.approx(1.8 / 2.5) and large.plain == 8
+
+
+def test_where_speculation_stops_to_pay():
+    def points(*speedups: float) -> tuple[BatchPoint, ...]:
+        shape = Shape(1, (1,), 1.5)
+        return tuple(BatchPoint(2**place, 1.0, Choice(shape, each), None) for place, each in enumerate(speedups))
+
+    assert break_even(points(1.5, 1.2, 1.1), "chain") is None
+    assert break_even(points(2.0, 0.5), "chain") == pytest.approx(2**0.5)  # halfway in the logarithm
+    assert break_even(points(0.9, 0.8), "chain") == 1 and break_even(points(2.0, 0.5), "tree") is None
+
+
+def test_a_runs_own_trees_at_the_costs_of_a_batch():
+    run = recorded_run("tree_helps")
+    free = costs({1: 1.0, 1000: 1.0}, 0.0)
+    tokens = sum(len(each.committed_ids) for each in run.iterations)
+    assert run_speedup(run, free) == pytest.approx(tokens / len(run.iterations))
+    dear = costs({1: 1.0, 2: 2.0}, 0.0)
+    seconds = sum(1 + each.verified for each in run.iterations)
+    assert run_speedup(run, dear) == pytest.approx(tokens / seconds)
+
+
+@pytest.mark.parametrize("rates", [((), ()), ((1.2,), ()), ((0.5,), (0.8, 0.3)), ((-0.1,), ())])
+def test_what_are_no_rates_is_refused(rates):
+    with pytest.raises(SettingsError, match="from 0 to 1"):
+        Acceptance(*rates)

@@ -1,0 +1,75 @@
+"""Costs of batches: measured once, kept, the next larger batch for one in between; a method that asks for a batch."""
+
+import pytest
+
+from benchmarks.fakes import make_pair
+from decoding.common.errors import SettingsError
+from decoding.costs import batches, measuring
+from decoding.costs.batches import batch_costs, costs_at, known_batch_costs, measure_batches
+from decoding.costs.calibration import MeasuredPair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, load_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import unrecorded
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    target, draft = make_pair(tmp_path_factory.mktemp("pair"), "gpt_neox")
+    return load_pair(PairSettings(str(target), str(draft), device="cpu", dtype="float32", context_length=128))
+
+
+@pytest.fixture(autouse=True)
+def few(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(measuring, "_known", {})
+    monkeypatch.setattr(batches, "BATCHES", (1, 2, 4))
+    monkeypatch.setattr(batches, "SIZES", (1, 2, 4))
+
+
+def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeypatch):
+    told: list[int] = []
+    costs = batch_costs(pair, unrecorded, report=told.append)
+    assert told == list(costs) == [1, 2, 4] and [each.batch for each in costs.values()] == [1, 2, 4]
+    for each in costs.values():
+        assert [point.size for point in each.target.points] == [point.size for point in each.draft.points] == [1, 2, 4]
+        assert all(0 < point.seconds <= point.low_s <= point.high_s for point in each.target.points)
+    assert batch_costs(pair, unrecorded, report=told.append) is costs and len(told) == 3
+    monkeypatch.setattr(measuring, "_known", {})
+    assert known_batch_costs(pair) == costs
+
+
+def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
+    assert known_batch_costs(pair) is None
+    assert costs_at(pair, unrecorded, 3) is batch_costs(pair, unrecorded)[4]
+    with pytest.raises(SettingsError, match="at most 4 texts fit"):
+        costs_at(pair, unrecorded, 5)
+
+
+def test_batches_that_no_memory_holds_are_left_out(pair, monkeypatch):
+    real = batches.BatchProbe
+
+    def probe(pair, model, batch, *rest):
+        if batch == 4:
+            raise MemoryError
+        return real(pair, model, batch, *rest)
+
+    monkeypatch.setattr(batches, "BatchProbe", probe)
+    assert list(batch_costs(pair, unrecorded)) == [1, 2]
+
+
+def test_passes_that_take_too_long_are_not_repeated_nor_followed_by_larger_ones(pair, monkeypatch):
+    monkeypatch.setattr(batches.BatchProbe, "pass_s", lambda probe, size: 1.0 * size)
+    costs = measure_batches(pair, measuring.cost_model(pair, unrecorded), (1,), (1, 2, 4, 8))
+    assert costs[1].target.written() == "1:1000 2:2000 4:4000"
+
+
+def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair):
+    method = METHODS["hardware_aware"]
+    alone, four = (
+        method.with_settings(batch=size).prepared(MeasuredPair(pair, Sampling(), unrecorded)) for size in (1, 4)
+    )
+    costs = batch_costs(pair, unrecorded)[4]
+    assert four.drafter.verify_ms == costs.verification.written() != alone.drafter.verify_ms
+    assert "batch" not in alone.settings() and four.settings()["batch"] == 4
+    assert alone.all_settings()["batch"] == 1
