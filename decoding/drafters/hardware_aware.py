@@ -180,7 +180,7 @@ class HardwareAwareDrafter(Drafter):
 
     moving = ("odds",)
     breadth = "ranked"
-    optional = ("batch",)
+    optional = ("batch_size",)
 
     node_budget: int = shared.node_budget(128)
     max_depth: int = shared.max_depth(16)
@@ -196,8 +196,8 @@ class HardwareAwareDrafter(Drafter):
         "", group=SEARCH, label="Draft level, ms", placeholder="measured with the loaded pair",
         help="Time of a draft level, in ms by width, such as 1:0.3 32:0.5; a single number applies to every width.",
     )  # fmt: skip
-    batch: int = setting(
-        1, 1, MOST_BATCH, group=SEARCH, label="Batch size",
+    batch_size: int = setting(
+        1, 1, MOST_BATCH, group=SEARCH, label="Batch size", step=1,
         help="Texts that an engine decodes at once: the tree is the one that pays at what passes over so many cost.",
     )  # fmt: skip
     odds: str = setting(
@@ -228,7 +228,7 @@ class HardwareAwareDrafter(Drafter):
     def prepared(self, measured) -> "HardwareAwareDrafter":
         verify_ms, level_ms, odds = self.verify_ms, self.level_ms, self.odds
         if not (verify_ms and level_ms):
-            costs = measured.costs(self.batch)
+            costs = measured.costs(self.batch_size)
             verify_ms, level_ms = verify_ms or costs.verification.written(), level_ms or costs.level.written()
         if not odds:
             odds = _written(np.clip(measured.odds(MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS))

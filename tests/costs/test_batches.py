@@ -67,9 +67,9 @@ def test_passes_that_take_too_long_are_not_repeated_nor_followed_by_larger_ones(
 def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair):
     method = METHODS["hardware_aware"]
     alone, four = (
-        method.with_settings(batch=size).prepared(MeasuredPair(pair, Sampling(), unrecorded)) for size in (1, 4)
+        method.with_settings(batch_size=size).prepared(MeasuredPair(pair, Sampling(), unrecorded)) for size in (1, 4)
     )
     costs = batch_costs(pair, unrecorded)[4]
     assert four.drafter.verify_ms == costs.verification.written() != alone.drafter.verify_ms
-    assert "batch" not in alone.settings() and four.settings()["batch"] == 4
-    assert alone.all_settings()["batch"] == 1
+    assert "batch_size" not in alone.settings() and four.settings()["batch_size"] == 4
+    assert alone.all_settings()["batch_size"] == 1
