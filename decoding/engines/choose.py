@@ -12,7 +12,7 @@ from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, V
 from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.engines.fused import FusedLlamaForward, FusedNeoXForward
 from decoding.engines.merged import MergedForward
-from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
+from decoding.engines.packed import LlamaForward, NeoXForward, PackedForward, StreamingEngine, can_pack
 
 Engine = EagerEngine | CudaGraphEngine
 # The first that fits a network runs it. In a graph there is nothing of numpy, and rows have fixed addresses.
@@ -63,35 +63,39 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     if wanted == "transformers":
         return Made(plain, None, why)
     kinds = GRAPHABLE_FORWARDS if _has_static_shapes(wanted) else PACKED_FORWARDS
-    kind = next((kind for kind in kinds if kind.fits(network) and how["mask_kind"] == "bool"), None)
-    refusal: str | None
+    fitting = [kind for kind in kinds if kind.fits(network) and how["mask_kind"] == "bool"]
+    refusal: str | None = None
     if not _on_one_device(network):
         refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or transformers."
-    elif kind is None and not _has_static_shapes(wanted):
+    elif not fitting and not _has_static_shapes(wanted):
         network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
         refusal = (
             f"{name} is {network_name}, which the packed engine does not support; choose engine auto or transformers."
         )
     else:
-        with torch.inference_mode():
-            packed = None if kind is None else kind(network, positions)
-            forward = packed or TransformersForward(network, name)
-            if _has_static_shapes(wanted):
-                engine: Engine = CudaGraphEngine(forward, **how, name=wanted)
-            elif (rows := streamed_rows(wanted)) is None:
-                engine = EagerEngine("packed", forward, **how)
-            elif packed is None or not packed.rotary.keeps_length:
-                raise PairError(
-                    f"{name} scales its rotary embeddings and cannot rotate them back; choose engine packed."
-                )
-            else:
-                engine = StreamingEngine(packed, rows, **how)
-            difference, refusal = _checked(engine, plain, network, name, how["dtype"])
-        if refusal is None:
-            return Made(engine, difference, why)
+        # A faster forward may round more than is borne: the next one is tried.
+        for place, kind in enumerate(fitting or (None,)):
+            with torch.inference_mode():
+                packed = None if kind is None else kind(network, positions)
+                engine = _engine(wanted, packed, network, name, how)
+                difference, refusal = _checked(engine, plain, network, name, how["dtype"])
+            if refusal is None:
+                return Made(engine, difference, f"{why}, {fitting[0].__name__} being off by too much" if place else why)
+    assert refusal is not None
     if asked == "auto":
         return Made(plain, None, refusal)
     raise PairError(refusal)
+
+
+def _engine(wanted: str, packed: PackedForward | None, network: Any, name: str, how: dict[str, Any]) -> Engine:
+    forward = packed or TransformersForward(network, name)
+    if _has_static_shapes(wanted):
+        return CudaGraphEngine(forward, **how, name=wanted)
+    if (rows := streamed_rows(wanted)) is None:
+        return EagerEngine("packed", forward, **how)
+    if packed is None or not packed.rotary.keeps_length:
+        raise PairError(f"{name} scales its rotary embeddings and cannot rotate them back; choose engine packed.")
+    return StreamingEngine(packed, rows, **how)
 
 
 def _fastest(

@@ -9,6 +9,7 @@ from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose, merged
 from decoding.engines.base import Visibility
 from decoding.engines.merged import MergedForward
+from decoding.engines.packed import NeoXForward, PackedForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
@@ -90,10 +91,20 @@ def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_netw
         assert made.engine.name == name and why in made.reason("auto")
 
 
-def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
+def test_a_lean_forward_that_differs_makes_way_for_the_next_one(embedded_network, monkeypatch):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
+    assert type(choose.make_engine("auto", embedded_network, "it", 64, **how).engine.forward) is MergedForward
     monkeypatch.setattr(MergedForward, "__call__", scaled(MergedForward.__call__))
+    made = choose.make_engine("auto", embedded_network, "it", 64, **how)
+    assert made.engine.name == "packed" and type(made.engine.forward) is NeoXForward
+    assert "MergedForward being off by too much" in made.reason("auto")
+
+
+def test_lean_forwards_that_differ_are_refused(embedded_network, monkeypatch):
+    how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
+    how["mask_layer_types"] = None
+    monkeypatch.setattr(PackedForward, "__call__", scaled(PackedForward.__call__))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
     assert made.engine.name == "transformers" and "With the packed engine, log-probabilities of" in made.reason("auto")
     with pytest.raises(PairError, match=r"are off by .* choose engine transformers"):
@@ -104,19 +115,19 @@ def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
     """In 16 bits the logits of tokens that nothing would ever choose are rounded by more than is allowed."""
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
-    forward = MergedForward.__call__
+    forward = PackedForward.__call__
 
     def rounded(*args, of):
         logits = forward(*args)
         gap = logits.amax(-1, keepdim=True) - logits
         return logits + torch.where(of(gap), 0.05, 0.0)
 
-    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
+    monkeypatch.setattr(PackedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
     assert made.engine.name == "packed" and made.difference < 2e-3
-    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
+    monkeypatch.setattr(PackedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
-    monkeypatch.setattr(MergedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
+    monkeypatch.setattr(PackedForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "transformers"
 
 
