@@ -1,13 +1,14 @@
-"""How often drafted tokens are accepted, as `batch` takes it: from an engine's figures, a run's trees, or typed rates."""
+"""How often drafted tokens are accepted, as `batch` takes it: of an engine, of a run's trees, or typed."""
 
 from collections import defaultdict
+from itertools import takewhile
 
 from decoding.analysis.batch import Acceptance
 from decoding.common.errors import SettingsError, require
 from decoding.trace.engine_metrics import EngineMetrics
 from decoding.trace.records import IterationTrace, RunTrace
 
-RANKS = 16
+FEWEST_TESTS = 8  # of a rate: a deeper depth or a later rank with fewer says nothing
 
 
 def typed_acceptance(by_depth: str, by_rank: str = "") -> Acceptance:
@@ -24,7 +25,7 @@ def typed_acceptance(by_depth: str, by_rank: str = "") -> Acceptance:
 def even_acceptance(mean_length: float, draft_length: int) -> Acceptance:
     """The one rate at every depth that gives a mean acceptance length, the bonus token counted, at a draft length."""
     require(
-        1 <= draft_length and 1 <= mean_length <= draft_length + 1,
+        draft_length >= 1 and 1 <= mean_length <= draft_length + 1,
         "A mean acceptance length must be from 1 to one more than the draft's tokens.",
     )
     low, high = 0.0, 1.0
@@ -66,23 +67,25 @@ def run_acceptance(run: RunTrace) -> Acceptance:
     Raises:
         SettingsError: it drafted nothing, or its trees were not recorded.
     """
-    came: dict[str, dict[int, int]] = {"depth": defaultdict(int), "rank": defaultdict(int)}
-    took: dict[str, dict[int, int]] = {"depth": defaultdict(int), "rank": defaultdict(int)}
+    by_depth, by_rank = defaultdict[int, list[bool]](list), defaultdict[int, list[bool]](list)
     for iteration in run.iterations[run.own_from :]:
-        for depth, (siblings, taken) in enumerate(_tests(iteration), 1):
-            came["depth"][depth] += 1
-            took["depth"][depth] += taken == 0
+        for depth, (siblings, taken) in enumerate(_tests(iteration)):
+            by_depth[depth].append(taken == 0)
             for rank in range(siblings if taken is None else taken + 1):
-                came["rank"][rank] += 1
-                took["rank"][rank] += taken == rank
-    if not came["depth"]:
+                by_rank[rank].append(taken == rank)
+    if not by_depth:
         raise SettingsError("This run drafted nothing, or its trees were not recorded: decode one that drafts.")
-    shares = {kind: [took[kind][n] / came[kind][n] for n in sorted(came[kind])] for kind in came}
-    by_rank, left = [], 1.0
-    for share in shares["rank"][:RANKS]:
-        by_rank.append(left * share)
+    ranks, left = [], 1.0
+    for share in _shares(by_rank):
+        ranks.append(left * share)
         left *= 1 - share
-    return Acceptance(tuple(shares["depth"]), tuple(by_rank) if len(by_rank) > 1 else ())
+    return Acceptance(_shares(by_depth), tuple(ranks) if len(ranks) > 1 else ())
+
+
+def _shares(tests: dict[int, list[bool]]) -> tuple[float, ...]:
+    """Of each depth or rank that passed, as far as there are enough tests; of the first in any case."""
+    told = takewhile(lambda place: not place or len(tests[place]) >= FEWEST_TESTS, sorted(tests))
+    return tuple(sum(tests[place]) / len(tests[place]) for place in told)
 
 
 def _tests(iteration: IterationTrace) -> list[tuple[int, int | None]]:

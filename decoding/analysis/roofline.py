@@ -2,19 +2,18 @@
 
     setup = Setup(ACCELERATORS["h100-sxm"], context=1024)
     costs = {batch: roofline_costs(target, eagle_head(target), setup, batch) for batch in BATCHES}
-    points = speed_by_batch(costs, Acceptance((0.7, 0.6)))
-    verdict(points, target, eagle_head(target), setup)
+    speed_by_batch(costs, Acceptance((0.7, 0.6)))
 
 A pass is three parts that run one after the other: the layers' weights, attention over cached rows, the output head.
 Each takes as long as the slower of its bytes and its operations (Williams et al. 2009), and every layer and pass has a
-fixed cost on top. Nothing here is measured; `Efficiency` says where its shares come from, `benchmarks.roofline_published`
-how far the model is from what others measured.
+fixed cost on top. Nothing here is measured: `Efficiency` says where its shares come from, and
+`benchmarks.roofline_published` how far the model is from what others measured.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from decoding.analysis.batch import MOST_NODES, BatchPoint, Choice, break_even
+from decoding.analysis.batch import MOST_NODES
 from decoding.analysis.model_shape import ModelShape
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import require
@@ -87,12 +86,15 @@ class Efficiency:
     The defaults are of one H200 (docs/gpu.md): a copy at 4.10 of 4.8 TB/s, a product at 731 of 989 TFLOP/s; the fixed
     costs are what is left of one captured pass of three models (2.8B: 2.44 ms, Llama 1.1B: 1.41, 70M: 0.345) once
     their bytes are taken off, a line over their layers. The all-reduce is what gpt-fast's published passes of
-    Llama-2-7B on 1, 2, 4 and 8 A100 leave over.
+    Llama-2-7B on 1, 2, 4 and 8 A100 leave over, and an engine's own work on a draft what the iterations with an EAGLE
+    head in vLLM issue 20780 do (2025, batch 1). With larger batches engines of that year needed more, 2 to 8 ms in
+    SGLang 0.4.4 (EAGLE-3 paper, table 3): set what yours needs.
 
     Attributes:
         bandwidth, operations: share of the sheet's.
         layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling.
         all_reduce_s: of each of the two per layer where several devices share a model; the bytes sent are left out.
+        draft_s, sequence_s: what an engine adds to an iteration that verifies a draft, and for each of its sequences.
     """
 
     bandwidth: float = 0.85
@@ -100,6 +102,8 @@ class Efficiency:
     layer_s: float = 31e-6
     pass_s: float = 130e-6
     all_reduce_s: float = 10e-6
+    draft_s: float = 750e-6
+    sequence_s: float = 0.0
 
     def __post_init__(self):
         require(
@@ -107,8 +111,8 @@ class Efficiency:
             "Shares of bandwidth and operations must be above 0 and at most 1.",
         )
         require(
-            all(0 <= seconds < 1 for seconds in (self.layer_s, self.pass_s, self.all_reduce_s)),
-            "Fixed costs must be from 0 to 1 second.",
+            all(0 <= seconds < 1 for seconds in astuple(self)[2:]),
+            "Fixed costs must be 0 or more, and less than a second.",
         )
 
 
@@ -143,8 +147,13 @@ class Setup:
         return (
             f"modelled: {count}{self.accelerator.label} ({self.accelerator.source}), {self.weights} weights, "
             f"{self.cache} cache, {self.context:,} tokens of context, {of.bandwidth:.0%} of bandwidth, "
-            f"{of.operations:.0%} of operations, {1e6 * of.layer_s:.0f} us a layer, {1e6 * of.pass_s:.0f} us a pass"
+            f"{of.operations:.0%} of operations, {1e6 * of.layer_s:.0f} us a layer, {1e6 * of.pass_s:.0f} us a pass, "
+            f"{1e3 * of.draft_s:g} ms a draft and {1e3 * of.sequence_s:g} ms a sequence of it for the engine"
         )
+
+    def engine_s(self, batch: int) -> float:
+        """What an engine adds to an iteration that verifies drafts of so many sequences."""
+        return self.efficiency.draft_s + batch * self.efficiency.sequence_s
 
 
 @dataclass(frozen=True)
@@ -226,14 +235,15 @@ def roofline_costs(target: ModelShape, draft: ModelShape | None, setup: Setup, b
     """Modelled costs of a pair at a batch size; without a draft (lookup in the text) drafting costs nothing."""
     require(1 <= batch <= MOST_BATCH, f"A batch must be 1 to {MOST_BATCH:,} sequences.")
 
-    def curve(model: ModelShape, most: int) -> CostCurve:
-        times = ((size, pass_time(model, setup, batch, size).seconds) for size in range(1, most + 1))
-        return CostCurve(tuple(CostPoint(size, seconds, seconds, seconds) for size, seconds in times))
+    def curve(model: ModelShape, most: int, engine_s: float) -> CostCurve:
+        times = [pass_time(model, setup, batch, size).seconds for size in range(1, most + 1)]
+        times[1:] = [seconds + engine_s for seconds in times[1:]]  # a single token verifies no draft
+        return CostCurve(tuple(CostPoint(size, each, each, each) for size, each in enumerate(times, 1)))
 
     free = CostCurve((CostPoint(1, 0.0, 0.0, 0.0),))
     return CostModel(
-        target=curve(target, MOST_NODES + 1),
-        draft=curve(draft, MOST_NODES) if draft else free,
+        target=curve(target, MOST_NODES + 1, setup.engine_s(batch)),
+        draft=curve(draft, MOST_NODES, 0.0) if draft else free,
         iteration_s=0.0, level_s=0.0, iterations=0,  # fixed costs are within the passes
         prefix_length=setup.context,
         measured="never: modelled",
@@ -251,64 +261,3 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
         needed += weight_bytes * model.body(model.experts) + HEAD_BYTES * embeddings
         needed += CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
     return needed
-
-
-def fits(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> bool:
-    """Whether a pair's weights and caches have room."""
-    return needed_bytes(target, draft, setup, batch) <= setup.devices * setup.accelerator.memory
-
-
-def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
-    """Tokens per pass from which the layers' weights wait for operations; None where not even 2^20 make them."""
-    low, high = 0, 2**20
-    while high - low > 1:
-        middle = (low + high) // 2
-        weights = pass_time(model, setup, middle, 1).parts[0]
-        low, high = (low, middle) if weights.limit == "operations" else (middle, high)
-    return high if high < 2**20 else None
-
-
-def best_choice(point: BatchPoint) -> Choice:
-    """The faster of a batch size's best chain and best tree."""
-    return max((each for each in (point.chain, point.tree) if each), key=lambda choice: choice.speedup)
-
-
-def verdict(points: tuple[BatchPoint, ...], target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
-    """Up to which batch speculation pays by the model, and why it stops to."""
-    better = tuple(replace(each, chain=best_choice(each)) for each in points)
-    ends = break_even(better, "chain")
-    if ends is None:
-        gain, last = better[-1].chain.speedup, better[-1].batch
-        limit = pass_time(target, setup, last, 1).limit
-        return (
-            f"Modelled: speculate at every batch up to {last}, where it still gives {gain:.2f}x; plain decoding there "
-            f"is limited by {limit}."
-        )
-    losing = next(each for each in better if each.chain.speedup <= 1)
-    why = _cause(losing, target, draft, setup)
-    if losing is better[0]:
-        return f"Modelled: do not speculate, not even at a batch of {losing.batch}: {why}."
-    return f"Modelled: speculate up to a batch of about {ends:.0f}. At {losing.batch} {why}."
-
-
-def _cause(point: BatchPoint, target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
-    """What costs most of what a point's chain or tree adds to a plain pass."""
-    shape, plain = point.chain.shape, pass_time(target, setup, point.batch, 1)
-    verified = pass_time(target, setup, point.batch, shape.nodes + 1)
-    drafting = sum(pass_time(draft, setup, point.batch, width).seconds for width in shape.widths) if draft else 0.0
-    grown = {
-        after.name: after.seconds - before.seconds
-        for before, after in zip(plain.parts, verified.parts, strict=True)
-    }  # fmt: skip
-    name = max(grown, key=lambda part: grown[part])
-    if drafting >= sum(grown.values()):
-        return f"even its best draft takes {drafting / plain.seconds:.0%} of a plain pass to make"
-    part = next(each for each in verified.parts if each.name == name)
-    added = f"verifying {shape.nodes + 1} tokens a sequence takes {verified.seconds / plain.seconds - 1:.0%} longer than 1"
-    if name == "weights" and part.limit == "bandwidth" and target.experts:
-        one, all_of = (target.touched_experts(point.batch * rows) for rows in (1, shape.nodes + 1))
-        return f"{added}, because its tokens are routed to {all_of:.0f} of {target.experts} experts, not {one:.0f}"
-    start = compute_bound_from(target, setup)
-    if name == "weights" and start:
-        return f"{added}, because passes are compute-bound from about {start:,} tokens"
-    return f"{added}, because of {part.limit} ({name})"
