@@ -33,6 +33,10 @@ from decoding.trace.engine_metrics import load_metrics
 WIDTH = 100
 HEADS = {"eagle": None, "eagle3": EAGLE3_VOCABULARY}
 DEFAULTS = Efficiency()
+CAUTION = (
+    "Modelled is what the hardware permits: engines of 2025 gained less, the more so the larger the batch "
+    "(docs/results.md)."
+)
 
 
 def model_text(name: str) -> tuple[bytes, str]:
@@ -125,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     for kind, at in ends.items():
         where = f"at a batch of about {' and '.join(f'{each:.0f}' for each in at)}" if at else "at no batch"
         print(f"modelled: the best {kind} breaks even {where}.")
-    print(fill(found.sentence, WIDTH))
+    print(fill(f"{found.sentence} {CAUTION}", WIDTH))
     return 0
 
 
