@@ -98,12 +98,12 @@ class CostModel:
     corrected: str = ""  # why kept costs were replaced by these, a clause; empty where none were
     batch: int = 1  # sequences that every pass is over; sizes are nodes of each
 
-    @property
+    @cached_property
     def verification(self) -> CostCurve:
         """Cost of an iteration without its drafting, by number of nodes."""
         return self.target.raised(self.iteration_s)
 
-    @property
+    @cached_property
     def level(self) -> CostCurve:
         """Cost of a draft level with what goes on around it, by width."""
         return self.draft.raised(self.level_s)

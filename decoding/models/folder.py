@@ -84,8 +84,12 @@ def check_folder(folder: Path, label: str) -> dict[str, Any]:
 
 def read_object(file: Path, label: str) -> dict[str, Any]:
     """The object in a JSON file."""
-    name, again = f"{file.name} of {label}", "download it again"
-    text = _bytes(file, label)
+    return parse_object(_bytes(file, label), f"{file.name} of {label}")
+
+
+def parse_object(text: bytes, name: str) -> dict[str, Any]:
+    """The object that a JSON text is; `name` is what a refusal calls it."""
+    again = "download it again"
     if not text.strip():
         raise PairError(f"{name} is empty; {again}.")
     try:

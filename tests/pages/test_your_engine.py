@@ -36,10 +36,10 @@ def test_it_opens_on_the_profile_of_a_recorded_run(page):
 def test_what_an_engine_logs_takes_its_place_and_what_is_foreign_is_one_sentence(page):
     page.text_area(key="engine_text").set_value(LOG).run()
     assert not sentences(page)
-    assert "vLLM" in shown(page) and "K = 3" in shown(page) and "An example" not in shown(page)
+    assert "**vLLM**" in shown(page) and "K = 3" in shown(page) and "An example" not in shown(page)
     page.text_area(key="engine_text").set_value("the weather is fine").run()
     (said,) = sentences(page)
-    assert said.endswith(".") and "vLLM" not in shown(page)
+    assert said.endswith(".") and "**vLLM**" not in shown(page)
 
 
 def test_the_charts_show_the_figures_and_the_bounds():

@@ -1,0 +1,145 @@
+"""Up to which batch speculation pays by modelled costs, why it stops to, and the table of it. Torch-free."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import exp, log
+from typing import Literal
+
+from decoding.analysis.batch import Acceptance, BatchPoint, Choice, speed_by_batch
+from decoding.analysis.model_shape import ModelShape
+from decoding.analysis.roofline import BATCHES, Setup, needed_bytes, pass_time, roofline_costs
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One batch size of the answer.
+
+    Attributes:
+        plain_s, verify_s: modelled passes of plain decoding, and of the faster of chain and tree.
+        limit: what the latter waits for most.
+        fits: whether weights and caches have room.
+    """
+
+    point: BatchPoint
+    plain_s: float
+    verify_s: float
+    limit: str
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The table, the batches at which the best chain and the best tree break even, and the sentence."""
+
+    rows: tuple[BatchRow, ...]
+    chain_ends: tuple[float, ...]
+    tree_ends: tuple[float, ...]
+    sentence: str
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether acceptance by rank is known."""
+        return self.rows[0].point.tree is not None
+
+
+def answer(
+    target: ModelShape,
+    draft: ModelShape | None,
+    setup: Setup,
+    acceptance: Acceptance,
+    batches: tuple[int, ...] = BATCHES,
+) -> Answer:
+    """All of it; `draft` None is lookup in the text, which costs nothing."""
+    costs = {batch: roofline_costs(target, draft, setup, batch) for batch in batches}
+    points = speed_by_batch(costs, acceptance)
+    rows = []
+    for point in points:
+        verified = pass_time(target, setup, point.batch, best_choice(point).shape.nodes + 1)
+        plain = pass_time(target, setup, point.batch, 1)
+        room = fits(target, draft, setup, point.batch)
+        rows.append(BatchRow(point, plain.seconds, verified.seconds, verified.limit, room))
+    ends = (crossings(points, "chain"), crossings(points, "tree"))
+    return Answer(tuple(rows), *ends, verdict(points, target, draft, setup))
+
+
+def fits(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> bool:
+    """Whether a pair's weights and caches have room."""
+    return needed_bytes(target, draft, setup, batch) <= setup.devices * setup.accelerator.memory
+
+
+def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
+    """Tokens per pass from which the layers' weights wait for operations; None where not even 2^20 make them."""
+    low, high = 0, 2**20
+    while high - low > 1:
+        middle = (low + high) // 2
+        weights = pass_time(model, setup, middle, 1).parts[0]
+        low, high = (low, middle) if weights.limit == "operations" else (middle, high)
+    return high if high < 2**20 else None
+
+
+def best_choice(point: BatchPoint) -> Choice:
+    """The faster of a batch size's best chain and best tree."""
+    return max((each for each in (point.chain, point.tree) if each), key=lambda choice: choice.speedup)
+
+
+def crossings(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> tuple[float, ...]:
+    """Batch sizes at which the best chain or tree becomes slower than plain decoding, or faster again, between those
+    known and as `break_even` interpolates; a model with experts can lose at small batches and win at larger ones.
+    """
+    known = [(each.batch, choice.speedup) for each in points if (choice := getattr(each, kind)) is not None]
+    found = []
+    for (before, gain), (batch, after) in pairwise(known):
+        if (gain > 1) != (after > 1):
+            share = log(gain) / (log(gain) - log(after))
+            found.append(exp(log(before) + share * log(batch / before)))
+    return tuple(found)
+
+
+def verdict(points: tuple[BatchPoint, ...], target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
+    """At which batches speculation pays by the model, and why it does not at the others."""
+    better = tuple(replace(each, chain=best_choice(each)) for each in points)
+    first, last = better[0], better[-1]
+    losing = [each for each in better if each.chain.speedup <= 1]
+    if not losing:
+        limit = pass_time(target, setup, last.batch, 1).limit
+        return (
+            f"Modelled: speculate at every batch up to {last.batch}, where it still gives {last.chain.speedup:.2f}x; "
+            f"plain decoding there waits for {limit}."
+        )
+    why = _cause(losing[0], target, draft, setup)
+    if len(losing) == len(better):
+        return f"Modelled: do not speculate, at no batch from {first.batch} to {last.batch}. At {first.batch} {why}."
+    ends = [f"{each:.0f}" for each in crossings(better, "chain")]
+    if first.chain.speedup > 1 and len(ends) == 1:
+        return f"Modelled: speculate up to a batch of about {ends[0]}. At {losing[0].batch} {why}."
+    # From the first batch on, every second stretch between two crossings pays.
+    bounds = [*([str(first.batch)] if first.chain.speedup > 1 else []), *ends, str(last.batch)]
+    stretches = " and ".join(f"{low} to {high}" for low, high in zip(bounds[::2], bounds[1::2], strict=False))
+    return f"Modelled: speculate at batches of about {stretches} only. At {losing[0].batch} {why}."
+
+
+def _cause(point: BatchPoint, target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
+    """What costs most of what a point's chain or tree adds to a plain pass."""
+    shape, batch = point.chain.shape, point.batch
+    rows, plain = shape.nodes + 1, pass_time(target, setup, batch, 1)
+    verified = pass_time(target, setup, batch, rows)
+    added = {after.name: after.seconds - part.seconds for part, after in zip(plain.parts, verified.parts, strict=True)}
+    added["draft"] = sum(pass_time(draft, setup, batch, width).seconds for width in shape.widths) if draft else 0.0
+    added["engine"] = setup.engine_s(batch)
+    most = max(added, key=lambda name: added[name])
+    share = f"{added[most] / plain.seconds:.0%} of a plain pass"
+    if most == "draft":
+        return f"even its best draft takes {share} to make"
+    if most == "engine":
+        return f"the engine's own work on a draft takes {share}"
+    grows = f"verifying {rows} tokens a sequence adds {share}"
+    part = next(each for each in verified.parts if each.name == most)
+    if most == "weights" and part.limit == "bandwidth" and target.experts:
+        one, several = (target.touched_experts(batch * count) for count in (1, rows))
+        return f"{grows}: they are routed to {several:.0f} of {target.experts} experts a layer, not to {one:.0f}"
+    start = compute_bound_from(target, setup) if most == "weights" else None
+    return (
+        f"{grows}: passes are compute-bound from about {start:,} tokens"
+        if start
+        else f"{grows}: {part.limit} of {most}"
+    )

@@ -1,0 +1,227 @@
+"""When speculation stops to pay: a target, a draft and an accelerator chosen, the modelled answer drawn."""
+
+import html
+from functools import lru_cache
+from pathlib import Path
+
+import streamlit as st
+
+from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
+from decoding.analysis.batch import Acceptance, Shape
+from decoding.analysis.known_models import KNOWN_MODELS, known_shape
+from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
+from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
+from decoding.analysis.when_it_pays import Answer, BatchRow, answer
+from decoding.common.errors import DraftscopeError
+from decoding.recorded import recorded_run
+from decoding.trace.engine_metrics import EngineMetrics
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.state import current_run
+from viz.charts.batches import speedup_by_batch_figure
+from viz.formats import plural
+
+OWN_CONFIG, OWN_CHIP = "your own config.json", "your own numbers"
+HEADS = {"EAGLE head on the target": None, "EAGLE-3 head on the target": EAGLE3_VOCABULARY}
+LOOKUP = "lookup in the text (free)"
+TARGET = "Llama-3.1-8B"
+TREES = "tree_helps"
+FIGURES, ON_SCREEN, TYPED = "the figures imported here", "the run in Step through", "typed"
+RECORDED = "a recorded run"
+CHART_HEIGHT = 380
+CONFIG_HELP = (
+    "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
+)
+LIMITS = (
+    "Everything here is modelled: bytes and operations of each pass over what a data sheet gives, plus fixed costs. It "
+    "says what the hardware permits. Published passes of recent engines are within about 10% of it; engines of 2025 "
+    "gained less from speculation than it says, the more so the larger the batch (the table is in docs/results.md). "
+    "Routing to experts is taken to be even and independent; real routing touches fewer."
+)
+
+modelled = lru_cache(maxsize=16)(answer)
+
+
+def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
+    """Controls, the sentence, the chart and the table."""
+    try:
+        target, draft = _models()
+        setup = _setup()
+        acceptance = _acceptance(metrics, is_example)
+        found = modelled(target, draft, setup, acceptance)
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    st.markdown(f"**{escape_markdown(found.sentence)}**")
+    dark = is_dark()
+    chart(_figure(found, dark), key="engine_batches", height=CHART_HEIGHT)
+    rates = ", ".join(f"{rate:.2f}" for rate in acceptance.by_depth[:6])
+    ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in acceptance.by_rank[:4])}" if acceptance.by_rank else ""
+    drafting = draft.name if draft else "lookup, which costs nothing"
+    st.caption(
+        escape_markdown(
+            f"{target.name}, {target.parameters / 1e9:.3g}B parameters"
+            + (f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else "")
+            + f", drafted by {drafting}. Acceptance by depth {rates} and so on{ranks}."
+            + ("" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it.")
+        )
+    )
+    st.html(Path(__file__).with_name("view.css"))
+    st.html(batches_html(found))
+    st.caption(escape_markdown(f"{setup.line[0].upper()}{setup.line[1:]}."))
+    st.caption(escape_markdown(LIMITS))
+
+
+def _models() -> tuple[ModelShape, ModelShape | None]:
+    left, right, chip = st.columns(3)
+    known = list(KNOWN_MODELS)
+    name = left.selectbox(
+        "Target", [*known, OWN_CONFIG], key="batch_target", persist_state="session", help=CONFIG_HELP
+    )  # fmt: skip
+    drafts = [*HEADS, LOOKUP, *known, OWN_CONFIG]
+    drafter = right.selectbox("Draft", drafts, key="batch_draft", persist_state="session")
+    chip.selectbox(
+        "Accelerator", [*ACCELERATORS, OWN_CHIP], key="batch_chip", persist_state="session",
+        format_func=lambda key: ACCELERATORS[key].label if key in ACCELERATORS else key,
+    )  # fmt: skip
+    own = [role for role, chosen in (("target", name), ("draft", drafter)) if chosen == OWN_CONFIG]
+    texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
+    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else known_shape(name)
+    if drafter in HEADS:
+        return target, eagle_head(target, HEADS[drafter])
+    if drafter == OWN_CONFIG:
+        return target, read_draft(texts["draft"], "your draft", target)
+    return target, None if drafter == LOOKUP else known_shape(drafter)
+
+
+def _own(role: str, place) -> bytes:
+    """A config.json, pasted or uploaded; the example's until then."""
+    example = KNOWN_MODELS[TARGET if role == "target" else "Llama-3.2-1B"].text
+    pasted = place.text_area(
+        f"config.json of the {role}", example, key=f"batch_{role}_text", height=150, persist_state="session",
+        help=CONFIG_HELP,
+    )  # fmt: skip
+    file = place.file_uploader(f"Or its file ({role})", key=f"batch_{role}_file", help=CONFIG_HELP)
+    return file.getvalue() if file is not None else pasted.encode()
+
+
+def _setup() -> Setup:
+    chosen = st.session_state["batch_chip"]
+    places = st.columns(4)
+    weights = places[0].selectbox("Weights", list(WEIGHTS), key="batch_weights", persist_state="session")
+    cache = places[1].selectbox("KV cache", list(CACHES), key="batch_cache", persist_state="session")
+    context = places[2].number_input(
+        "Context (tokens)", 0, MOST_CONTEXT, 512, 512, key="batch_context", persist_state="session",
+        help="Cached tokens of each sequence, prompt and answer so far",
+    )  # fmt: skip
+    devices = places[3].number_input(
+        "Accelerators",
+        1,
+        64,
+        1,
+        key="batch_devices",
+        persist_state="session",
+        help="That share each layer (tensor parallel)",
+    )
+    if chosen == OWN_CHIP:
+        own = st.columns(3)
+        bandwidth = own[0].number_input("Bandwidth (GB/s)", 1.0, 1e6, 800.0, key="batch_own_bandwidth")
+        operations = own[1].number_input("Dense 16-bit operations (TFLOP/s)", 0.1, 1e5, 100.0, key="batch_own_rate")
+        memory = own[2].number_input("Memory (GB)", 1.0, 1e5, 48.0, key="batch_own_memory")
+        chip = Accelerator("your own accelerator", 1e9 * bandwidth, 1e12 * operations, None, 1e9 * memory, "typed")
+    else:
+        chip = ACCELERATORS[chosen]
+    return Setup(chip, int(devices), weights, cache, int(context), _efficiency())
+
+
+def _efficiency() -> Efficiency:
+    """What of the sheet is reached, and fixed costs: the measured defaults until a person changes them."""
+    usual = Efficiency()
+    with st.expander("What of the data sheet is reached, and fixed costs"):
+        st.caption(
+            "Measured where a machine was at hand: bandwidth, operations, layers and passes on one H200 (docs/gpu.md). "
+            "The engine's own work on a draft is that of vLLM in 2025 at a batch of one; with larger batches SGLang "
+            "0.4.4 took 2 to 8 ms."
+        )
+        places = st.columns(3)
+        shares = [
+            places[number].number_input(words, 0.05, 1.0, share, 0.05, key=f"batch_share_{number}")
+            for number, (words, share) in enumerate(
+                (("Share of bandwidth", usual.bandwidth), ("Share of operations", usual.operations))
+            )
+        ]
+        fixed = {"Layer (us)": usual.layer_s, "Pass (us)": usual.pass_s, "All-reduce (us)": usual.all_reduce_s}
+        fixed |= {"Engine, per draft (us)": usual.draft_s, "Engine, per sequence (us)": usual.sequence_s}
+        costs = [
+            places[(number + 2) % 3].number_input(words, 0.0, 9e5, round(1e6 * seconds, 3), key=f"batch_fixed_{number}")
+            for number, (words, seconds) in enumerate(fixed.items())
+        ]
+    return Efficiency(*shares, *(each / 1e6 for each in costs))
+
+
+def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> Acceptance:
+    run = current_run()
+    there = {FIGURES: metrics is not None, ON_SCREEN: run is not None, RECORDED: True, TYPED: True}
+    offered = [name for name in there if there[name]]
+    if is_example:  # its profile has no ranks, and so no trees
+        offered.sort(key=lambda name: name != RECORDED)
+    chosen = st.segmented_control(
+        "Acceptance of", offered, default=offered[0], required=True, key=f"batch_acceptance_{'_'.join(offered)}"
+    )
+    if chosen == FIGURES and metrics is not None:
+        return engine_acceptance(metrics)
+    if chosen == ON_SCREEN and run is not None:
+        return run_acceptance(run.trace)
+    if chosen == TYPED:
+        left, right = st.columns(2)
+        depths = left.text_input("By depth", "0.75, 0.7, 0.65", key="batch_typed_depth", persist_state="session")
+        ranks = right.text_input("By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session")
+        return typed_acceptance(depths, ranks)
+    return run_acceptance(recorded_run(TREES))
+
+
+def _figure(found: Answer, dark: bool):
+    series = {
+        "best chain": [(r.point.batch, r.point.chain.speedup, f"K={r.point.chain.shape.depth}") for r in found.rows]
+    }
+    if found.has_trees:
+        series["best tree"] = [
+            (row.point.batch, tree.speedup, _tree_words(tree.shape)) for row in found.rows if (tree := row.point.tree)
+        ]
+    crowded = next((row.point.batch for row in found.rows if not row.fits), None)
+    ends = found.tree_ends if found.has_trees else found.chain_ends
+    return speedup_by_batch_figure(series, ends, "modelled", crowded, dark)
+
+
+def _tree_words(shape: Shape) -> str:
+    return f"{plural(shape.nodes, 'node')}, depth {shape.depth}"
+
+
+def batches_html(found: Answer) -> str:
+    """The table by batch size; all text is escaped."""
+    heads = ("batch", "tokens/s, plain", "pass", "chain", "gain", "tree", "gain", "verification", "which waits for")
+    numbers = (True, True, True, False, True, False, True, True, False)
+    rows = "".join(
+        "<tr>" + "".join(_cell(cell, number) for cell, number in zip(_cells(row), numbers, strict=True)) + "</tr>"
+        for row in found.rows
+    )
+    head = "".join(
+        f"<th{' class=number' if number else ''}>{text}</th>" for text, number in zip(heads, numbers, strict=True)
+    )
+    filled = f"<caption>Modelled</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+    table = f'<table class="engine-names modelled">{filled}</table>'
+    return f'<div class="engine-box" tabindex="0" role="region" aria-label="Modelled, by batch size">{table}</div>'
+
+
+def _cell(text: str, number: bool) -> str:
+    return f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
+
+
+def _cells(row: BatchRow) -> tuple[str, ...]:
+    chain, tree = row.point.chain, row.point.tree
+    branching = (_tree_words(tree.shape), f"{tree.speedup:.2f}x") if tree else ("–", "–")
+    return (
+        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"K={chain.shape.depth}",
+        f"{chain.speedup:.2f}x", *branching, f"{1000 * row.verify_s:.2f} ms",
+        row.limit + ("" if row.fits else "; no room in memory"),
+    )  # fmt: skip
