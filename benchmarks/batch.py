@@ -10,10 +10,11 @@ beside what was measured, methods in turn over the same prompts.
 import time
 from collections.abc import Iterator
 
-from decoding.analysis.batch import Acceptance, Choice, break_even, run_acceptance, run_speedup, speed_by_batch
+from decoding.analysis.acceptance import run_acceptance
+from decoding.analysis.batch import Acceptance, Choice, break_even, iterations_speedup, speed_by_batch
 from decoding.analysis.bottom_line import paired
 from decoding.common.cost_model import CostModel
-from decoding.common.errors import require, run_main
+from decoding.common.errors import run_main
 from decoding.compare.comparison import compare
 from decoding.compare.contestants import parse_contestant
 from decoding.costs.batches import BATCHES, measure_batches
@@ -92,10 +93,7 @@ def main() -> int:
 
 def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Acceptance:
     """Acceptance by depth and rank over greedy runs of a tree that leaves nothing out."""
-    found = run_acceptance(*decoded(pair, WIDE, prompts, tokens))
-    require(found is not None, "Nothing was drafted on these prompts: give longer ones, or more new tokens.")
-    assert found is not None
-    return found
+    return run_acceptance(*decoded(pair, WIDE, prompts, tokens))
 
 
 def decoded(pair: Pair, contestant: str, prompts: list[tuple[str, list[int]]], tokens: int) -> Iterator[RunTrace]:
@@ -119,7 +117,7 @@ def modelled_and_measured(
     found = []
     for index, contestant in list(enumerate(contestants))[1:]:
         runs = decoded(pair, METHODS[index], prompts, tokens)
-        ratios = [ratio for run in runs if (ratio := run_speedup(run, costs)) is not None]
+        ratios = [ratio for run in runs if (ratio := iterations_speedup(run.iterations, costs)) is not None]
         modelled, measured = sum(ratios) / len(ratios), paired(speeds[index], speeds[0]).value
         found.append(
             {"method": contestant.label, "modelled": modelled, "measured": measured, "error": modelled / measured - 1}

@@ -58,17 +58,17 @@ def engine_acceptance(metrics: EngineMetrics) -> Acceptance:
     return even_acceptance(mean, metrics.draft_length)
 
 
-def run_acceptance(run: RunTrace) -> Acceptance:
-    """What a run's own trees accepted, by depth of the first child and by rank among siblings in the order drafted.
+def run_acceptance(*runs: RunTrace) -> Acceptance:
+    """What the own trees of runs accepted, by depth of the first child and by rank among siblings in draft order.
 
     Counted are nodes that the verifier came to and that had a child. A rank's rate is the share of those with so many
     children whose acceptance fell on it, given that it fell on none before.
 
     Raises:
-        SettingsError: it drafted nothing, or its trees were not recorded.
+        SettingsError: they drafted nothing, or their trees were not recorded.
     """
     by_depth, by_rank = defaultdict[int, list[bool]](list), defaultdict[int, list[bool]](list)
-    for iteration in run.iterations[run.own_from :]:
+    for iteration in (each for run in runs for each in run.iterations[run.own_from :]):
         for depth, (siblings, taken) in enumerate(_tests(iteration)):
             by_depth[depth].append(taken == 0)
             for rank in range(siblings if taken is None else taken + 1):

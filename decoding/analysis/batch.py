@@ -8,11 +8,9 @@ large batch fills it, and each further token costs its full share. Tokens are ex
 costs given, measured or not. Every sequence of a batch drafts a tree of the same shape. Torch-free.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise
 from math import exp, log
 from typing import Literal
 
@@ -20,10 +18,9 @@ import numpy as np
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
-from decoding.trace.records import RunTrace
+from decoding.trace.records import IterationTrace
 
 MOST_DEPTH, MOST_NODES = 16, 64
-FEWEST = 8
 
 
 @dataclass(frozen=True)
@@ -152,44 +149,19 @@ def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Acceptance) -> tu
     return tuple(points)
 
 
-def run_speedup(run: RunTrace, costs: CostModel) -> float | None:
-    """Modelled speed-up over plain decoding of a run's own trees at the costs of a batch; None where no iteration
-    committed anything, or trees were not recorded.
+def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
+    """Modelled speed-up over plain decoding of iterations' own trees at the costs of a batch; None where none committed
+    anything, or trees were not recorded.
     """
-    tokens = sum(len(each.committed_ids) for each in run.iterations)
-    if not tokens or any(each.drafted and not each.nodes for each in run.iterations):
+    tokens = sum(len(each.committed_ids) for each in iterations)
+    if not tokens or any(each.drafted and not each.nodes for each in iterations):
         return None
     seconds = 0.0
-    for each in run.iterations:
+    for each in iterations:
         levels = [node.draft_level for node in each.nodes if node.draft_level is not None]
         widths = np.unique(levels, return_counts=True)[1]
         seconds += float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(widths).sum())
     return tokens * float(costs.verification.seconds(1)) / seconds
-
-
-def run_acceptance(*runs: RunTrace) -> Acceptance | None:
-    """How often the children of nodes that the walks of runs came to were accepted; None where no tree was recorded.
-
-    Ranks are those of draft order. Only depths that at least `FEWEST` walks came to have a rate of their own.
-    """
-    tried, accepted, ranks = Counter[int](), Counter[int](), (Counter[int](), Counter[int]())
-    for each in (each for run in runs for each in run.iterations[run.own_from :]):
-        children: dict[int, list[int]] = {}
-        for node in each.nodes[1:]:
-            if node.flat_index is not None:
-                children.setdefault(node.parent_id, []).append(node.node_id)
-        for depth, (at, then) in enumerate(pairwise((0, *each.accepted, -1)), start=1):
-            below = children.get(at, [])
-            ranks[0].update(range(len(below)))
-            ranks[1].update([below.index(then)] if then in below else [])
-            tried[depth] += bool(below)
-            accepted[depth] += bool(below) and below[0] == then
-    if not tried[1]:
-        return None
-    rates = [ranks[1][rank] / ranks[0][rank] for rank in sorted(ranks[0])]
-    deep = [accepted[depth] / tried[depth] for depth in sorted(tried) if tried[depth] >= FEWEST]
-    whole = max(1.0, sum(rates))  # further children were not tried at every place
-    return Acceptance(tuple(deep or rates[:1]), tuple(rate / whole for rate in rates))
 
 
 def break_even(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> float | None:

@@ -12,7 +12,7 @@ from decoding.analysis.batch import (
     Shape,
     break_even,
     chains,
-    run_speedup,
+    iterations_speedup,
     speed_by_batch,
     trees,
 )
@@ -82,10 +82,10 @@ def test_a_runs_own_trees_at_the_costs_of_a_batch():
     run = recorded_run("tree_helps")
     free = costs({1: 1.0, 1000: 1.0}, 0.0)
     tokens = sum(len(each.committed_ids) for each in run.iterations)
-    assert run_speedup(run, free) == pytest.approx(tokens / len(run.iterations))
+    assert iterations_speedup(run.iterations, free) == pytest.approx(tokens / len(run.iterations))
     dear = costs({1: 1.0, 2: 2.0}, 0.0)
     seconds = sum(1 + each.verified for each in run.iterations)
-    assert run_speedup(run, dear) == pytest.approx(tokens / seconds)
+    assert iterations_speedup(run.iterations, dear) == pytest.approx(tokens / seconds)
 
 
 @pytest.mark.parametrize("rates", [((), ()), ((1.2,), ()), ((0.5,), (0.8, 0.3)), ((-0.1,), ())])

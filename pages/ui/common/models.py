@@ -12,7 +12,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import PairSettings, choose_device
 from decoding.trace.records import IterationTrace, PairInfo
-from viz.formats import byte_size, parameters
+from viz.formats import byte_size, parameters, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ class ModelManager:
         generation: counts the pairs loaded; a run whose pair is gone can be read, not continued.
         costs: measured times of passes of the pair in memory, None without a pair.
         head_costs: the same with a draft head in place of its draft model, by name, once measured.
+        batch_costs: costs by batch size, by name of the draft head ("" without one), where they are measured.
         identity: distinguishes it from other pairs, None without a pair.
     """
 
@@ -47,6 +48,7 @@ class ModelManager:
         self.generation = 0
         self.costs: CostModel | None = None
         self.head_costs: dict[str, CostModel] = {}
+        self.batch_costs: dict[str, dict[int, CostModel]] = {}
         self.identity: dict[str, object] | None = None
 
     @property
@@ -118,6 +120,23 @@ class ModelManager:
                 self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
 
+    def measure_batches(self, job: "ModelTask", head: str = "") -> "dict[int, CostModel]":
+        """Costs of the pair in memory by batch size, measured (half a minute) unless they are kept; in the worker.
+
+        Raises:
+            DraftscopeError: its engine runs no batches; there is no such head.
+        """
+        from decoding.costs.batches import BATCHES, batch_costs
+        from decoding.heads.head import with_draft
+        from decoding.session.session import unrecorded
+
+        def report(batch: int) -> None:
+            job.report(BATCHES.index(batch), len(BATCHES), f"passes over {plural(batch, 'text')}")
+
+        with self._lock, in_one_piece():
+            self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, report=report)
+            return self.batch_costs[head]
+
     def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> None:
         """Check the costs where a run's target passes took a third longer or less than they say, and measure again.
 
@@ -149,12 +168,14 @@ class ModelManager:
         while thread.is_alive():
             check_wanted()
             thread.join(0.1)
+        from decoding.costs.batches import known_batch_costs
         from decoding.models.pair import pair_identity
         from decoding.session.session import open_pair
 
         pair, self.costs = open_pair(settings)
         self._pair, self.identity = pair, pair_identity(pair)
-        self.settings, self.head_costs = settings, {}
+        known = known_batch_costs(pair)
+        self.settings, self.head_costs, self.batch_costs = settings, {}, {"": known} if known else {}
         self.generation += 1
         return self._pair
 

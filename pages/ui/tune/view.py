@@ -15,6 +15,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
+from pages.ui.tune.batch import draw_batches, pick_batch
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial, label_of
 from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
@@ -33,7 +34,8 @@ SAMPLED = "The tokens are sampled, so that they may change with these settings, 
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
-TREE_HEIGHT, CHART_HEIGHT = 380, 205
+TREE_HEIGHT, CHART_HEIGHT = 380, 178
+TRIED, BY_BATCH = "Settings tried", "By batch size"
 STYLE = Path(__file__).with_suffix(".css")
 
 
@@ -62,7 +64,16 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
 
 
 def draw_chart(bench: Bench) -> None:
-    """A point per setting tried on this prefix and per whole generation of this text."""
+    """A point per setting tried on this prefix and per whole generation of this text; or both trees by batch size."""
+    with st.container(key="tune_view_bar", horizontal=True, vertical_alignment="center"):
+        view = st.segmented_control(
+            "Chart", [TRIED, BY_BATCH], key="tune_view", required=True, default=TRIED, persist_state="session",
+            label_visibility="collapsed",
+        )  # fmt: skip
+        batch = pick_batch(bench) if view == BY_BATCH else None
+    if view == BY_BATCH:
+        draw_batches(bench, batch, CHART_HEIGHT)
+        return
     points = [*bench.iteration_points.values(), *bench.whole_points]
     pinned, now = [label_of(trial.method) for trial in bench.shown or ()] or ["", ""]
     chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
