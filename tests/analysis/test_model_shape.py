@@ -95,6 +95,12 @@ def test_a_head_is_one_layer_over_the_targets_features():
     assert read_draft(json.dumps(config).encode(), third.name, target) == third
     named = {**LLAMA, "num_hidden_layers": 1, "architectures": ["EagleLlamaForCausalLM"]}
     assert read_draft(json.dumps(named).encode(), first.name, target) == first
+    layer = {**LLAMA, "num_hidden_layers": 1, "architectures": ["LlamaForCausalLM"]}
+    for wrapped, head in (
+        ({"model_type": "eagle", "model": layer}, first),
+        ({"architectures": ["Eagle3Speculator"], "transformer_layer_config": layer, "draft_vocab_size": 32_000}, third),
+    ):
+        assert read_draft(json.dumps(wrapped).encode(), head.name, target) == head
     own = KNOWN_MODELS["Llama-3.2-1B"].text.encode()
     assert read_draft(own, "Llama-3.2-1B", target) == known_shape("Llama-3.2-1B")
     with pytest.raises(PairError, match="features of width 4,096"):
