@@ -26,7 +26,7 @@ EAGLE3 = "EAGLE-3 paper (Li et al. 2025), table 3: SGLang, MT-bench, chain of 3"
 EAGLE3_VLLM = "EAGLE-3 paper (Li et al. 2025), table 5: vLLM, MT-bench, chain of 2"
 SPECFORGE = "SpecForge issue 339: SGLang, MT-bench, chain of 3"
 SILYBENCH = "silybench-data (tgarg01), run 20260924T225750Z: vLLM 0.30, 2,048 + 2,048 tokens, median between tokens"
-DYSPEC = "DySpec (Xiong et al. 2024), section 4.2: about 25 ms, not captured"
+DYSPEC = "DySpec (Xiong et al. 2024), section 5.3: about 25 ms, not captured"
 
 # Mean acceptance length by K on MT-bench, and milliseconds per token: vLLM issue 20780, Llama-3.1-8B.
 EAGLE1_LENGTHS = {2: (2.10, 4.37), 3: (2.29, 4.29), 4: (2.39, 4.48), 5: (2.43, 4.71), 6: (2.45, 4.94), 7: (2.47, 5.20)}
