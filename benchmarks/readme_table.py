@@ -71,11 +71,27 @@ def section(results: dict[str, list[dict]]) -> str:
             blocks.append(f"{_source(record)}.")
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
+    blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     lines = []
     for name, heading in LINES.items():
         reported = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
         lines += [f"* {heading}: {line}" for line in reported or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
+
+
+def _modelled(record: dict) -> str:
+    """By source, how far modelled costs are from published ones."""
+    rows = [("source", "of", "figures", "median error", "largest"), ("---", "---", "---:", "---:", "---:")]
+    rows += [
+        (each["source"], each["of"], str(each["figures"]), f"{each['median']:+.0%}", f"{each['largest']:+.0%}")
+        for each in record["by_source"]
+    ]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    return (
+        "### Modelled costs beside published ones\n\nHow much faster `draftscope roofline` is than what was measured; "
+        "above 0 it is too optimistic. Figures that its defaults were read off are left out.\n\n"
+        f"{table}\n\n`{record['command']}`, {record['created'][:10]}; every figure is in the stored file."
+    )
 
 
 def summary(results: dict[str, list[dict]]) -> str:

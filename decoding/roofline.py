@@ -25,7 +25,7 @@ from decoding.analysis.model_shape import (
     read_shape,
 )
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup
-from decoding.analysis.when_it_pays import Answer, BatchRow, answer
+from decoding.analysis.when_it_pays import CAUTION, Answer, BatchRow, answer
 from decoding.common.errors import REFUSED, DraftscopeError, PairError, SettingsError
 from decoding.trace.archive import load_run
 from decoding.trace.engine_metrics import load_metrics
@@ -33,10 +33,6 @@ from decoding.trace.engine_metrics import load_metrics
 WIDTH = 100
 HEADS = {"eagle": None, "eagle3": EAGLE3_VOCABULARY}
 DEFAULTS = Efficiency()
-CAUTION = (
-    "Modelled is what the hardware permits: engines of 2025 gained less, the more so the larger the batch "
-    "(docs/results.md)."
-)
 
 
 def model_text(name: str) -> tuple[bytes, str]:

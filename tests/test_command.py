@@ -12,7 +12,7 @@ import draftscope
 from decoding.training.folder import Kind
 from tests.helpers.process import printed
 
-NAMES = "run, record, diff, export, import-metrics, doctor, sweep, gallery, bench, train"
+NAMES = "run, record, diff, export, import-metrics, roofline, doctor, sweep, gallery, bench, train"
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple[str, list[str]]]]:
@@ -35,6 +35,7 @@ def test_help_lists_every_command(words, monkeypatch, capsys):
         "gallery",
         "import-metrics",
         "record",
+        "roofline",
         "run",
         "sweep",
         "train",

@@ -23,6 +23,7 @@ TORCH_FREE = (
     "decoding.export_config",
     "decoding.import_metrics",
     "decoding.record",
+    "decoding.roofline",
     "decoding.trace.exports",
     "decoding.trace.engine_config",
     "decoding.trace.engine_metrics",

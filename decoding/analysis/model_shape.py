@@ -17,6 +17,7 @@ from decoding.common.errors import PairError
 from decoding.models.folder import CONFIG, check_values, parse_object, shown
 
 MOST_CONFIG_BYTES = 1_000_000
+WRAPPED = ("text_config", "transformer_layer_config", "model")
 EAGLE3_VOCABULARY = 32_000  # tokens that published EAGLE-3 heads can draft
 
 
@@ -96,7 +97,7 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """How models of one `model_type` are built where it differs from Llama.
 
     Attributes:
@@ -124,23 +125,23 @@ class Family:
     latent: bool = False
 
 
-_PLAIN = partial(Family, norm_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, gated=False)
-_UNBIASED = partial(Family, qkv_bias=False, out_bias=False, mlp_bias=False)
-FAMILIES: dict[str, Family] = {
-    "llama": Family(),
+_PLAIN = partial(ModelFamily, norm_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, gated=False)
+_UNBIASED = partial(ModelFamily, qkv_bias=False, out_bias=False, mlp_bias=False)
+FAMILIES: dict[str, ModelFamily] = {
+    "llama": ModelFamily(),
     "mistral": _UNBIASED(local=1),
     "phi3": _UNBIASED(local=1),
     "qwen2": _UNBIASED(qkv_bias=True),
-    "qwen3": Family(head_norms=True, mlp_bias=False),
-    "gemma": Family(tied=True, mlp_bias=False),
-    "gemma2": Family(tied=True, norms=4, mlp_bias=False, local=2),
-    "gemma3_text": Family(tied=True, norms=4, head_norms=True, mlp_bias=False, local=6),
+    "qwen3": ModelFamily(head_norms=True, mlp_bias=False),
+    "gemma": ModelFamily(tied=True, mlp_bias=False),
+    "gemma2": ModelFamily(tied=True, norms=4, mlp_bias=False, local=2),
+    "gemma3_text": ModelFamily(tied=True, norms=4, head_norms=True, mlp_bias=False, local=6),
     "gpt_neox": _PLAIN(),
     "gpt2": _PLAIN(tied=True),
     "mixtral": _UNBIASED(experts=True, local=1),
     "qwen2_moe": _UNBIASED(qkv_bias=True, experts=True),
-    "qwen3_moe": Family(head_norms=True, mlp_bias=False, experts=True),
-    "gpt_oss": Family(qkv_bias=True, out_bias=True, mlp_bias=True, local=2, experts=True),
+    "qwen3_moe": ModelFamily(head_norms=True, mlp_bias=False, experts=True),
+    "gpt_oss": ModelFamily(qkv_bias=True, out_bias=True, mlp_bias=True, local=2, experts=True),
     "deepseek_v2": _UNBIASED(experts=True, latent=True),
     "deepseek_v3": _UNBIASED(experts=True, latent=True),
 }
@@ -152,7 +153,7 @@ class Config:
 
     values: Mapping[str, Any]
     label: str
-    family: Family = field(default_factory=Family)
+    family: ModelFamily = field(default_factory=ModelFamily)
 
     def whole(self, *names: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
         """A whole number; raises `PairError` where it is missing without a default, or is something else."""
@@ -189,7 +190,7 @@ def read_draft(text: bytes, label: str, target: ModelShape) -> ModelShape:
         PairError: as `read_shape` does; or the head is for a target of another width.
     """
     config = _config(text, label)
-    names = f"{config.values.get('architectures')} {config.values.get('model_type')}".lower()
+    names = str([config.values.get(key) for key in ("architectures", "wrapper", "model_type")]).lower()
     if "eagle" not in names and config.values.get("draft_vocab_size") is None:
         return _shape(config)
     shape = _shape(config)
@@ -231,10 +232,11 @@ def _config(text: bytes, label: str) -> Config:
         raise PairError(f"{CONFIG} of {label} is larger than {MOST_CONFIG_BYTES // 10**6} MB; give a {CONFIG} alone.")
     values = parse_object(text.removeprefix(b"\xef\xbb\xbf"), f"{CONFIG} of {label}")
     check_values(values, label)
-    nested = values.get("text_config") or values.get("transformer_layer_config")
-    if isinstance(nested, dict):
+    # The language model of one that also sees; a head as Speculators and as vLLM wrap it
+    nested = next((values[name] for name in WRAPPED if isinstance(values.get(name), dict)), None)
+    if nested is not None:
         check_values(nested, label)
-        values = {**values, **nested}
+        values = {**values, **nested, "wrapper": [values.get("architectures"), values.get("model_type")]}
     kind = values.get("model_type")
     kind = "gemma3_text" if kind == "gemma3" else kind
     if kind not in FAMILIES:

@@ -9,6 +9,11 @@ from decoding.analysis.batch import Acceptance, BatchPoint, Choice, speed_by_bat
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.roofline import BATCHES, Setup, needed_bytes, pass_time, roofline_costs
 
+CAUTION = (
+    "Modelled is what the hardware permits: engines of 2025 gained less, the more so the larger the batch "
+    "(docs/results.md)."
+)
+
 
 @dataclass(frozen=True)
 class BatchRow:

@@ -195,10 +195,14 @@ def sweep(page, judge: Callable) -> None:
 
 
 def your_engine(page, judge: Callable) -> None:
-    """The example, and what is said of something foreign."""
-    page.locator(".engine-names").wait_for(timeout=WAIT_MS)
+    """The example, when it stops to pay, and what is said of something foreign."""
+    page.locator(".engine-names").first.wait_for(timeout=WAIT_MS)
     settle(page)
     judge("an example")
+    page.get_by_role("tab", name="When does it stop to pay?").click()
+    settle(page)
+    judge("when it stops to pay")
+    page.get_by_role("tab", name="What it says").click()
     page.fill(".st-key-engine_text textarea", "the weather is fine")
     page.press(".st-key-engine_text textarea", "Control+Enter")
     page.locator("[data-testid=stAlertContentError]").first.wait_for(timeout=WAIT_MS)

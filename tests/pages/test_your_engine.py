@@ -1,13 +1,20 @@
 """Your engine: an example at once, an engine's own words read and drawn, a sentence for what is foreign."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from decoding.analysis.batch import Acceptance
+from decoding.analysis.known_models import known_shape
+from decoding.analysis.roofline import ACCELERATORS, Setup
+from decoding.analysis.when_it_pays import answer
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
+from pages.ui.engine.batch import LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
 from pages.ui.engine.view import EXAMPLE, definitions_html, example
 from tests.pages.apptest import open_page, sentences
+from viz.charts.batches import speedup_by_batch_figure
 from viz.charts.engines import other_lengths_figure, positions_figure
 
 PAGE = "pages/your_engine.py"
@@ -60,3 +67,47 @@ def test_every_definition_is_named_and_text_is_escaped():
     assert all(f"<th>{each.name}</th>" in said for each in metrics.definitions)
     odd = replace(metrics.definitions[0], name="<script>")
     assert "<script>" not in definitions_html(replace(metrics, definitions=(odd,)))
+
+
+def test_when_it_stops_to_pay_opens_with_an_answer(page):
+    assert not sentences(page)
+    assert "**Modelled" in shown(page) and "Llama" in shown(page) and "H100 SXM" in shown(page)
+    page.selectbox(key="batch_target").set_value("Qwen3-30B-A3B").run()
+    page.selectbox(key="batch_draft").set_value("EAGLE-3 head on the target").run()
+    assert not sentences(page) and "of them active" in shown(page)
+    page.text_area(key="engine_text").set_value(LOG).run()  # no ranks, so no trees
+    assert not sentences(page) and "Without acceptance by rank there is no tree" in shown(page)
+
+
+def test_a_configuration_of_ones_own_and_a_damaged_one(page):
+    page.selectbox(key="batch_target").set_value(OWN_CONFIG).run()
+    assert not sentences(page) and "your target" in shown(page)
+    page.text_area(key="batch_target_text").set_value('{"model_type": "llama"}').run()
+    (said,) = sentences(page)
+    assert "your target has no hidden_size" in said
+    page.selectbox(key="batch_target").set_value("GPT-2").run()
+    page.selectbox(key="batch_chip").set_value(OWN_CHIP).run()
+    page.selectbox(key="batch_draft").set_value(LOOKUP).run()
+    assert not sentences(page) and "your own accelerator" in shown(page).replace("\\", "")
+
+
+def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():
+    points = [(1, 2.0, "K=3"), (16, 1.5, "K=2"), (256, 0.5, "K=1")]
+    figure = speedup_by_batch_figure({"best chain": points}, (40.0,), "modelled", 256)
+    assert list(figure.data[0].x) == [1, 16, 256] and list(figure.data[0].y) == [2.0, 1.5, 0.5]
+    assert "modelled" in figure.data[0].name and "modelled" in figure.layout.yaxis.title.text
+    assert figure.layout.xaxis.type == "log" and list(figure.layout.xaxis.tickvals) == [1, 16, 256]
+    level, crossed, crowded = figure.layout.shapes
+    assert level.y0 == level.y1 == 1 and crossed.x0 == 40 and crowded.x0 < 256 < crowded.x1
+    labels = {note.text: note.x for note in figure.layout.annotations}
+    assert labels["break-even 40"] == pytest.approx(math.log10(40)) and "no room in memory" in labels
+    low, high = figure.layout.xaxis.range
+    assert low < 0 < math.log10(256) < high
+
+
+def test_the_table_by_batch_says_that_it_is_modelled():
+    target = known_shape("Llama-3.1-8B")
+    found = answer(target, None, Setup(ACCELERATORS["l40s"]), Acceptance((0.5,), (0.4, 0.2)), (1, 64))
+    said = batches_html(found)
+    assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "no room" not in said
+    assert f"{found.rows[1].point.tree.speedup:.2f}x" in said

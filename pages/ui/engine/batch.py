@@ -11,7 +11,7 @@ from decoding.analysis.batch import Acceptance, Shape
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
-from decoding.analysis.when_it_pays import Answer, BatchRow, answer
+from decoding.analysis.when_it_pays import CAUTION, Answer, BatchRow, answer
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
@@ -32,10 +32,14 @@ CHART_HEIGHT = 380
 CONFIG_HELP = (
     "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
 )
+WEIGHTS_HELP = (
+    "fp8 also computes in 8 bits where the accelerator can; int8 and int4 are unpacked to 16 bits. The output head "
+    "stays in 16 bits."
+)
 LIMITS = (
-    "Everything here is modelled: bytes and operations of each pass over what a data sheet gives, plus fixed costs. It "
-    "says what the hardware permits. Published passes of recent engines are within about 10% of it; engines of 2025 "
-    "gained less from speculation than it says, the more so the larger the batch (the table is in docs/results.md). "
+    "Everything here is modelled: bytes and operations of each pass over what a data sheet gives, plus fixed costs. "
+    "Published bf16 and fp8 passes of dense models in recent engines are within 12% of "
+    "it; with experts or int4 it is 23 to 69% too fast. "
     "Routing to experts is taken to be even and independent; real routing touches fewer."
 )
 
@@ -45,16 +49,16 @@ modelled = lru_cache(maxsize=16)(answer)
 def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
     """Controls, the sentence, the chart and the table."""
     try:
-        target, draft = _models()
-        setup = _setup()
+        target, draft, chosen = _models()
+        setup = _setup(chosen)
         acceptance = _acceptance(metrics, is_example)
         found = modelled(target, draft, setup, acceptance)
     except DraftscopeError as error:
         show_error(error)
         return
     st.markdown(f"**{escape_markdown(found.sentence)}**")
-    dark = is_dark()
-    chart(_figure(found, dark), key="engine_batches", height=CHART_HEIGHT)
+    st.caption(escape_markdown(CAUTION))
+    chart(_figure(found, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     rates = ", ".join(f"{rate:.2f}" for rate in acceptance.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in acceptance.by_rank[:4])}" if acceptance.by_rank else ""
     drafting = draft.name if draft else "lookup, which costs nothing"
@@ -72,7 +76,8 @@ def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
     st.caption(escape_markdown(LIMITS))
 
 
-def _models() -> tuple[ModelShape, ModelShape | None]:
+def _models() -> tuple[ModelShape, ModelShape | None, str]:
+    """Target, draft (None: lookup), and which accelerator was chosen."""
     left, right, chip = st.columns(3)
     known = list(KNOWN_MODELS)
     name = left.selectbox(
@@ -80,18 +85,20 @@ def _models() -> tuple[ModelShape, ModelShape | None]:
     )  # fmt: skip
     drafts = [*HEADS, LOOKUP, *known, OWN_CONFIG]
     drafter = right.selectbox("Draft", drafts, key="batch_draft", persist_state="session")
-    chip.selectbox(
+    chosen = chip.selectbox(
         "Accelerator", [*ACCELERATORS, OWN_CHIP], key="batch_chip", persist_state="session",
         format_func=lambda key: ACCELERATORS[key].label if key in ACCELERATORS else key,
     )  # fmt: skip
-    own = [role for role, chosen in (("target", name), ("draft", drafter)) if chosen == OWN_CONFIG]
+    own = [role for role, picked in (("target", name), ("draft", drafter)) if picked == OWN_CONFIG]
     texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
     target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else known_shape(name)
     if drafter in HEADS:
-        return target, eagle_head(target, HEADS[drafter])
-    if drafter == OWN_CONFIG:
-        return target, read_draft(texts["draft"], "your draft", target)
-    return target, None if drafter == LOOKUP else known_shape(drafter)
+        draft = eagle_head(target, HEADS[drafter])
+    elif drafter == OWN_CONFIG:
+        draft = read_draft(texts["draft"], "your draft", target)
+    else:
+        draft = None if drafter == LOOKUP else known_shape(drafter)
+    return target, draft, chosen
 
 
 def _own(role: str, place) -> bytes:
@@ -105,10 +112,12 @@ def _own(role: str, place) -> bytes:
     return file.getvalue() if file is not None else pasted.encode()
 
 
-def _setup() -> Setup:
-    chosen = st.session_state["batch_chip"]
+def _setup(chosen: str) -> Setup:
+    """The chosen accelerator or a person's own numbers, formats, context and what of the sheet is reached."""
     places = st.columns(4)
-    weights = places[0].selectbox("Weights", list(WEIGHTS), key="batch_weights", persist_state="session")
+    weights = places[0].selectbox(
+        "Weights", list(WEIGHTS), key="batch_weights", persist_state="session", help=WEIGHTS_HELP
+    )
     cache = places[1].selectbox("KV cache", list(CACHES), key="batch_cache", persist_state="session")
     context = places[2].number_input(
         "Context (tokens)", 0, MOST_CONTEXT, 512, 512, key="batch_context", persist_state="session",
@@ -150,8 +159,8 @@ def _efficiency() -> Efficiency:
                 (("Share of bandwidth", usual.bandwidth), ("Share of operations", usual.operations))
             )
         ]
-        fixed = {"Layer (us)": usual.layer_s, "Pass (us)": usual.pass_s, "All-reduce (us)": usual.all_reduce_s}
-        fixed |= {"Engine, per draft (us)": usual.draft_s, "Engine, per sequence (us)": usual.sequence_s}
+        fixed = {"Layer (µs)": usual.layer_s, "Pass (µs)": usual.pass_s, "All-reduce (µs)": usual.all_reduce_s}
+        fixed |= {"Engine, per draft (µs)": usual.draft_s, "Engine, per sequence (µs)": usual.sequence_s}
         costs = [
             places[(number + 2) % 3].number_input(words, 0.0, 9e5, round(1e6 * seconds, 3), key=f"batch_fixed_{number}")
             for number, (words, seconds) in enumerate(fixed.items())
