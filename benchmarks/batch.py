@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 
 from decoding.analysis.acceptance import run_acceptance
-from decoding.analysis.batch import Acceptance, Choice, break_even, iterations_speedup, speed_by_batch
+from decoding.analysis.batch import Acceptance, Choice, iterations_speedup
 from decoding.analysis.bottom_line import paired
+from decoding.analysis.when_it_pays import measured_answer
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
 from decoding.compare.comparison import compare
@@ -57,7 +58,8 @@ def main() -> int:
     costs = measure_batches(
         pair, alone, BATCHES[:4] if args.quick else BATCHES, report=lambda batch: print(f"batch {batch}")
     )
-    points = speed_by_batch(costs, acceptance)
+    found = measured_answer(costs, acceptance)
+    points = [row.point for row in found.rows]
     checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1])
     print_surface("target, ms by verified tokens of each text", costs, "target")
     print_surface("draft, ms by width of a level of each text", costs, "draft")
@@ -69,17 +71,14 @@ def main() -> int:
             for p in points
         ],
     )
-    ends = {kind: break_even(points, kind) for kind in ("chain", "tree")}
-    for kind, end in ends.items():
-        where = "at every batch measured" if end is None else f"below a batch of {end:.0f}"
-        print(f"best {kind}: faster than plain decoding {where}")
+    print(f"\n{found.sentence}")
     print("\nbatch of one, modelled beside measured")
     print_table(
         ("method", "modelled", "measured", "off by"),
         [(c["method"], f"{c['modelled']:.2f}x", f"{c['measured']:.2f}x", f"{c['error']:+.0%}") for c in checked],
     )
     figures = {
-        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked, "break_even": ends,
+        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked, "sentence": found.sentence,
         "acceptance": {"by_depth": acceptance.by_depth, "by_rank": acceptance.by_rank},
         "costs": [each.as_json() for each in costs.values()],
         "points": [

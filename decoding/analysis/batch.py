@@ -1,7 +1,7 @@
 """When speculation stops to pay: speed-up of the best chain and of the best tree by the number of sequences in a batch.
 
     points = speed_by_batch(costs, Acceptance((0.7, 0.6), (0.65, 0.1)))     # costs: {1: CostModel, 8: CostModel, ...}
-    points[0].tree.speedup, break_even(points, "tree")
+    points[0].tree.speedup, crossings(points, "tree")
 
 A batch of one leaves an accelerator waiting for the weights, so that verifying more tokens costs next to nothing; a
 large batch fills it, and each further token costs its full share. Tokens are expected ones, seconds modelled from the
@@ -11,6 +11,7 @@ costs given, measured or not. Every sequence of a batch drafts a tree of the sam
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import pairwise
 from math import exp, log
 from typing import Literal
 
@@ -164,16 +165,19 @@ def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -
     return tokens * float(costs.verification.seconds(1)) / seconds
 
 
-def break_even(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> float | None:
-    """The batch size at which the best chain or tree is as fast as plain decoding, between those known; None where it
-    is faster at all of them. Below the smallest where it is slower there: that one.
+def best_choice(point: BatchPoint) -> Choice:
+    """The faster of a batch size's best chain and best tree."""
+    return max((each for each in (point.chain, point.tree) if each), key=lambda choice: choice.speedup)
+
+
+def crossings(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> tuple[float, ...]:
+    """Batch sizes at which the best chain or tree becomes slower than plain decoding, or faster again, between those
+    known; a model with experts can lose at small batches and win at larger ones.
     """
     known = [(each.batch, choice.speedup) for each in points if (choice := getattr(each, kind)) is not None]
-    for place, (batch, speedup) in enumerate(known):
-        if speedup <= 1:
-            if not place:
-                return float(batch)
-            before, faster = known[place - 1]
-            share = log(faster) / (log(faster) - log(speedup))
-            return exp(log(before) + share * log(batch / before))
-    return None
+    found = []
+    for (before, gain), (batch, after) in pairwise(known):
+        if (gain > 1) != (after > 1):
+            share = log(gain) / (log(gain) - log(after))
+            found.append(exp(log(before) + share * log(batch / before)))
+    return tuple(found)

@@ -1,18 +1,22 @@
 """Up to which batch speculation pays by modelled costs, why it stops to, and the table of it. Torch-free."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import exp, log
-from typing import Literal
 
-from decoding.analysis.batch import Acceptance, BatchPoint, Choice, speed_by_batch
+import numpy as np
+
+from decoding.analysis.batch import Acceptance, BatchPoint, best_choice, crossings, speed_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.roofline import BATCHES, Setup, needed_bytes, pass_time, roofline_costs
+from decoding.common.cost_model import CostModel
 
 CAUTION = (
     "Modelled is what the hardware permits: engines of 2025 gained less, the more so the larger the batch "
     "(docs/results.md)."
 )
+
+
+MODELLED, MEASURED = "modelled", "modelled from measured passes"
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class BatchRow:
 
     Attributes:
         plain_s, verify_s: modelled passes of plain decoding, and of the faster of chain and tree.
-        limit: what the latter waits for most.
+        limit: what the latter waits for most; empty where passes were measured.
         fits: whether weights and caches have room.
     """
 
@@ -34,12 +38,17 @@ class BatchRow:
 
 @dataclass(frozen=True)
 class Answer:
-    """The table, the batches at which the best chain and the best tree break even, and the sentence."""
+    """The table, the batches at which the best chain and the best tree break even, and the sentence.
+
+    Attributes:
+        source: what the seconds come from: `modelled`, or `modelled from measured passes`.
+    """
 
     rows: tuple[BatchRow, ...]
     chain_ends: tuple[float, ...]
     tree_ends: tuple[float, ...]
     sentence: str
+    source: str = MODELLED
 
     @property
     def has_trees(self) -> bool:
@@ -63,8 +72,24 @@ def answer(
         plain = pass_time(target, setup, point.batch, 1)
         room = fits(target, draft, setup, point.batch)
         rows.append(BatchRow(point, plain.seconds, verified.seconds, verified.limit, room))
-    ends = (crossings(points, "chain"), crossings(points, "tree"))
-    return Answer(tuple(rows), *ends, verdict(points, target, draft, setup))
+    waits = pass_time(target, setup, points[-1].batch, 1).limit
+    said = verdict(
+        points, lambda point: _cause(point, target, draft, setup), f"; plain decoding there waits for {waits}"
+    )
+    return Answer(tuple(rows), crossings(points, "chain"), crossings(points, "tree"), f"Modelled: {said}")
+
+
+def measured_answer(costs: Mapping[int, CostModel], acceptance: Acceptance) -> Answer:
+    """The same from passes that were measured, by batch size."""
+    points = speed_by_batch(costs, acceptance)
+    rows = []
+    for point in points:
+        sizes = np.array([1, best_choice(point).shape.nodes + 1])
+        plain_s, verify_s = costs[point.batch].target.seconds(sizes).tolist()
+        rows.append(BatchRow(point, plain_s, verify_s, "", True))
+    said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
+    ends = crossings(points, "chain"), crossings(points, "tree")
+    return Answer(tuple(rows), *ends, f"Modelled from measured passes: {said}", MEASURED)
 
 
 def fits(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> bool:
@@ -82,45 +107,38 @@ def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
     return high if high < 2**20 else None
 
 
-def best_choice(point: BatchPoint) -> Choice:
-    """The faster of a batch size's best chain and best tree."""
-    return max((each for each in (point.chain, point.tree) if each), key=lambda choice: choice.speedup)
+def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], rest: str = "") -> str:
+    """At which batches speculation pays, and why it does not at the others.
 
-
-def crossings(points: tuple[BatchPoint, ...], kind: Literal["chain", "tree"]) -> tuple[float, ...]:
-    """Batch sizes at which the best chain or tree becomes slower than plain decoding, or faster again, between those
-    known and as `break_even` interpolates; a model with experts can lose at small batches and win at larger ones.
+    Args:
+        cause: why a batch size loses. rest: what to say where none does.
     """
-    known = [(each.batch, choice.speedup) for each in points if (choice := getattr(each, kind)) is not None]
-    found = []
-    for (before, gain), (batch, after) in pairwise(known):
-        if (gain > 1) != (after > 1):
-            share = log(gain) / (log(gain) - log(after))
-            found.append(exp(log(before) + share * log(batch / before)))
-    return tuple(found)
-
-
-def verdict(points: tuple[BatchPoint, ...], target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
-    """At which batches speculation pays by the model, and why it does not at the others."""
     better = tuple(replace(each, chain=best_choice(each)) for each in points)
     first, last = better[0], better[-1]
     losing = [each for each in better if each.chain.speedup <= 1]
     if not losing:
-        limit = pass_time(target, setup, last.batch, 1).limit
-        return (
-            f"Modelled: speculate at every batch up to {last.batch}, where it still gives {last.chain.speedup:.2f}x; "
-            f"plain decoding there waits for {limit}."
-        )
-    why = _cause(losing[0], target, draft, setup)
+        return f"speculate at every batch up to {last.batch}, where it still gives {last.chain.speedup:.2f}x{rest}."
+    why = cause(losing[0])
     if len(losing) == len(better):
-        return f"Modelled: do not speculate, at no batch from {first.batch} to {last.batch}. At {first.batch} {why}."
+        return f"do not speculate, at no batch from {first.batch} to {last.batch}. At {first.batch} {why}."
     ends = [f"{each:.0f}" for each in crossings(better, "chain")]
     if first.chain.speedup > 1 and len(ends) == 1:
-        return f"Modelled: speculate up to a batch of about {ends[0]}. At {losing[0].batch} {why}."
+        return f"speculate up to a batch of about {ends[0]}. At {losing[0].batch} {why}."
     # From the first batch on, every second stretch between two crossings pays.
     bounds = [*([str(first.batch)] if first.chain.speedup > 1 else []), *ends, str(last.batch)]
     stretches = " and ".join(f"{low} to {high}" for low, high in zip(bounds[::2], bounds[1::2], strict=False))
-    return f"Modelled: speculate at batches of about {stretches} only. At {losing[0].batch} {why}."
+    return f"speculate at batches of about {stretches} only. At {losing[0].batch} {why}."
+
+
+def _measured_cause(point: BatchPoint, costs: CostModel) -> str:
+    """What costs most of what a point's chain or tree adds to a plain iteration, for how many tokens."""
+    shape, plain_s = point.chain.shape, float(costs.verification.seconds(1))
+    verify = float(costs.verification.seconds(shape.nodes + 1)) / plain_s - 1
+    draft = shape.seconds(costs) / plain_s - 1 - verify
+    gain = f"for {shape.tokens - 1:.2f} more tokens"
+    if draft > verify:
+        return f"drafting takes {draft:.0%} of a plain iteration {gain}"
+    return f"verifying {shape.nodes + 1} tokens a sequence adds {verify:.0%} to a plain iteration {gain}"
 
 
 def _cause(point: BatchPoint, target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:

@@ -10,8 +10,8 @@ from decoding.analysis.batch import (
     BatchPoint,
     Choice,
     Shape,
-    break_even,
     chains,
+    crossings,
     iterations_speedup,
     speed_by_batch,
     trees,
@@ -73,9 +73,10 @@ def test_where_speculation_stops_to_pay():
         shape = Shape(1, (1,), 1.5)
         return tuple(BatchPoint(2**place, 1.0, Choice(shape, each), None) for place, each in enumerate(speedups))
 
-    assert break_even(points(1.5, 1.2, 1.1), "chain") is None
-    assert break_even(points(2.0, 0.5), "chain") == pytest.approx(2**0.5)  # halfway in the logarithm
-    assert break_even(points(0.9, 0.8), "chain") == 1 and break_even(points(2.0, 0.5), "tree") is None
+    assert crossings(points(1.5, 1.2, 1.1), "chain") == ()
+    assert crossings(points(2.0, 0.5), "chain") == pytest.approx((2**0.5,))  # halfway in the logarithm
+    assert crossings(points(0.5, 2.0, 0.5), "chain") == pytest.approx((2**0.5, 2**1.5))
+    assert crossings(points(2.0, 0.5), "tree") == ()
 
 
 def test_a_runs_own_trees_at_the_costs_of_a_batch():

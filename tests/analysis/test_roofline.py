@@ -12,7 +12,7 @@ from decoding.analysis.acceptance import (
     run_acceptance,
     typed_acceptance,
 )
-from decoding.analysis.batch import Acceptance, break_even, speed_by_batch
+from decoding.analysis.batch import Acceptance, crossings, speed_by_batch
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import eagle_head, read_shape
 from decoding.analysis.roofline import (
@@ -25,7 +25,8 @@ from decoding.analysis.roofline import (
     pass_time,
     roofline_costs,
 )
-from decoding.analysis.when_it_pays import answer, compute_bound_from, crossings, fits
+from decoding.analysis.when_it_pays import answer, compute_bound_from, fits, measured_answer
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
 from decoding.roofline import main
@@ -131,10 +132,27 @@ def test_it_breaks_even_where_operations_double():
     gains = {row.point.batch: row.point.chain.speedup for row in found.rows}
     assert gains[1] == pytest.approx(1.5, rel=0.05) and gains[1024] == pytest.approx(0.75, rel=0.05)
     points = tuple(row.point for row in found.rows)
-    assert found.chain_ends == (pytest.approx(break_even(points, "chain")),)
+    assert found.chain_ends == crossings(points, "chain")
     assert 8 < found.chain_ends[0] < 64
     assert found.sentence.startswith(f"Modelled: speculate up to a batch of about {found.chain_ends[0]:.0f}. At ")
     assert "compute-bound from about 17 tokens" in found.sentence
+
+
+def test_measured_passes_answer_in_the_same_words():
+    def costs(batch: int, verify: float, level: float) -> CostModel:
+        target, draft = (CostCurve(tuple(CostPoint(n, s, s, s) for n, s in ((1, first), (2, second))))
+                         for first, second in ((1.0, verify), (level, level)))  # fmt: skip
+        return CostModel(target, draft, 0.0, 0.0, 1, 1, "", "", batch=batch)
+
+    found = measured_answer({1: costs(1, 1.0, 0.25), 4: costs(4, 1.75, 0.25)}, Acceptance((0.5,)))
+    assert [row.point.chain.speedup for row in found.rows] == pytest.approx([1.5 / 1.25, 0.75])
+    assert found.rows[1].verify_s == pytest.approx(1.75) and found.source == "modelled from measured passes"
+    assert found.sentence == (
+        f"Modelled from measured passes: speculate up to a batch of about {found.chain_ends[0]:.0f}. At 4 verifying 2 "
+        "tokens a sequence adds 75% to a plain iteration for 0.50 more tokens."
+    )
+    dear = measured_answer({1: costs(1, 1.25, 0.5)}, Acceptance((0.5,)))
+    assert dear.sentence.endswith("At 1 drafting takes 50% of a plain iteration for 0.50 more tokens.")
 
 
 def test_the_sentence_fits_the_case():

@@ -6,8 +6,10 @@ import pytest
 
 from decoding.methods.methods import METHODS, PRESETS, START
 from decoding.session.session import DecodeSession, Limits
+from pages.ui.common.models import manager
 from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
+from pages.ui.tune.view import BY_BATCH
 from pages.ui.widgets.controls import setting_key
 from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
@@ -267,3 +269,16 @@ def test_who_comes_from_a_run_of_their_own_stands_at_its_iteration(page):
     settle(at)
     assert at.session_state["tune_source"] == "Run in Step through"
     assert {each.iteration.prefix_length for each in bench_of(at).shown} == {run.trace.iterations[3].prefix_length}
+
+
+def test_both_trees_by_batch_size_once_batches_are_measured(page, monkeypatch):
+    monkeypatch.setattr(manager(), "batch_costs", {})
+    page.segmented_control(key="tune_view").set_value(BY_BATCH).run()
+    assert sentences(page) == [] and page.button(key="measure_batches").label == "Measure batches"
+    costs = manager().costs
+    monkeypatch.setattr(manager(), "batch_costs", {"": {1: costs, 8: replace(costs, batch=8)}})
+    page.run()
+    assert sentences(page) == [] and page.select_slider(key="tune_batch").options == ["batch of 1", "batch of 8"]
+    page.select_slider(key="tune_batch").set_value(8).run()
+    captions = " ".join(caption.value for caption in page.caption)
+    assert "Modelled from passes measured on this machine" in captions and "8 texts at once" in captions

@@ -9,9 +9,11 @@ from decoding.analysis.batch import Acceptance
 from decoding.analysis.known_models import known_shape
 from decoding.analysis.roofline import ACCELERATORS, Setup
 from decoding.analysis.when_it_pays import answer
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
-from pages.ui.engine.batch import LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
+from pages.ui.common.models import ModelManager, manager
+from pages.ui.engine.batch import HERE, LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
 from pages.ui.engine.view import EXAMPLE, definitions_html, example
 from tests.pages.apptest import open_page, sentences
 from viz.charts.batches import speedup_by_batch_figure
@@ -77,6 +79,20 @@ def test_when_it_stops_to_pay_opens_with_an_answer(page):
     assert not sentences(page) and "of them active" in shown(page)
     page.text_area(key="engine_text").set_value(LOG).run()  # no ranks, so no trees
     assert not sentences(page) and "Without acceptance by rank there is no tree" in shown(page)
+
+
+def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
+    page.segmented_control(key="batch_passes").set_value(HERE).run()
+    assert not sentences(page) and page.button(key="measure_batches").label == "Measure batches"
+    assert "Modelled" not in shown(page)
+    curve = CostCurve((CostPoint(1, 0.01, 0.01, 0.01), CostPoint(64, 0.1, 0.1, 0.1)))
+    one = CostModel(curve, curve, 0.0, 0.0, 1, 256, "2026-01-02T03:04:05Z", "a machine")
+    costs = {1: one, 8: replace(one, draft=curve.raised(0.1), batch=8)}
+    monkeypatch.setattr(manager(), "batch_costs", {"": costs})
+    monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
+    page.run()
+    assert not sentences(page)
+    assert "**Modelled from measured passes: " in shown(page) and "A pair. Acceptance by depth" in shown(page)
 
 
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):

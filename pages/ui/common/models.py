@@ -120,7 +120,7 @@ class ModelManager:
                 self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
 
-    def measure_batches(self, job: "ModelTask", head: str = "") -> "dict[int, CostModel]":
+    def measure_batches(self, head: str, job: "ModelTask") -> "dict[int, CostModel]":
         """Costs of the pair in memory by batch size, measured (half a minute) unless they are kept; in the worker.
 
         Raises:

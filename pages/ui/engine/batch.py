@@ -11,13 +11,15 @@ from decoding.analysis.batch import Acceptance, Shape
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
-from decoding.analysis.when_it_pays import CAUTION, Answer, BatchRow, answer
+from decoding.analysis.when_it_pays import CAUTION, MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
 from pages.ui.common.state import current_run
+from pages.ui.widgets.costs import ASK, measure_batches_button, measured_on
 from viz.charts.batches import speedup_by_batch_figure
 from viz.formats import plural
 
@@ -43,37 +45,67 @@ LIMITS = (
     "Routing to experts is taken to be even and independent; real routing touches fewer."
 )
 
+ELSEWHERE, HERE = "another accelerator, modelled", "this machine, measured"
+
 modelled = lru_cache(maxsize=16)(answer)
 
 
 def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
     """Controls, the sentence, the chart and the table."""
+    passes = st.segmented_control(
+        "Passes", [ELSEWHERE, HERE], default=ELSEWHERE, required=True, key="batch_passes", persist_state="session",
+        help="Costs of passes: modelled from data sheets, or those of the pair in memory, measured on this machine.",
+    )  # fmt: skip
     try:
-        target, draft, chosen = _models()
-        setup = _setup(chosen)
-        acceptance = _acceptance(metrics, is_example)
-        found = modelled(target, draft, setup, acceptance)
+        if passes == HERE:
+            found, acceptance, about, below = _measured(metrics, is_example)
+        else:
+            target, draft, chosen = _models()
+            setup = _setup(chosen)
+            acceptance = _acceptance(metrics, is_example)
+            found = modelled(target, draft, setup, acceptance)
+            about, below = _about(target, draft), [f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS]
     except DraftscopeError as error:
         show_error(error)
         return
+    if found is None or acceptance is None:
+        return
     st.markdown(f"**{escape_markdown(found.sentence)}**")
-    st.caption(escape_markdown(CAUTION))
+    if passes == ELSEWHERE:
+        st.caption(escape_markdown(CAUTION))
     chart(_figure(found, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     rates = ", ".join(f"{rate:.2f}" for rate in acceptance.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in acceptance.by_rank[:4])}" if acceptance.by_rank else ""
-    drafting = draft.name if draft else "lookup, which costs nothing"
-    st.caption(
-        escape_markdown(
-            f"{target.name}, {target.parameters / 1e9:.3g}B parameters"
-            + (f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else "")
-            + f", drafted by {drafting}. Acceptance by depth {rates} and so on{ranks}."
-            + ("" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it.")
-        )
-    )
+    lacking = "" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it."
+    st.caption(escape_markdown(f"{about}. Acceptance by depth {rates} and so on{ranks}.{lacking}"))
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
-    st.caption(escape_markdown(f"{setup.line[0].upper()}{setup.line[1:]}."))
-    st.caption(escape_markdown(LIMITS))
+    for said in below:
+        st.caption(escape_markdown(said))
+
+
+def _about(target: ModelShape, draft: ModelShape | None) -> str:
+    active = f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else ""
+    drafting = draft.name if draft else "lookup, which costs nothing"
+    return f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}"
+
+
+def _measured(
+    metrics: EngineMetrics | None, is_example: bool
+) -> tuple[Answer | None, Acceptance | None, str, list[str]]:
+    """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
+    costs = manager().batch_costs.get("")
+    if costs is None:
+        st.caption(ASK)
+        measure_batches_button([""])
+        return None, None, "", []
+    acceptance = _acceptance(metrics, is_example)
+    first = costs[min(costs)]
+    said = (
+        f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
+        "What an iteration takes beside its passes is counted once for the whole batch."
+    )
+    return measured_answer(costs, acceptance), acceptance, manager().info.name, [said]
 
 
 def _models() -> tuple[ModelShape, ModelShape | None, str]:
@@ -199,7 +231,7 @@ def _figure(found: Answer, dark: bool):
         ]
     crowded = next((row.point.batch for row in found.rows if not row.fits), None)
     ends = found.tree_ends if found.has_trees else found.chain_ends
-    return speedup_by_batch_figure(series, ends, "modelled", crowded, dark)
+    return speedup_by_batch_figure(series, ends, MODELLED, crowded, dark)
 
 
 def _tree_words(shape: Shape) -> str:
@@ -217,9 +249,10 @@ def batches_html(found: Answer) -> str:
     head = "".join(
         f"<th{' class=number' if number else ''}>{text}</th>" for text, number in zip(heads, numbers, strict=True)
     )
-    filled = f"<caption>Modelled</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+    source = f"{found.source[0].upper()}{found.source[1:]}"
+    filled = f"<caption>{source}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
     table = f'<table class="engine-names modelled">{filled}</table>'
-    return f'<div class="engine-box" tabindex="0" role="region" aria-label="Modelled, by batch size">{table}</div>'
+    return f'<div class="engine-box" tabindex="0" role="region" aria-label="{source}, by batch size">{table}</div>'
 
 
 def _cell(text: str, number: bool) -> str:
@@ -232,5 +265,5 @@ def _cells(row: BatchRow) -> tuple[str, ...]:
     return (
         str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"K={chain.shape.depth}",
         f"{chain.speedup:.2f}x", *branching, f"{1000 * row.verify_s:.2f} ms",
-        row.limit + ("" if row.fits else "; no room in memory"),
+        (row.limit or "–") + ("" if row.fits else "; no room in memory"),
     )  # fmt: skip

@@ -7,21 +7,15 @@ import streamlit as st
 
 from decoding.analysis.batch import iterations_speedup
 from decoding.common.cost_model import CostModel
-from decoding.common.errors import DraftscopeError
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
-from pages.ui.common.worker import is_busy, run_now
 from pages.ui.tune.work import Bench, Trial
-from pages.ui.widgets.costs import measured_on
+from pages.ui.widgets.costs import ASK, measure_batches_button, measured_on
 from viz.charts.batches import speedup_by_batch_figure
 from viz.formats import plural
 
-SIZE, MEASURE = "tune_batch", "tune_measure_batches"
-ASK = (
-    "In a batch of texts the target is busy without speculation, too, so that verifying more tokens gains less. What a "
-    "pass over several texts costs on this machine is measured once, in about half a minute."
-)
+SIZE = "tune_batch"
 
 
 def pick_batch(bench: Bench) -> int | None:
@@ -41,7 +35,7 @@ def draw_batches(bench: Bench, batch: int | None, height: int) -> None:
         return
     if batch is None:
         st.caption(ASK)
-        _measure_button(_missing(bench))
+        measure_batches_button(_missing(bench))
         return
     figure = speedup_by_batch_figure(_series(bench, batch), (), "modelled", dark=is_dark())
     figure.update_yaxes(title_text="× plain")
@@ -75,14 +69,3 @@ def _gains(trial: Trial, costs: dict[int, CostModel]) -> list[tuple[int, float, 
     gains = ((batch, iterations_speedup([trial.iteration], each)) for batch, each in costs.items())
     nodes = plural(trial.iteration.verified, "node")
     return [(batch, gain, f"{nodes} verified in each text") for batch, gain in gains if gain is not None]
-
-
-def _measure_button(heads: list[str]) -> None:
-    if st.button("Measure batches", key=MEASURE, icon=":material/timer:", disabled=is_busy(MEASURE)):
-        try:
-            for head in heads:
-                run_now("Measuring batches", lambda job, head=head: manager().measure_batches(job, head))
-        except DraftscopeError as error:
-            show_error(error)
-            return
-        st.rerun(scope="app")
