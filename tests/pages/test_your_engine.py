@@ -92,7 +92,7 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**Modelled from measured passes: " in shown(page) and "A pair. Acceptance by depth" in shown(page)
+    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance by depth" in shown(page)
 
 
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):
