@@ -93,6 +93,12 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     page.run()
     assert not sentences(page)
     assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance by depth" in shown(page)
+    assert "Other programs" not in shown(page)
+    monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
+    page.run()
+    assert (
+        "Other programs used up to 40%" in shown(page) and page.button(key="measure_batches").label == "Measure again"
+    )
 
 
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):

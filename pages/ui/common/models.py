@@ -120,8 +120,8 @@ class ModelManager:
                 self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
 
-    def measure_batches(self, head: str, job: "ModelTask") -> "dict[int, CostModel]":
-        """Costs of the pair in memory by batch size, measured (half a minute) unless they are kept; in the worker.
+    def measure_batches(self, head: str, again: bool, job: "ModelTask") -> "dict[int, CostModel]":
+        """Costs of the pair in memory by batch size, measured (half a minute) unless kept or `again`; in the worker.
 
         Raises:
             DraftscopeError: its engine runs no batches; there is no such head.
@@ -134,7 +134,7 @@ class ModelManager:
             job.report(BATCHES.index(batch), len(BATCHES), f"passes over {plural(batch, 'text')}")
 
         with self._lock, in_one_piece():
-            self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, report=report)
+            self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, again, report)
             return self.batch_costs[head]
 
     def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> None:

@@ -19,7 +19,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import current_run
-from pages.ui.widgets.costs import ASK, measure_batches_button, measured_on
+from pages.ui.widgets.costs import ASK, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.batches import speedup_by_batch_figure
 from viz.formats import plural
 
@@ -99,6 +99,7 @@ def _measured(
         st.caption(ASK)
         measure_batches_button([""])
         return None, None, "", []
+    draw_disturbed_batches(costs)
     acceptance = _acceptance(metrics, is_example)
     first = costs[min(costs)]
     said = (

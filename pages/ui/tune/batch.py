@@ -11,7 +11,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.tune.work import Bench, Trial
-from pages.ui.widgets.costs import ASK, measure_batches_button, measured_on
+from pages.ui.widgets.costs import ASK, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.batches import speedup_by_batch_figure
 from viz.formats import plural
 
@@ -40,6 +40,7 @@ def draw_batches(bench: Bench, batch: int | None, height: int) -> None:
     figure = speedup_by_batch_figure(_series(bench, batch), (), "modelled", dark=is_dark())
     figure.update_yaxes(title_text="× plain")
     chart(figure, key="tune_batches", height=height)
+    draw_disturbed_batches(manager().batch_costs[bench.shown[1].method.draft_head])
     costs = manager().batch_costs[bench.shown[1].method.draft_head][batch]
     rate = batch / float(costs.verification.seconds(1))
     st.caption(

@@ -5,7 +5,7 @@ if said := slow_words(run.trace.iterations, costs):
     draw_warning(said, "step")                  # with a button that measures again
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import streamlit as st
@@ -23,6 +23,7 @@ ASK = (
     "In a batch of texts the target is busy without speculation, too, so that verifying more tokens gains less. What "
     "passes over several texts cost on this machine is measured once, in about half a minute."
 )
+DISTURBED_FROM = 0.15  # of all processors, used by other programs while batches were measured
 UNREST = 1.5  # repeats of the same work whose quartiles are further apart are disturbed
 
 
@@ -81,18 +82,33 @@ def measure_button(label: str, key: str, head: str = "") -> None:
         st.rerun(scope="app")
 
 
-def measure_batches_button(heads: Sequence[str]) -> None:
+def measure_batches_button(heads: Sequence[str], again: bool = False) -> None:
     """A button that measures passes over batches of the pair in memory, or loads it, and draws the page again.
 
     Args:
         heads: draft heads with which the pair is measured, "" for its draft model.
+        again: though they are kept.
     """
-    key = "measure_batches"
-    if st.button("Measure batches", key=key, icon=":material/timer:", disabled=is_busy(key)):
+    key, label = "measure_batches", "Measure again" if again else "Measure batches"
+    if st.button(label, key=key, icon=":material/timer:", disabled=is_busy(key)):
         try:
             for head in heads:
-                run_now("Measuring batches", partial(manager().measure_batches, head))
+                run_now("Measuring batches", partial(manager().measure_batches, head, again))
         except DraftscopeError as error:
             show_error(error)
             return
         st.rerun(scope="app")
+
+
+def draw_disturbed_batches(costs: Mapping[int, CostModel]) -> None:
+    """That other work ran while batches were measured, with a button that measures again; nothing where none did."""
+    disturbed = {batch: each.others for batch, each in costs.items() if each.others > DISTURBED_FROM}
+    if not disturbed:
+        return
+    with st.container(key="batches_disturbed", horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(
+            f":material/warning: Other programs used up to {max(disturbed.values()):.0%} of the processors while these "
+            "passes were measured: measure again once they have ended.",
+            width="content",
+        )
+        measure_batches_button([""], again=True)
