@@ -152,17 +152,26 @@ def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Acceptance) -> tu
 
 def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
     """Modelled speed-up over plain decoding of iterations' own trees at the costs of a batch; None where none committed
-    anything, or trees were not recorded.
+    anything.
     """
     tokens = sum(len(each.committed_ids) for each in iterations)
-    if not tokens or any(each.drafted and not each.nodes for each in iterations):
+    if not tokens:
         return None
     seconds = 0.0
     for each in iterations:
-        levels = [node.draft_level for node in each.nodes if node.draft_level is not None]
-        widths = np.unique(levels, return_counts=True)[1]
-        seconds += float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(widths).sum())
+        verify_s, level_s = costs.verification.seconds(each.verified + 1), costs.level.seconds(_widths(each))
+        seconds += float(verify_s + level_s.sum())
     return tokens * float(costs.verification.seconds(1)) / seconds
+
+
+def _widths(iteration: IterationTrace) -> np.ndarray:
+    """Nodes that each draft level asked about; their mean behind the root where no tree was recorded."""
+    if iteration.nodes or not iteration.draft_forwards:
+        levels = [node.draft_level for node in iteration.nodes if node.draft_level is not None]
+        return np.unique(levels, return_counts=True)[1]
+    slots = iteration.kv_draft.slot_nodes if iteration.kv_draft else ()
+    asked, forwards = sum(node > 0 for node in slots), iteration.draft_forwards
+    return np.array([1.0, *[asked / (forwards - 1)] * (forwards - 1)]) if forwards > 1 else np.ones(1)
 
 
 def best_choice(point: BatchPoint) -> Choice:

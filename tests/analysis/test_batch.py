@@ -1,5 +1,6 @@
 """The best chain and tree by batch size: values computed by hand, and all trees tried one by one."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -87,6 +88,15 @@ def test_a_runs_own_trees_at_the_costs_of_a_batch():
     dear = costs({1: 1.0, 2: 2.0}, 0.0)
     seconds = sum(1 + each.verified for each in run.iterations)
     assert iterations_speedup(run.iterations, dear) == pytest.approx(tokens / seconds)
+
+
+def test_a_summary_of_a_run_costs_what_its_trees_do():
+    run = recorded_run("tree_helps")
+    level = CostCurve((CostPoint(1, 0.5, 0.5, 0.5), CostPoint(101, 1.5, 1.5, 1.5)))
+    even = replace(costs({1: 1.0, 101: 2.0}, 0.0), draft=level)  # a line: only the mean width counts
+    summary = [replace(each, nodes=()) for each in run.iterations]
+    assert iterations_speedup(summary, even) == pytest.approx(iterations_speedup(run.iterations, even))
+    assert iterations_speedup([], even) is None
 
 
 @pytest.mark.parametrize("rates", [((), ()), ((1.2,), ()), ((0.5,), (0.8, 0.3)), ((-0.1,), ())])
