@@ -508,6 +508,7 @@ def test_one_click_asks_whether_a_draft_model_is_needed_and_the_bottom_line_answ
     assert not sentences(at)
     chosen = [at.session_state[key] for key in at.session_state["compare_slots"]]
     needs = {name: name not in WITHOUT_DRAFT_MODEL for name in chosen}
+    assert "compare_question" not in [button.key for button in at.button], "it has been put"
     assert chosen[0] == "autoregressive" and set(WITHOUT_DRAFT_MODEL) <= set(chosen) and any(needs.values())
     at = press_start(at, "compare")
     assert not sentences(at)

@@ -30,7 +30,7 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
 
 def need_words(need: DraftModelNeed) -> str:
     """Whether a draft model is needed, with the ratio that says so."""
-    best, over = _named(need.best), f"{figure_words(need.ratio)} the speed of {_named(need.other)}"
+    best, over = need.best.label, f"{figure_words(need.ratio)} the speed of {need.other.label}"
     if need.verdict == "no":
         return f"No: without one, {best} has {over}."
     if need.verdict == "yes":

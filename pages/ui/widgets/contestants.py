@@ -116,8 +116,9 @@ def contestant_bar(field: ContestantForm) -> None:
             if place.open:
                 with place, st.container(width=700):
                     _slot_form(field, key, names)
-        if field.question:
-            named = listed([parse_contestant(text).label for text in field.asked])
+        asked = [parse_contestant(text) for text in field.asked]
+        if field.question and [each.name for each in asked] != [st.session_state[key] for key in slots(field)]:
+            named = listed([each.label for each in asked])
             st.button(
                 field.question, key=f"{field.name}_question", on_click=_fill, args=(field, field.asked),
                 type="tertiary", icon=":material/help:",
