@@ -3,18 +3,20 @@ tables.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.table_source import TableSource, path_tokens
 from decoding import drafters
-from decoding.drafters.base import Drafter
+from decoding.drafters.base import Drafter, IterationFeedback, ProbabilitySource
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetDistributions
+from decoding.session.recorder import top_by_node
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import VerifiedTree, Verifier
 
@@ -37,24 +39,49 @@ class Tables:
         """The target's distribution after a path."""
         return self.target.get(path, self.target_default)
 
-    def target_rows(self, draft: Draft) -> TargetDistributions:
-        """The target's distributions after the verified nodes of a draft."""
+    def said(self, draft: Draft) -> torch.Tensor:
+        """The target's probabilities after the verified nodes of a draft, `[num_verified + 1, vocab_size]`."""
         rows = [self.target_distribution(path_tokens(draft.tree, int(node))) for node in draft.order]
-        return TargetDistributions(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def target_rows(self, draft: Draft) -> TargetDistributions:
+        """The same for a verifier."""
+        return TargetDistributions(None, SAMPLED, probs=self.said(draft))
 
 
 # The text before a tree, over three tokens: drafters that look tokens up find each of its ends more than once.
 PREFIX = (0, 1, 0, 2, 0, 1, 0)
 
 
+PASSES = 3  # until there is a tree of what the target has said
+
+
+def begun(drafter: Drafter, source: ProbabilitySource, root: int, said: Callable[[Draft], torch.Tensor]) -> Any:
+    """The state that a drafter begins with; one that recycles what the target says has read some trees before.
+
+    Args:
+        said: the target's probabilities after the verified nodes of a draft, `[num_verified + 1, vocab_size]`.
+    """
+    state = drafter.start([])
+    for _ in range(PASSES if isinstance(drafter, drafters.TokenRecyclingDrafter) else 0):
+        draft = drafter.draft(state, source, root, None)
+        top = top_by_node(draft.tree.size, [(draft.order, said(draft))])
+        outcome = IterationFeedback(0, 1, 0, 0, 0, tree=draft.tree, order=draft.order, top=lambda top=top: top)
+        state, _ = drafter.observe(state, outcome)
+    return state
+
+
 def all_drafts(drafter: Drafter, tables: Tables) -> Iterator[tuple[Draft, float]]:
     """Every draft, equal ones once, with its probability."""
     seen: dict[tuple, list] = {}
-    state = drafter.start([])
+
+    def source() -> TableSource:
+        return TableSource(tables.draft, tables.draft_default, prefix=PREFIX)
+
+    state = begun(drafter, source(), PREFIX[-1], tables.said)
 
     def run(draws):
-        source = TableSource(tables.draft, tables.draft_default, prefix=PREFIX)
-        return drafter.draft(state, source, PREFIX[-1], draws)
+        return drafter.draft(state, source(), PREFIX[-1], draws)
 
     for draft, chance in enumerate_draws(run):
         drawn = () if draft.drawn is None else tuple(draft.drawn.tolist())
@@ -159,6 +186,7 @@ DRAFTERS_3: dict[str, list[Drafter]] = {
     "prompt_lookup": [drafters.PromptLookupDrafter(length=3), drafters.PromptLookupDrafter(latest=True, length=2)],
     "suffix": [drafters.SuffixDrafter(5, 3, per_matched_token=5.0, least_share=0.0)],
     "lookup_or_draft": [drafters.LookupOrDraftDrafter(length=3), drafters.LookupOrDraftDrafter(9, 9, length=2)],
+    "token_recycling": [drafters.TokenRecyclingDrafter(9, 3, 2), drafters.TokenRecyclingDrafter(6, 2, 3)],
 }
 DRAFTERS_4: dict[str, list[Drafter]] = {
     "dyspec": [drafters.DySpecDrafter(node_budget=4)],

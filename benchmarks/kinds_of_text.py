@@ -21,8 +21,10 @@ from viz.explain.bottom_line import bottom_line_words
 KINDS = ("stories", "encyclopedia", "editing")
 PLAIN = "autoregressive"
 BASES = {PLAIN: 0, "hf_generate": 1, "hf_assisted": 2}
-METHODS = (*BASES, "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware", "suffix", "lookup_or_draft")
-WITHOUT_DRAFT = ("suffix", "lookup_or_draft")
+METHODS = (
+    *BASES, "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware", "suffix", "lookup_or_draft",
+    "token_recycling",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -68,16 +70,14 @@ def verdicts(comparison: Comparison) -> list[str]:
         {(result.prompt, result.repeat): result.metrics.throughput for result in comparison.of(index) if result.metrics}
         for index in range(len(METHODS))
     ]
-    options = {
-        text: Option(contestant.label, paired(mine, speeds[0]))
-        for text, contestant, mine in list(zip(METHODS, comparison.contestants, speeds, strict=True))[len(BASES) :]
-        if mine
-    }
-    with_draft = [option for text, option in options.items() if text not in WITHOUT_DRAFT]
+    options = [
+        Option(contestant.label, paired(mine, speeds[0]), "", text != PLAIN, mine, draft_model=contestant.draft_model)
+        for text, contestant, mine in zip(METHODS, comparison.contestants, speeds, strict=True)
+        if mine and (text == PLAIN or text not in BASES)
+    ]
+    with_draft = [option for option in options if option.draft_model]
     plain = comparison.contestants[0].label
-    said = (
-        bottom_line_words(bottom_line(each, plain), "on these texts") for each in (with_draft, list(options.values()))
-    )
+    said = (bottom_line_words(bottom_line(each, plain), "on these texts") for each in (with_draft, options))
     return [f"{which}: {words}" for which, words in zip(("with the draft model", "of all"), said, strict=True)]
 
 

@@ -158,6 +158,44 @@ def _followed(
             yield (*path, token), share
 
 
+# The tree of Luo et al. as their code lists it: a word per node, a digit per level, which candidate it is.
+RECYCLED = (
+    "0 1 2 3 4 5 6 7 00 01 02 03 04 05 06 07 10 11 12 13 20 21 22 30 31 40 50 60 70 000 001 002 003 004 005 006 "
+    "007 010 011 012 020 021 030 040 050 060 070 100 101 110 200 300 400 500 0000 0001 0002 0003 0004 0010 0011 "
+    "0020 0030 0040 0100 0200 1000 2000 3000 00000 00001 00002 00010 00020 00100 01000 10000 000000 000001 000100"
+)
+
+
+def token_recycling(case: RuleCase) -> None:
+    """The listed nodes, in which each is a candidate of what the target said when it last read the parent's token.
+
+    `learned` has the target's probabilities by the token that it read.
+    """
+    s = case.settings
+    fits = [word for word in RECYCLED.split() if len(word) <= s["max_depth"] and max(word) < str(s["candidates"])]
+    worth = {word: math.prod(1 / (2 + 2 * int(digit)) for digit in word) for word in fits}
+    words = sorted(fits, key=lambda word: -worth[word])[: s["node_budget"]]  # of equal ones the first listed
+
+    def grow(path: Path, word: str) -> None:
+        places = [other for other in words if other[:-1] == word and len(other) == len(word) + 1]
+        said = (case.learned or {}).get((*case.text, *path)[-1])
+        ends = case.ends(len(path), s["max_depth"])
+        if ends or not places or said is None:
+            case.leaf(path, ends or ({"unread"} if places else {"shape"}))
+            return
+        best = np.argsort(-said, kind="stable")[: len(places)].tolist()
+        case.expand(path, "shape", len(best))
+        for token, place in zip(best, places, strict=False):
+            grow((*path, token), place)
+
+    grow((), "")
+
+
+def recycled(case: RuleCase, tree: Iterable[Path], said: Callable[[Path], np.ndarray]) -> Mapping[int, np.ndarray]:
+    """What is known after a pass over a tree, its nodes level by level; `said` is the target's answer after a path."""
+    return (case.learned or {}) | {(*case.text, *path)[-1]: said(path) for path in tree}
+
+
 def fixed_tree(case: RuleCase) -> None:
     """Every node gets its best `branching` children (the first level one, if so set) down to `max_depth`."""
     s = case.settings

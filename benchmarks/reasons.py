@@ -53,11 +53,13 @@ RULES: dict[str, Callable[[RuleCase], Any]] = {
     "prompt_lookup": reason_rules.prompt_lookup,
     "suffix": reason_rules.suffix,
     "lookup_or_draft": reason_rules.lookup_or_draft,
+    "token_recycling": reason_rules.token_recycling,
     "delayed": partial(
         reason_rules.independent, lambda s: [1] * s["trunk"] + [s["paths"], *[1] * (s["branch"] - 1)][: s["branch"]]
     ),
 }
 ITERATIONS = 4  # of a run
+FROM_NOTHING = 16  # of one whose drafter first has to learn tokens
 NO_ROWS = KVTrace(0, 0, (), (), 0, False, 0, 0)
 NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 RECOMPUTED = ("naive", "naive_tree", "specinfer", "specinfer_wor")
@@ -173,6 +175,7 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
             "max_depth": whole(1, 8), "per_matched_token": share(0.5, 8), "least_share": share(0, 0.6) * coin(),
         },
         "lookup_or_draft": lookup,
+        "token_recycling": search | {"candidates": whole(1, 8)},
     }  # fmt: skip
     if name not in settings or name not in RULES:
         raise LookupError(f"{name} needs a rule in RULES and small settings in random_drafter (benchmarks/reasons.py).")
@@ -193,7 +196,7 @@ def recorded_run(
     verifier = VERIFIERS[str(random.choice(fitting(drafter.draft_sampling, sampling)))]()
     draws, state, text = GeneratorDraws(seed), drafter.start([1]), (1,)
     room, stop = int(random.integers(1, 30)), {0}
-    for index in range(ITERATIONS):
+    for index in range(FROM_NOTHING if drafter.start([1]) == {} else ITERATIONS):
         source = TableSource(tables, text, room - 1)
         step = IterationState(index, len(text), False, 0.0)
         step.method, step.source = Method("", "", "", "", drafter, verifier), source
@@ -234,12 +237,14 @@ def check_run(name: str, seed: int, found: FalseReason) -> None:
         )  # fmt: skip
         try:
             known = RULES[name](case)
+            paths = node_paths(trace)
             wrong = [*_false_growth(trace, case), *_false_chances(trace, distributions, verifier),
                      *_false_verdicts(trace, distributions, verifier), *_false_words(trace)]  # fmt: skip
             if RULES[name] is hardware_aware:
-                paths = node_paths(trace)
                 walked = trace.path(trace.steps[-1].node_id)
                 learned = learn(known, case, {(), *(paths[node] for node in walked)})
+            elif name == "token_recycling":
+                learned = reason_rules.recycled(case, paths, lambda path, given=distributions: given(path)[1])
         except CONTRADICTIONS as error:
             found.wrong.append(f"{where}: the record contradicts the rule or itself ({type(error).__name__}: {error})")
             return

@@ -21,6 +21,7 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
+from benchmarks.enumeration import begun
 from benchmarks.offline_trees import MemoDistributions, MemoLogits, MemoSource
 from decoding import drafters
 from decoding.drafters.base import Drafter, ProbabilitySource
@@ -71,6 +72,7 @@ DRAFTERS: dict[str, Drafter] = {
     "prompt_lookup": drafters.PromptLookupDrafter(length=4),
     "suffix": drafters.SuffixDrafter(node_budget=8, max_depth=4, per_matched_token=4.0),
     "lookup_or_draft": drafters.LookupOrDraftDrafter(length=4),
+    "token_recycling": drafters.TokenRecyclingDrafter(node_budget=12, max_depth=4),
 }
 MOST_TOKENS = 5  # no block of these trees is longer
 QUICK = ("sequoia", "eagle2", "delayed")  # one for each distribution of a tree
@@ -198,7 +200,11 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
     source, found = MemoSource(draft_rows), defaultdict(lambda: np.full((task.outputs, MOST_TOKENS, 2), np.nan))
     for name in task.drafters:
         drafter = DRAFTERS[name]
-        state, draws = drafter.start(prompt), GeneratorDraws(len(DRAFTERS) * task.number + list(DRAFTERS).index(name))
+        draws = GeneratorDraws(len(DRAFTERS) * task.number + list(DRAFTERS).index(name))
+        state = begun(
+            drafter, source, prompt[-1],
+            lambda draft: torch.softmax(target_rows.of(draft.tree, draft.order).float(), -1),
+        )  # fmt: skip
         for output in range(task.outputs):
             draft = drafter.draft(state, source, prompt[-1], draws)
             logits = target_rows.of(draft.tree, draft.order)

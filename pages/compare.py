@@ -165,7 +165,7 @@ def results(outcome: ComparisonResult) -> None:
             st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
     loop_free = figures == LOOP_FREE
     if whole:
-        draw_prompts([score(part.comparison, loop_free) for part in outcome.parts], outcome.comparison.prompts)
+        draw_prompts([score(part.comparison, loop_free) for part in outcome.parts], outcome)
         return
     if outcome.parts:
         outcome = outcome.parts[outcome.comparison.prompts.index(chosen)]

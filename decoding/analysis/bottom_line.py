@@ -18,6 +18,7 @@ FEWEST = 3  # repeats, or prompts: fewer have no interval and decide nothing
 CONFIDENCE = 0.95
 MOST = 100  # repeats that are worth advising
 Verdict = Literal["speculate", "plain", "open"]
+Need = Literal["yes", "no", "open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Option:
     Attributes:
         label: its name; `settings`: what the name does not say of them, as text.
         figure: speed over that of plain decoding in the same repeat; tokens per second where that was not measured.
-        speculates: whether it drafts.
+        speculates: whether it drafts. draft_model: whether it needs a draft model to do so.
         speeds: what the figure is made of, by prompt and repeat.
         slowdown: one of its runs against plain decoding, None where the phases of one are not known.
     """
@@ -69,6 +70,25 @@ class Option:
     speculates: bool = True
     speeds: Mapping[tuple[int, int], float] = field(default_factory=dict)
     slowdown: Slowdown | None = None
+    draft_model: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModelNeed:
+    """Whether a draft model pays beside what drafts without one.
+
+    Attributes:
+        verdict: `yes` where an option with one is faster than each without, plain decoding among them; `no` the other
+            way round; else `open`.
+        best: the option that decides it; where it is open, the one with the best figure.
+        other: the best one of the other kind; where it is open, of those that may be as fast.
+        ratio: speed of `best` over that of `other` in the same repeat.
+    """
+
+    verdict: Need
+    best: Option
+    other: Option
+    ratio: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,7 @@ class BottomLine:
         rivals: options that may be as fast as the best one.
         plain: name of plain decoding; empty where it was not measured.
         needed: repeats that would decide what is open, at the spread measured; None where not even `MOST` would.
+        draft_model: whether a draft model is needed; None where not both kinds of drafting were measured.
     """
 
     verdict: Verdict
@@ -89,6 +110,7 @@ class BottomLine:
     rivals: tuple[Option, ...]
     plain: str
     needed: int | None
+    draft_model: DraftModelNeed | None = None
 
     @property
     def winner(self) -> Option | None:
@@ -139,7 +161,33 @@ def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None
         verdict = "plain"
     others = drafting if plain else sorted(options, key=lambda each: -each.figure.value)
     rivals = tuple(each for each in others if each is not best and not _slower(each, best))
-    return BottomLine(verdict, best, rivals, plain, _needed(verdict, best, rivals, plain))
+    return BottomLine(verdict, best, rivals, plain, _needed(verdict, best, rivals, plain), draft_model_need(options))
+
+
+def draft_model_need(options: Sequence[Option]) -> DraftModelNeed | None:
+    """Whether one of the options that need a draft model is faster than all others; see `DraftModelNeed`."""
+    kinds = [[each for each in options if (each.speculates and each.draft_model) is kind] for kind in (True, False)]
+    with_one, without = kinds
+    shared = set.intersection(*(set(each.speeds) for each in options))
+    if not (shared and with_one and any(each.speculates for each in without)):
+        return None
+    tops = [max(kind, key=lambda each: each.figure.value) for kind in kinds]
+    sides: list[tuple[Need, list[Option], list[Option]]] = [("yes", with_one, without), ("no", without, with_one)]
+    for verdict, mine, others in sides:
+        sure = [each for each in mine if all(_sure(paired(each.speeds, other.speeds)) for other in others)]
+        if sure:
+            best, other = max(sure, key=lambda each: each.figure.value), tops[mine is with_one]
+            return DraftModelNeed(verdict, best, other, paired(best.speeds, other.speeds))
+    best = max(options, key=lambda each: each.figure.value)
+    rivals = without if best in with_one else with_one
+    doubtful = [each for each in rivals if not _sure(paired(best.speeds, each.speeds))]
+    other = max(doubtful, key=lambda each: each.figure.value)
+    return DraftModelNeed("open", best, other, paired(best.speeds, other.speeds))
+
+
+def _sure(ratio: Interval) -> bool:
+    """Whether a ratio is surely above 1."""
+    return ratio.decides and ratio.low > 1
 
 
 def _slower(option: Option, best: Option) -> bool:

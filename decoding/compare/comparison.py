@@ -70,6 +70,11 @@ class Contestant:
         """The key of its baseline or of its method."""
         return self.baseline or self.own_method.name
 
+    @property
+    def draft_model(self) -> bool:
+        """Whether it needs a draft model or a draft head."""
+        return self.baseline == "hf_assisted" if self.method is None else self.method.drafter.uses_draft_model
+
 
 @dataclass(frozen=True)
 class Result:

@@ -19,6 +19,7 @@ from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specexec import SpecExecDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
 from decoding.drafters.suffix import SuffixDrafter
+from decoding.drafters.token_recycling import TokenRecyclingDrafter
 
 DRAFTERS: dict[str, type[Drafter]] = {
     "none": NoDrafter,
@@ -39,4 +40,5 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "prompt_lookup": PromptLookupDrafter,
     "suffix": SuffixDrafter,
     "lookup_or_draft": LookupOrDraftDrafter,
+    "token_recycling": TokenRecyclingDrafter,
 }

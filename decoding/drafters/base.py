@@ -4,7 +4,7 @@ from.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -69,6 +69,9 @@ class IterationFeedback:
     # has left them out
     tree: TokenTree | None = field(default=None, compare=False)
     order: np.ndarray | None = field(default=None, compare=False)
+    # What gives ids and probabilities, `[num_nodes, 20]` each, of the target's likeliest tokens after every verified
+    # node at temperature 1, as a record holds them: -1 and nan where it has none
+    top: Callable[[], tuple[np.ndarray, np.ndarray]] | None = field(default=None, compare=False)
 
     def drafted_tree(self) -> tuple[TokenTree, np.ndarray]:
         """`tree` and `order`; raises `SettingsError` where a record has left them out."""
@@ -76,9 +79,16 @@ class IterationFeedback:
             raise SettingsError("An iteration was recorded without its tree: re-run it.")
         return self.tree, self.order
 
+    def target_top(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `top` gives; raises `SettingsError` where a record has left it out."""
+        if self.top is None:
+            raise SettingsError("An iteration was recorded without the target's likeliest tokens: re-run it.")
+        return self.top()
+
     @classmethod
     def recorded(cls, iteration: IterationTrace) -> "IterationFeedback":
         """The outcome of a recorded iteration."""
+        ids, probs = iteration.target_top_ids, iteration.target_top_probs
         return cls(
             accepted=len(iteration.accepted),
             committed=len(iteration.committed_ids),
@@ -89,6 +99,7 @@ class IterationFeedback:
             tokens=iteration.committed_ids,
             tree=TokenTree.recorded(iteration.nodes) if iteration.nodes else None,
             order=np.array(iteration.flatten_order) if iteration.nodes else None,
+            top=None if ids is None or probs is None else lambda: (ids, probs),
         )
 
 

@@ -21,6 +21,7 @@ from decoding.drafters import (
     SpecExecDrafter,
     SpecInferWidthsDrafter,
     SuffixDrafter,
+    TokenRecyclingDrafter,
 )
 from decoding.methods.method import Method
 from decoding.verifiers import NSSVerifier, SpecInferVerifier, SpecInferWithoutReplacementVerifier, TraversalVerifier
@@ -163,6 +164,13 @@ METHODS: dict[str, Method] = {
             summary="Copies from the text where it repeats itself, and asks the draft model for a chain elsewhere.",
             paper="Draftscope",
             drafter=LookupOrDraftDrafter(),
+        ),
+        Method(
+            name="token_recycling",
+            label="Token recycling",
+            summary="A tree of what the target found likely the last time it read each token; no draft model.",
+            paper="Luo et al. 2024",
+            drafter=TokenRecyclingDrafter(),
         ),
     )
 }

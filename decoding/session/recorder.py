@@ -5,6 +5,7 @@ tree.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,18 @@ class IterationState:
             tokens=tuple(self.committed),
             tree=self.draft.tree,
             order=self.draft.order,
+            top=lambda: self.target_top,
         )
+
+    @cached_property
+    def target_probs(self) -> Tensor:
+        """The target's distribution after each verified node at temperature 1, `[num_verified + 1, vocab_size]`."""
+        return torch.softmax(self.logits.float(), -1)
+
+    @cached_property
+    def target_top(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and probabilities of its likeliest tokens by node, `[num_nodes, 20]`; see `top_by_node`."""
+        return top_by_node(self.draft.tree.size, [(self.draft.order, self.target_probs)])
 
 
 def write_iteration(
@@ -185,9 +197,9 @@ def _full_record(
     """The fields of `IterationTrace` that only a full record has."""
     draft, target_logits = step.draft, step.logits
     size = draft.tree.size
-    target_probs = torch.softmax(target_logits.float(), -1)
-    draft_top_ids, draft_top_probs = _tops(size, list(draft.rows))
-    top_ids, top_probs = tops = _tops(size, [(draft.order, target_probs)])
+    target_probs = step.target_probs
+    draft_top_ids, draft_top_probs = top_by_node(size, list(draft.rows))
+    top_ids, top_probs = tops = step.target_top
     ids = {*draft_top_ids.ravel().tolist(), *top_ids.ravel().tolist(), *draft.tree.tokens.tolist()}
     texts = {i: text_of(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
     for test in step.verification.steps:
@@ -216,7 +228,7 @@ def _full_record(
     return fields
 
 
-def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+def top_by_node(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
     """Ids and probabilities of the top tokens after each node, `[num_nodes, 20]`; -1 and nan where not computed."""
     ids = np.full((size, TOP_TOKENS), -1, dtype=np.int32)
     probs = np.full((size, TOP_TOKENS), np.nan, dtype=np.float32)

@@ -60,6 +60,13 @@ def engine_config(run: RunTrace, engine: str) -> EngineConfig:
             "with a method that drafts, such as linear."
         )
         return _made(engine, limits=[nothing])
+    if _rule(run) == "token_recycling" and engine != "profile":
+        nearest = (
+            f"Draftscope knows of nothing in {ENGINE_SOURCES[engine].label} that recycles the target's candidates. The "
+            "nearest without a draft model is a lookup in the text: record the same prompt with method suffix or "
+            "prompt_lookup and export that run."
+        )
+        return _made(engine, limits=[nearest])
     return _WRITERS[engine](run, figures)
 
 

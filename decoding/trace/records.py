@@ -16,10 +16,12 @@ from msgspec import Meta
 # not among the best of its level (beam); the shape of the tree ends there (shape); no child could be among the best
 # nodes (outranked); draws elsewhere were worth more (outdrawn); the last level added too little (low_gain); the next
 # batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted);
-# nothing followed these tokens, or not often enough, earlier in the text (no_match).
+# nothing followed these tokens, or not often enough, earlier in the text (no_match); the target has not yet read its
+# token in this run (unread).
 StopReason = Literal[
     "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted",
     "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable", "no_match",
+    "unread",
 ]  # fmt: skip
 # Why an expanded node has as many children as it has: the first level takes one (first_level), a chain does (chain), a
 # setting gives a number to every node (fixed) or every level (level); the draft's confidence is high (confident), in

@@ -156,3 +156,47 @@ def test_an_iteration_cheaper_than_a_plain_token_is_no_rule():
         mine = replace(slow.mine, seconds={name: factor * each for name, each in slow.mine.seconds.items()})
         line = bottom_line([option("Tree", 2.0, 2.02, 1.98, slowdown=replace(slow, mine=mine))], "Plain")
         assert ("plain tokens" in bottom_line_words(line)) == said
+
+
+WITH, WITHOUT = {"draft_model": True}, {"draft_model": False}
+PLAIN_ITSELF = Option("Plain", paired(PLAIN, PLAIN), speculates=False, speeds=PLAIN, draft_model=False)
+
+
+def either(label: str, *ratios: float, **changes) -> Option:
+    return option(label, *ratios, speeds={(0, at): ratio * PLAIN[0, at] for at, ratio in enumerate(ratios)}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("tree", "suffix", "verdict", "said"),
+    [
+        ((2.0, 2.02, 1.98), (1.5, 1.51, 1.49), "yes", "Yes: Tree has 1.33× (95% interval 1.32 to 1.34, 3 repeats)"),
+        ((1.5, 1.51, 1.49), (2.0, 2.02, 1.98), "no", "No: without one, Suffix has 1.33× (95% interval 1.32 to 1.34"),
+        ((0.5, 0.51, 0.49), (0.8, 0.81, 0.79), "no", "No: without one, Plain has 2.00× (95% interval 1.90 to 2.10"),
+        ((2.0, 1.9, 2.1), (1.9, 2.0, 1.8), "open", "Not decided: Tree has 1.05× (95% interval 0.82 to 1.36"),
+        ((1.9, 2.0, 1.8), (2.0, 1.9, 2.1), "open", "Not decided: Suffix has 1.05× (95% interval 0.82 to 1.36"),
+        ((2.0, 2.0), (1.2, 1.2), "open", "Not decided: Tree has 1.67× (2 repeats) the speed of Suffix; at least 3"),
+    ],
+)  # fmt: skip
+def test_whether_a_draft_model_is_needed_is_said_from_the_pairs_where_both_kinds_drafted(tree, suffix, verdict, said):
+    plain = replace(PLAIN_ITSELF, speeds=dict(list(PLAIN.items())[: len(tree)]))
+    options = [plain, either("Tree", *tree, **WITH), either("Suffix", *suffix, **WITHOUT)]
+    line = bottom_line(options, "Plain")
+    assert line.draft_model.verdict == verdict
+    words = bottom_line_words(line).partition("Do you need a draft model? ")[2]
+    assert words.startswith(said) and words.endswith(".")
+    assert bottom_line(options[:2], "Plain").draft_model is None, "plain decoding alone is no other way to draft"
+    assert bottom_line([plain, options[2]], "Plain").draft_model is None
+    assert "draft model?" not in bottom_line_words(bottom_line(options[:2], "Plain"))
+
+
+def test_a_way_is_needed_only_where_it_beats_each_way_of_the_other_kind():
+    tree, steady = either("Tree", 2.0, 2.02, 1.98, **WITH), either("Suffix", 1.5, 1.51, 1.49, **WITHOUT)
+    noisy = either("Lookup", 0.5, 3.5, 0.9, **WITHOUT)
+    need = bottom_line([PLAIN_ITSELF, tree, steady, noisy], "Plain").draft_model
+    assert (need.verdict, need.best.label, need.other.label) == ("open", "Tree", "Lookup")
+    # One that is noisy and in front does not hide that another one is surely faster.
+    front = either("Beam", 0.5, 6.0, 3.0, **WITH)
+    need = bottom_line([PLAIN_ITSELF, tree, front, steady], "Plain").draft_model
+    assert (need.verdict, need.best.label, need.other.label) == ("yes", "Tree", "Suffix")
+    apart = replace(steady, speeds={(5, 5): 1.0})
+    assert bottom_line([PLAIN_ITSELF, tree, apart], "Plain").draft_model is None, "nothing was measured with both"

@@ -19,6 +19,7 @@ from viz.explain.known import Known
 
 PROMPT = "The dog ran to the tree. The cat ran to the tree. The dog ran to the tree. The cat ran to"
 FROM_TEXT = ("prompt_lookup", "suffix", "lookup_or_draft")
+ALL = (*FROM_TEXT, "token_recycling")
 
 
 def drafted(drafter, text, limit: int = 100):
@@ -101,7 +102,7 @@ def test_the_draft_model_is_asked_where_the_text_has_nothing():
 
 @pytest.fixture(scope="module")
 def runs(embedded):
-    return {name: _decoded(embedded, METHODS[name]) for name in ("autoregressive", *FROM_TEXT)}
+    return {name: _decoded(embedded, METHODS[name]) for name in ("autoregressive", *ALL)}
 
 
 def _decoded(pair, method, sampling=None, prompt: str = PROMPT) -> DecodeSession:
@@ -111,7 +112,7 @@ def _decoded(pair, method, sampling=None, prompt: str = PROMPT) -> DecodeSession
     return session
 
 
-@pytest.mark.parametrize("name", FROM_TEXT)
+@pytest.mark.parametrize("name", ALL)
 def test_every_verifier_that_fits_keeps_the_greedy_text(embedded, runs, name):
     fits = fitting(METHODS[name].drafter.draft_sampling, Sampling())
     assert {"greedy", "nss"} <= set(fits)
@@ -121,7 +122,7 @@ def test_every_verifier_that_fits_keeps_the_greedy_text(embedded, runs, name):
         assert sum(len(each.accepted) for each in session.iterations) >= 3
 
 
-@pytest.mark.parametrize("name", FROM_TEXT)
+@pytest.mark.parametrize("name", ALL)
 def test_sampled_text_is_that_of_plain_sampling_with_the_same_numbers(embedded, name):
     sampling = Sampling(temperature=1.0, seed=3)
     own = _decoded(embedded, METHODS[name].with_settings(verifier="nss"), sampling)
@@ -166,7 +167,7 @@ def test_reasons_say_where_a_token_came_from(runs, name):
             assert "less often" in Absences(known).why(0, 1 if iteration.nodes[1].token_id != 1 else 2)
 
 
-@pytest.mark.parametrize("name", FROM_TEXT)
+@pytest.mark.parametrize("name", ALL)
 def test_runs_are_kept_and_opened(runs, tmp_path, name):
     save_run(runs[name].trace(), tmp_path / "run.dscope")
     opened = load_run(tmp_path / "run.dscope")

@@ -15,12 +15,13 @@ from decoding.analysis.slowdown import stretches
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.hf_generate import BASELINES
 from decoding.compare.identity import OutputDifference
 from decoding.recorded import home_run
 from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.common.state import Run
-from pages.ui.compare.bottom_line import decided, losses, places, rivals, steady
+from pages.ui.compare.bottom_line import decided, losses, needs_by_kind, places, rivals, steady
 from pages.ui.compare.outputs import as_csv, as_json, command
 from pages.ui.compare.results import (
     findings,
@@ -34,9 +35,11 @@ from pages.ui.compare.results import (
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
 from pages.ui.widgets.controls import sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences
+from viz.explain.bottom_line import need_words
 from viz.formats import elapsed
 
 TOKENS = 24
+WITHOUT_DRAFT_MODEL = ("autoregressive", "prompt_lookup", "suffix", "token_recycling")
 
 
 def open_compare(*names: str, **state) -> AppTest:
@@ -497,3 +500,30 @@ def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):
 
 def test_defects_are_no_stack_trace():
     assert "Traceback" not in sentence(RuntimeError("boom"))
+
+
+def test_one_click_asks_whether_a_draft_model_is_needed_and_the_bottom_line_answers():
+    at = open_compare(prompt="stories/frog_and_boat", compare_more=["editing/prices_in_json"])
+    at.button(key="compare_question").click().run()
+    assert not sentences(at)
+    chosen = [at.session_state[key] for key in at.session_state["compare_slots"]]
+    needs = {name: name not in WITHOUT_DRAFT_MODEL for name in chosen}
+    assert "compare_question" not in [button.key for button in at.button], "it has been put"
+    assert chosen[0] == "autoregressive" and set(WITHOUT_DRAFT_MODEL) <= set(chosen) and any(needs.values())
+    at = press_start(at, "compare")
+    assert not sentences(at)
+    outcome = at.session_state["comparison"]
+    assert {each.name: each.draft_model for each in outcome.comparison.contestants} == needs
+    (said,) = [each.value for each in at.markdown if "Bottom line" in each.value]
+    assert "Do you need a draft model" in said
+    prompts = [score(part.comparison) for part in outcome.parts]
+    by_kind = needs_by_kind(prompts, [each.name for each in outcome.plan.prompts])
+    assert [each.partition(" (1 prompt) · ")[0] for each in by_kind] == ["Stories", "Editing"]
+    assert all("(a single call)" in each for each in by_kind), "one repeat of one prompt decides nothing"
+    assert by_kind[1].removeprefix("Editing (1 prompt) · ") == need_words(decided(prompts[1:]).draft_model)
+    assert needs_by_kind(prompts, ["stories/a", "stories/b"]) == [], "one kind has the answer of the bottom line"
+
+
+def test_a_baseline_needs_a_draft_model_where_it_is_given_one():
+    needs = {name: parse_contestant(name).draft_model for name in (*BASELINES, "linear", "suffix", "autoregressive")}
+    assert {name for name, needed in needs.items() if needed} == {"hf_assisted", "linear"}

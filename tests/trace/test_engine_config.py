@@ -306,3 +306,11 @@ def test_lookups_carry_their_settings_to_vllm():
     assert suffix["method"] == "suffix" and suffix["suffix_decoding_max_cached_requests"] == 0
     assert (suffix["suffix_decoding_max_spec_factor"], suffix["suffix_decoding_min_token_prob"]) == (1.5, 0.1)
     assert any("counts in earlier outputs" in note for note in engine_config(RUNS["suffix"](), "vllm").notes)
+
+
+def test_recycled_tokens_are_exported_as_a_profile_alone():
+    run = looked_up("token_recycling", node_budget=80)
+    for engine in ENGINES:
+        config = engine_config(run, engine)
+        assert bool(config.text) == (engine == "profile"), engine
+        assert engine == "profile" or "method suffix or prompt_lookup" in config.limits[0]

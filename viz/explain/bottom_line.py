@@ -1,6 +1,6 @@
 """The bottom line in words: what to decode with, by how much it is faster, how sure that is, what would decide it."""
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, Option
+from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from viz.formats import duration, listed, plural
 from viz.tokens import quote
@@ -17,13 +17,31 @@ CAUSES: dict[str, str] = {
 
 
 def bottom_line_words(line: BottomLine | None, where: str = "for this text on this machine") -> str:
-    """One or two sentences to act on.
+    """One or two sentences to act on, and whether a draft model is needed where both kinds of drafting took part.
 
     Args:
         where: which texts and which machine the figures hold for.
     """
     if line is None:
         return "No method that drafts was measured, so nothing can be said on speculating: add one."
+    said = _line_words(line, where)
+    return said if line.draft_model is None else f"{said} Do you need a draft model? {need_words(line.draft_model)}"
+
+
+def need_words(need: DraftModelNeed) -> str:
+    """Whether a draft model is needed, with the ratio that says so."""
+    best, over = need.best.label, f"{figure_words(need.ratio)} the speed of {need.other.label}"
+    if need.verdict == "no":
+        return f"No: without one, {best} has {over}."
+    if need.verdict == "yes":
+        return f"Yes: {best} has {over}, the fastest without one."
+    said = f"Not decided: {best} has {over}"
+    if not need.ratio.decides:
+        return f"{said}; at least {FEWEST} {need.ratio.per}s would give an interval."
+    return f"{said}; more {need.ratio.per}s may decide it."
+
+
+def _line_words(line: BottomLine, where: str) -> str:
     best, figure = line.best, line.best.figure
     if not line.plain:
         return _without_plain(line, where)

@@ -29,7 +29,8 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
         drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
-    return f"expanded: {draws if node.breadth in DRAWN else count}"
+    drawn = node.breadth in DRAWN and iteration.draft_sampling != "deterministic"
+    return f"expanded: {draws if drawn else count}"
 
 
 def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
@@ -39,6 +40,10 @@ def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
     if parent.breadth == "forced" or node_id in known.interventions:
         return ""
     choice = "" if draft.rank is None else f"the draft's {ordinal(draft.rank)} choice after {quote(parent.text)}"
+    if _recycled(parent):
+        rank = 1 + iteration.children(parent.node_id).index(node_id)
+        given = chance(node.draft_probability or 0.0)
+        return f"the target's {ordinal(rank)} choice, at {given}, when it last read {quote(parent.text)}"
     if parent.draft_level is None:  # no model was asked
         if node.draft_probability == 1:
             return "the same tokens were followed by it earlier in the text"
@@ -112,6 +117,7 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     return {
         "budget": spent if budget == "node_budget" else f"{setting_at(iteration, budget)} allows no more nodes here",
         "no_match": f"nothing followed these tokens{often} earlier in the text",
+        "unread": f"the target had not yet read {quote(node.text)} in this run, so nothing was known to follow it",
         "length_limit": "the length limit of the text is reached there",
         "not_drafted": "the draft model proposed nothing after it",
         "expanded": "it was expanded",
@@ -213,6 +219,10 @@ class Absences:
         if parent.stop_reason != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
             return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
+        if _recycled(parent):
+            width, read = parent.branching or 0, f"when it last read {quote(parent.text)}"
+            first = "the target's first choice" if width == 1 else f"among the target's first {width} choices"
+            return f"Not {first} {read}; the tree has no more places here."
         if parent.draft_level is None and parent.breadth != "forced":  # no model was asked
             return "It did not follow these tokens earlier in the text, or less often than what was drafted."
         draft = self._ranks.of(parent_id, token_id)
@@ -317,6 +327,11 @@ class Absences:
 def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:
     """Why a token was not drafted after a node; use `Absences` for many tokens."""
     return Absences(Known(iteration)).why(parent_id, token_id)
+
+
+def _recycled(parent: NodeTrace) -> bool:
+    """Whether children were what the target itself had said after the token before: no model was asked for them."""
+    return parent.draft_level is None and parent.breadth == "shape"
 
 
 def _choice(draft: DraftRank) -> str:

@@ -16,7 +16,8 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
-from viz.explain.bottom_line import stretch_words
+from pages.ui.widgets.controls import OWN_TEXT, prompt_words
+from viz.explain.bottom_line import need_words, stretch_words
 from viz.formats import plural
 
 LINES = 3
@@ -56,10 +57,24 @@ def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
         options.append(
             Option(
                 entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
-                speeds, slow,
+                speeds, slow, entry.contestant.draft_model,
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def needs_by_kind(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> list[str]:
+    """Whether a draft model is needed for each kind of text, where the prompts are of several."""
+    kinds: dict[str, list[tuple[Score, ...]]] = {}
+    for name, scores in zip(names, prompts, strict=True):
+        kinds.setdefault(name.rpartition("/")[0], []).append(scores)
+    said = []
+    for kind, of_kind in kinds.items():
+        line = decided(of_kind) if len(kinds) > 1 else None
+        if line is not None and line.draft_model is not None:
+            called = f"{prompt_words(kind or OWN_TEXT)} ({plural(len(of_kind), 'prompt')})"
+            said.append(f"{called} · {need_words(line.draft_model)}")
+    return said
 
 
 def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:

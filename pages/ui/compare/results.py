@@ -14,7 +14,7 @@ from decoding.compare.comparison import Comparison, Contestant, Score, without_p
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
+from pages.ui.compare.bottom_line import decided, is_plain, needs_by_kind, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import prompt_words, sampling_words
@@ -343,8 +343,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
         st.markdown("**Findings**")
-        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
-        st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{items}</ul>')
+        _draw_bullets(findings(scores))
     st.html(STYLE)
     st.html(table_html(scores, outcome, line))
     words = "Peak memory: the most GPU memory allocated during the call, weights of both models included."
@@ -354,6 +353,11 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             "allocations inside Hugging Face's own calls are unknown."
         )
     st.caption(words)
+
+
+def _draw_bullets(sentences: Sequence[str]) -> None:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{items}</ul>')
 
 
 def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> BottomLine | None:
@@ -369,9 +373,13 @@ def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> Botto
     return line
 
 
-def draw_prompts(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> None:
-    """The bottom line over several prompts, and for each its own speed-ups."""
+def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult) -> None:
+    """The bottom line over several prompts, whether each kind needs a draft model, and the speed-ups of each prompt."""
+    names = outcome.comparison.prompts
     _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine")
+    if said := needs_by_kind(prompts, [each.name for each in outcome.plan.prompts]):
+        st.markdown("**Do you need a draft model?** · by kind of text", help=SURE)
+        _draw_bullets(said)
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in prompts[0])
     body = []
     for name, scores in zip(names, prompts, strict=True):

@@ -23,6 +23,7 @@ from pages.ui.widgets.controls import (
     settings_form,
 )
 from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
+from viz.formats import listed
 from viz.race.lanes import MOST
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ContestantForm:
         event: its name in sentences. most: the largest number of contestants.
         defaults: the initial contestants, as `decoding.compare.contestants` writes them.
         engines: whether each contestant can have its own engine.
+        question, asked: a question that a button puts, and the contestants that answer it.
     """
 
     name: str
@@ -53,9 +55,17 @@ class ContestantForm:
     most: int
     defaults: tuple[str, ...]
     engines: bool = False
+    question: str = ""
+    asked: tuple[str, ...] = ()
 
 
-COMPARE = ContestantForm("compare", "contestant", "comparison", 6, COMPARED)
+COMPARE = ContestantForm(
+    "compare", "contestant", "comparison", 6, COMPARED, question="Do I need a draft model?",
+    asked=(
+        "autoregressive", "DynaTree, first level may branch", "lookup_or_draft", "prompt_lookup", "suffix",
+        "token_recycling",
+    ),
+)  # fmt: skip
 RACE = ContestantForm(
     "race", "racer", "race", MOST,
     ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
@@ -64,17 +74,22 @@ RACE = ContestantForm(
 
 def slots(field: ContestantForm) -> list[str]:
     """Widget keys of the contestants in their order."""
-    from decoding.compare.contestants import parse_contestant
-
     name = f"{field.name}_slots"
     if name not in st.session_state:
-        st.session_state[name] = []
-        for text in field.defaults:
-            contestant = parse_contestant(text)
-            key = add_slot(field, contestant.baseline or contestant.method.name)
-            if contestant.method and text not in decoding.METHODS:
-                set_method(key, contestant.method)
+        _fill(field, field.defaults)
     return st.session_state[name]
+
+
+def _fill(field: ContestantForm, texts: Sequence[str]) -> None:
+    """Have these contestants in the place of all others."""
+    from decoding.compare.contestants import parse_contestant
+
+    st.session_state[f"{field.name}_slots"] = []
+    for text in texts:
+        contestant = parse_contestant(text)
+        key = add_slot(field, contestant.baseline or contestant.method.name)
+        if contestant.method and text not in decoding.METHODS:
+            set_method(key, contestant.method)
 
 
 def add_slot(field: ContestantForm, name: str) -> str:
@@ -89,6 +104,7 @@ def add_slot(field: ContestantForm, name: str) -> str:
 
 def contestant_bar(field: ContestantForm) -> None:
     """One button per contestant that opens its settings, and one that adds another where there is room for it."""
+    from decoding.compare.contestants import parse_contestant
     from decoding.compare.hf_generate import BASELINES
 
     names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
@@ -100,6 +116,14 @@ def contestant_bar(field: ContestantForm) -> None:
             if place.open:
                 with place, st.container(width=700):
                     _slot_form(field, key, names)
+        asked = [parse_contestant(text) for text in field.asked]
+        if field.question and [each.name for each in asked] != [st.session_state[key] for key in slots(field)]:
+            named = listed([each.label for each in asked])
+            st.button(
+                field.question, key=f"{field.name}_question", on_click=_fill, args=(field, field.asked),
+                type="tertiary", icon=":material/help:",
+                help=escape_markdown(f"Puts {named} here. The bottom line of their {field.event} answers it."),
+            )  # fmt: skip
         adding = f"{field.name}_add"
         if len(slots(field)) >= field.most:
             return
