@@ -31,7 +31,7 @@ from pages.ui.compare.results import (
     two_medians_words,
     unrest_words,
 )
-from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
+from pages.ui.widgets.contestants import COMPARE, check_contestants
 from pages.ui.widgets.controls import sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.formats import elapsed
@@ -309,25 +309,6 @@ def test_a_contestant_is_added_changed_and_taken_out():
     app.run()
     app.button(key=f"{key}_remove").click().run()
     assert len(app.session_state["compare_slots"]) == 5 and not sentences(app)
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("dynatree", "DynaTree"),
-        ("dynatree:history=false", "DynaTree · no history adaptation"),
-        ("linear:length=4", "Linear chain · length 4"),
-        ("delayed:selector=selector-20261122-101010-specinfer", "Delayed expansion · selector"),
-        ("delayed:verifier=khisti,selector=khisti", "Delayed expansion · selector khisti, khisti"),
-        ("dynatree:history=false,dynamic_depth=false,base_depth=3", "DynaTree · D_0 3 +2"),
-    ],
-)
-def test_labels_are_short_and_say_what_was_changed(text: str, label: str):
-    contestant = parse_contestant(text)
-    assert len(short_label(contestant.method)) <= 44
-    if label.count("+") == 0:
-        assert short_label(contestant.method) == label
-    assert parse_contestant(format_contestant(contestant)) == contestant
 
 
 def test_another_pair_in_memory_is_reported_in_place_of_trees(done: AppTest):

@@ -9,7 +9,7 @@ import streamlit as st
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.analysis.slowdown import TOKENS, Slowdown, Stretch, slowdown, stretches
 from decoding.compare.comparison import Contestant, Score
-from decoding.compare.contestants import unnamed_changes
+from decoding.methods.methods import changed_words
 from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
@@ -55,11 +55,17 @@ def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
         slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
         options.append(
             Option(
-                entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
-                speeds, slow,
+                entry.contestant.label, paired(speeds, base), _unchanged(entry.contestant), not is_plain(entry), speeds,
+                slow,
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def _unchanged(contestant: Contestant) -> str:
+    """That a method has its default settings: its label says which ones have changed, else nothing."""
+    method = contestant.method
+    return "default settings" if method and method.drafter.drafts and not changed_words(method) else ""
 
 
 def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
@@ -73,17 +79,6 @@ def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
     if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
         return None
     return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
-
-
-def _settings_words(contestant: Contestant) -> str:
-    """What the label does not say of the settings."""
-    method = contestant.method
-    if method is None or not method.drafter.drafts:
-        return ""
-    changes = unnamed_changes(method)
-    if not changes:
-        return "default settings"
-    return ", ".join(f"{name} {value}" for name, value in changes.items()) if len(changes) > 1 else ""
 
 
 def rivals(scores: Sequence[Score]) -> tuple[Score, Score] | None:

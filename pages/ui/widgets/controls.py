@@ -408,8 +408,7 @@ def method_picker(
         chosen = method.with_settings(**values)
         if sampling is not None:
             chosen.check(sampling)
-        # Under the name by which Home, the tour and the recorded runs know these settings.
-        return start_method() if chosen.settings() == start_method().settings() else chosen
+        return chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
         show_error(error, place)
@@ -513,10 +512,12 @@ def _named_by_text(name: str, text: str | None) -> str:
 
 
 def method_words(key: str = "method") -> str:
-    """The choice under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
-    method, changed = decoding.METHODS[st.session_state[key]], len(changed_settings(key))
-    label = method.with_settings(draft_head=picked_settings(method, key).get("draft_head", "")).label
-    return f"{label} · {OURS if is_start(key) else f'{changed} changed'}" if changed else label
+    """The choice under `key`, for a button: its label, or that its settings contradict one another."""
+    method = method_as_verified(st.session_state[key], key)
+    try:
+        return decoding.method_label(method.with_settings(**picked_settings(method, key)))
+    except SettingsError:
+        return f"{method.label}: settings?"
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:
