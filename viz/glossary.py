@@ -20,7 +20,8 @@ IDEA: dict[str, str] = {
     "iteration": "One verification pass of the target and everything around it: draft, verify, accept, commit.",
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
-    "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
+    "block efficiency": "Committed tokens per verification pass of the target, the tokens of an iteration; plain "
+    "decoding has exactly 1.",
     "lossless": "The output has exactly the target's distribution. Each verifier is proven so by enumeration on small "
     "vocabularies, within 1e-9, for every kind of tree it is offered for.",
     "distribution": "The probability that a model gives each possible next token at one position.",
@@ -161,7 +162,7 @@ TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, s
 
 # Other names on the screen for an entry: short forms, panel heads, table columns.
 ALIASES: dict[str, str] = {
-    "expected tokens per iteration": "expected tokens",
+    "expected block efficiency": "expected tokens",
     "attention mask": "tree attention mask",
     "mask": "tree attention mask",
     "kv row": "kv slot",

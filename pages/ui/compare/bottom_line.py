@@ -6,8 +6,9 @@ from itertools import combinations
 
 import streamlit as st
 
+import decoding
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
-from decoding.analysis.slowdown import TOKENS, Slowdown, Stretch, slowdown, stretches
+from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.compare.comparison import Contestant, Score
 from decoding.methods.methods import changed_words
 from decoding.trace.metrics import Spread
@@ -17,7 +18,6 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
 from viz.explain.bottom_line import stretch_words
-from viz.formats import plural
 
 LINES = 3
 CHAIN = "linear"
@@ -151,17 +151,6 @@ def places(scores: Sequence[Score]) -> list[int]:
     return sorted({stretch.start for found in both for stretch in found if stretch.parts})
 
 
-def _why_fewer(stretch: Stretch, slower: RunTrace, faster: RunTrace) -> str:
-    """Why trees committed fewer tokens than others at the same place."""
-    mine, other = (
-        max(run.iterations[place].tree_depth for place in places)
-        for run, places in ((slower, stretch.mine), (faster, stretch.other))
-    )
-    if mine < other:
-        return f"the deepest path verified was {plural(mine, 'token')} long, the other's {other}"
-    return "its trees were at least as deep, but fewer of their tokens were accepted"
-
-
 def _draw_stretch(
     stretch: Stretch,
     slower: Score,
@@ -170,16 +159,17 @@ def _draw_stretch(
     go_to: Callable[[RunRequest, int], None],
 ) -> None:
     text = "".join(outcome.texts[token] for token in slower.output_ids[stretch.start : stretch.end])
-    words = stretch_words(stretch, slower.contestant.label, faster.contestant.label, text)
-    if stretch.lost.reason == TOKENS:
-        words = f"{words.removesuffix('.')}: {_why_fewer(stretch, slower.run, faster.run)}."
-    place, plan = stretch.mine[0], outcome.plan
-    asked = RunRequest(plan.prompt, slower.contestant.method, plan.sampling, plan.max_new_tokens)
-    label = slower.contestant.label
-    said, link = st.columns([4, 1], vertical_alignment="center")
-    said.markdown(escape_markdown(words))
-    if link.button(
-        f"Iteration {place + 1}", key=f"parting_{label}_{place}", type="tertiary", icon=":material/footprint:",
-        on_click=go_to, args=(asked, place), help=escape_markdown(f"Decode {label} up to here on Step through"),
-    ):  # fmt: skip
-        st.switch_page(PAGES["Step through"], query_params={})
+    both, plan = (slower, faster), outcome.plan
+    names = slower.contestant.label, faster.contestant.label
+    st.markdown(escape_markdown(stretch_words(stretch, (slower.run, faster.run), names, text)))
+    with st.container(horizontal=True, gap="medium"):
+        for entry, place in zip(both, (stretch.mine[0], stretch.other[0]), strict=True):
+            method, label = entry.contestant.method, entry.contestant.label
+            asked = RunRequest(plan.prompt, method, plan.sampling, plan.max_new_tokens)
+            named = decoding.METHODS[method.name].label
+            if st.button(
+                f"{named}, iteration {place + 1}", key=f"parting_{names[0]}_{stretch.start}_{label}", type="tertiary",
+                icon=":material/footprint:", on_click=go_to, args=(asked, place),
+                help=escape_markdown(f"Decode {label} up to here on Step through"),
+            ):  # fmt: skip
+                st.switch_page(PAGES["Step through"], query_params={})

@@ -29,6 +29,7 @@ from pages.ui.widgets.controls import (
     sampling_words,
     seed,
 )
+from pages.ui.widgets.costs import other_words
 from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def note_costs(outcome: ComparisonResult) -> None:
         known[name] = call.metrics.wall_s / call.metrics.new_tokens
 
 
-def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str, where: str = "") -> None:
+def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str) -> None:
     """About how long it takes to measure, from measured times per token, and what is on screen."""
     if contestants is None:
         st.caption(escape_markdown(shown))
@@ -219,7 +220,8 @@ def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None"
         rounds = plan.repeats * len(plan.prompts) + plan.warmup
         about = elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))
         takes = f"Takes about {about}" if here else f"About {about} at recorded speeds"
-    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=f"{source} {where}".strip())
+        takes = ", ".join(filter(None, (takes, other_words())))
+    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=source)
 
 
 def so_far_words(outcome: ComparisonResult) -> str:

@@ -1,6 +1,7 @@
 """The contestants of a comparison or a race: methods with their settings in slots, and their errors."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,18 @@ def add_slot(field: ContestantForm, name: str) -> str:
     st.session_state[key] = name
     st.session_state[f"{field.name}_slots"] = [*st.session_state[f"{field.name}_slots"], key]
     return key
+
+
+def include(field: ContestantForm, method: "Method") -> None:
+    """Add a method unless it takes part already; the last contestant gives way where there is no room."""
+    keys = slots(field)
+    for key in keys:
+        with suppress(SettingsError):  # of a contestant whose settings contradict one another Compare tells
+            if slot_method(key) == method:
+                return
+    if len(keys) == field.most:
+        st.session_state[f"{field.name}_slots"] = keys[:-1]
+    set_method(add_slot(field, method.name), method)
 
 
 def contestant_bar(field: ContestantForm) -> None:

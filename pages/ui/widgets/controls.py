@@ -301,6 +301,7 @@ DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
 CONFIGURATION = "Ready-made configuration"
 OURS, PAPERS = "our settings", "Paper's default"
+FASTEST = "Which method is fastest here?"
 
 
 @lru_cache(maxsize=1)
