@@ -103,7 +103,7 @@ def _without_plain(line: BottomLine, where: str) -> str:
     unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
     if line.winner is not None:
         return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
-    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s."
+    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s, prefill included."
     if line.rivals and figure.decides:
         said = (
             f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"
