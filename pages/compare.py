@@ -63,7 +63,7 @@ def main() -> None:
             SLOT,
             "Speeds and latencies are medians over the repeats.",
             "Sampled outputs differ by chance, so they are not compared token by token; their distribution is the "
-            "target's, which the tests prove by enumeration (see lossless in the glossary).",
+            "target's, which the tests prove by enumeration.",
             several=True,
         )
         start = st.button(

@@ -43,6 +43,8 @@ export function buildStrip(view, parent) {
   const title = html("strong", "", left);
   const position = html("span", "", left);
   const about = html("span", "about", left);
+  const axis = html("div", "axis", box);
+  for (const _ of ["highest", "lowest"]) html("span", "", axis);
   const columns = html("div", "columns", box);
   const right = html("div", "words end", box);
   const [efficiency, totals] = [html("strong", "", right), html("span", "", right)];
@@ -51,7 +53,7 @@ export function buildStrip(view, parent) {
     view.strip.painted = "";
     paintStrip(view);
   });
-  view.strip = { box, title, position, about, columns, room, efficiency, totals, from: 0, painted: "" };
+  view.strip = { box, title, position, about, axis, columns, room, efficiency, totals, from: 0, painted: "" };
 }
 
 export function paintStrip(view) {
@@ -83,6 +85,8 @@ function drawColumns(view, columns) {
   const { strip } = view;
   strip.columns.replaceChildren();
   const tallest = Math.max(2, ...columns.map((column) => column[0] + 1));
+  strip.axis.firstChild.textContent = `${Math.max(...columns.map(([n, kind]) => n + (kind !== "none")))} tokens`;
+  strip.axis.lastChild.textContent = "0";
   const block = clamp(Math.floor(44 / tallest) - 1, 1, 8);
   strip.columns.classList.toggle("narrow", columns.length * 9 > strip.room.now().width);
   columns.forEach(([accepted, kind, inLoop, changed], place) => {
@@ -162,7 +166,7 @@ function drawText(view) {
 }
 
 export function buildTimes(view, parent) {
-  view.times = panel(view, parent, "times", "Time of this iteration", "times");
+  view.times = panel(view, parent, "times", "Time", "times");
   view.times.room = watchSize(view.times.body, () => view.drawn && paintTimes(view));
 }
 
@@ -184,7 +188,12 @@ export function paintTimes(view) {
     return;
   }
   const total = rows.reduce((sum, row) => sum + row.seconds, 0);
-  times.side.textContent = duration(total);
+  const inPart = (keys) => rows.filter((row) => keys.includes(row.key)).reduce((sum, row) => sum + row.seconds, 0);
+  const [drafting, verifying] = [inPart(["draft", "tree"]), inPart(["verify"])].map((s) =>
+    Math.round((100 * s) / total),
+  );
+  const rest = 100 - drafting - verifying;
+  times.side.textContent = `${duration(total)} · draft ${drafting}% verify ${verifying}% rest ${rest}%`;
   const shares = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
   times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${shares}`);
   const laneWidth = Math.max(times.room.now().width - 206, 40); // next to name and value

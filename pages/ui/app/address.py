@@ -209,13 +209,13 @@ def link_here(asked: RunRequest | None) -> Link:
         if link.query:
             return with_run(link, RunName(run.id, len(run.trace.iterations) or None))
         return with_run(Link(encode(View(**place)).query, link.lacks), RunName(run.id))
-    picks, start = {} if asked is None else _asked_for(asked), start_method()
+    picks = {} if asked is None else _asked_for(asked)
     # Settings changed and not yet decoded; what a link need not say is left out.
     if picks and picks["prompt"] == DEFAULT_PROMPT:
         picks["prompt"] = None
     if picks and picks["text"] is not None and not picks["text"].strip():
         picks["text"] = None
-    if asked is not None and (asked.method.name, asked.method.settings()) == (start.name, start.settings()):
+    if asked is not None and decoding.method_label(asked.method) == decoding.method_label(start_method()):
         picks |= {"method": None, "settings": {}}
     if run.source == "recorded":
         name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)

@@ -11,7 +11,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import lone_tree
-from pages.ui.widgets.controls import FASTEST, OURS
+from pages.ui.widgets.controls import FASTEST, OURS, proof_link
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
 from viz.scope.panels import iteration_spans
@@ -56,6 +56,7 @@ def draw_introduction() -> None:
             start_tour()
         with st.container(key="home_fastest"):
             st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
+            proof_link()
     with words.container(key="home_title"):
         st.title("Several tokens from one pass of the large model", anchor=False)
         st.markdown(

@@ -1,7 +1,7 @@
 """The plan of a comparison and its widgets, the worker's job, and the result that the page stores."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from pages.ui.widgets.controls import (
     picked_sampling,
     prompt_picker,
     prompt_words,
+    proof_link,
     sample_prompts,
     sampling_controls,
     sampling_words,
@@ -265,6 +266,13 @@ def prompt_of(run: RunTrace) -> PromptChoice:
     return PromptChoice(name, text)
 
 
+def hardware_words(hardware: Mapping[str, str]) -> str:
+    """The hardware of a run in one line."""
+    device = hardware.get("gpu") or hardware.get("processor", "unknown processor")
+    threads = hardware.get("threads", "?")
+    return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
+
+
 def pause_words(outcome: ComparisonResult) -> str:
     """How often the comparison was interrupted."""
     return f"paused {plural(outcome.pauses, 'time')} for other sessions, not counted in times"
@@ -314,5 +322,6 @@ def plan_controls(
     ):
         sampling = sampling_controls()
         st.caption(f"Applies to all methods. {sampled}")
+        proof_link()
     others = tuple(PromptChoice(each, samples[each].text, prompt.chat) for each in more)
     return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling, others)

@@ -17,9 +17,8 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.bottom_line import decided, draw_partings, is_plain, over_plain, plain_of
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
-from pages.ui.race.view import hardware_words
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from pages.ui.widgets.costs import busy_words
 from viz.charts.methods import (

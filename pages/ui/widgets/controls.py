@@ -13,6 +13,7 @@ from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
 from decoding.trace.records import DraftSampling, Setting
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
@@ -527,3 +528,10 @@ def _samples_or_sentence() -> dict[str, Prompt]:
     except PromptError as error:
         show_error(error)
         return {}
+
+
+def proof_link() -> None:
+    """Leads from a claim of losslessness to its proof in words."""
+    st.page_link(
+        PAGES["Learn"], label="Lossless? The proof", icon=":material/verified:", query_params={"term": "lossless"}
+    )
