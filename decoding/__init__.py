@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from decoding.common.errors import needing_torch
 
 if TYPE_CHECKING:
-    from decoding.methods.methods import METHODS
+    from decoding.methods.methods import METHODS, method_label
     from decoding.models.pair import load_pair
     from decoding.models.presets import PairSettings
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
     from decoding.trace.archive import load_run, save_run
 
-__all__ = ["METHODS", "DecodeSession", "PairSettings", "Sampling", "load_pair", "load_run", "save_run"]
+__all__ = ["METHODS", "DecodeSession", "PairSettings", "Sampling", "load_pair", "load_run", "method_label", "save_run"]
 
 HOMES = {
     "METHODS": "decoding.methods.methods",
@@ -30,6 +30,7 @@ HOMES = {
     "Sampling": "decoding.sampling.sampling",
     "load_pair": "decoding.models.pair",
     "load_run": "decoding.trace.archive",
+    "method_label": "decoding.methods.methods",
     "save_run": "decoding.trace.archive",
 }
 

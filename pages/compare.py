@@ -1,5 +1,7 @@
 """Compare: two to six methods on one prompt, interleaved, all outputs checked in the same way."""
 
+from functools import partial
+
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
@@ -23,7 +25,6 @@ from pages.ui.compare.plan import (
     run_comparison,
     so_far_words,
 )
-from pages.ui.race.view import hardware_words
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -62,7 +63,7 @@ def main() -> None:
             SLOT,
             "Speeds and latencies are medians over the repeats.",
             "Sampled outputs differ by chance, so they are not compared token by token; their distribution is the "
-            "target's, which the tests prove by enumeration (see lossless in the glossary).",
+            "target's, which the tests prove by enumeration.",
             several=True,
         )
         start = st.button(
@@ -74,8 +75,7 @@ def main() -> None:
     contestants = begin(plan, start)
     with status:
         if not job_progress(SLOT):
-            where = f"Shown: measured on {hardware_words(outcome.hardware)}." if outcome.recorded else ""
-            draw_status(plan, contestants, summary(outcome), where)
+            draw_status(plan, contestants, summary(outcome))
     job_error(SLOT)
     with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
         if contestants is not None and not partial:
@@ -128,12 +128,11 @@ def files(outcome: ComparisonResult) -> None:
 def results(outcome: ComparisonResult) -> None:
     """Figures of a comparison in five views, of one of its prompts or over all."""
     from decoding.compare.comparison import score
-    from pages.ui.compare.bottom_line import draw_partings
     from pages.ui.compare.outputs import draw_outputs, draw_trees
     from pages.ui.compare.results import draw_acceptance, draw_overview, draw_prompts, draw_time
 
     draw = {
-        "Overview": draw_overview,
+        "Overview": partial(draw_overview, go_to=go_to),
         "Time": draw_time,
         "Acceptance": draw_acceptance,
         "Outputs": draw_outputs,
@@ -174,8 +173,6 @@ def results(outcome: ComparisonResult) -> None:
         return
     scores = score(outcome.comparison, loop_free)
     draw[view](scores, outcome)
-    if view == "Overview":
-        draw_partings(scores, outcome, go_to)
 
 
 def summary(outcome: ComparisonResult) -> str:

@@ -10,7 +10,7 @@ from pages.ui.learn.glossary import all_terms, registries
 from pages.ui.learn.puzzles import draw_puzzles
 from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
-from viz.glossary import GROUPS, shown_term
+from viz.glossary import GROUPS, PROOF, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
 ALL = "All"
@@ -21,6 +21,8 @@ def main() -> None:
     setup("Learn")
     st.html(ROOT / "pages/ui/learn/page.css")
     draw = {TOUR: tour_view, RUNS: draw_cards, PUZZLES: draw_puzzles, GLOSSARY: glossary_view}
+    if term := st.query_params.pop("term", ""):  # a link to one term
+        st.session_state["learn_view"], st.session_state["glossary_search"] = GLOSSARY, term
     if "learn_view" not in st.session_state:
         st.session_state["learn_view"] = TOUR
     view = st.segmented_control(
@@ -77,6 +79,8 @@ def glossary_view() -> None:
         heading = f"<h4>{html.escape(title)}</h4>" if title else ""
         drawn.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
     st.html("".join(drawn))
+    if "lossless" in found and wanted:
+        st.markdown(PROOF)
 
 
 main()

@@ -4,7 +4,7 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
-from pages.ui import ROOT
+from pages.ui import PAGES, ROOT
 from pages.ui.app.address import (
     SAID,
     arrive,
@@ -33,7 +33,9 @@ from pages.ui.explain.reasons import draw_reasons
 from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
+from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.controls import (
+    FASTEST,
     SAMPLING,
     error_key,
     length_control,
@@ -77,10 +79,11 @@ def main() -> None:
     if current_run() is None:
         recorded = home_run()
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
-    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="xsmall"):
         asked = to_decode()
         more_buttons(asked)
         what_if_button()
+        fastest_button(asked)
         changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
@@ -183,7 +186,6 @@ def what_if_button() -> None:
         "What if",
         key="what_if_from_here",
         disabled=not (current_run().trace.iterations and torch_there()),
-        icon=":material/call_split:",
         help=why_not("Change one thing in this iteration and see both versions side by side on What if"),
     ):
         ask_what_if(selected_iteration(), selected_node())
@@ -231,6 +233,15 @@ def not_yet_run(run: Run, asked: RunRequest) -> str:
         }
     changed = [name for name, kept in same.items() if not kept]
     return f"Not run yet: the {listed(changed)} chosen above." if changed else ""
+
+
+def fastest_button(asked: RunRequest | None) -> None:
+    """Leads to Compare, where the method chosen here takes part."""
+    if asked is not None and st.button(
+        "Fastest?", key="fastest", on_click=include, args=(COMPARE, asked.method),
+        help=f"{FASTEST} Compare measures several methods in turn on this prompt, this one among them.",
+    ):  # fmt: skip
+        st.switch_page(PAGES["Compare"], query_params={})
 
 
 @st.fragment

@@ -20,7 +20,8 @@ IDEA: dict[str, str] = {
     "iteration": "One verification pass of the target and everything around it: draft, verify, accept, commit.",
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
-    "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
+    "block efficiency": "Committed tokens per verification pass of the target, the tokens of an iteration; plain "
+    "decoding has exactly 1.",
     "lossless": "The output has exactly the target's distribution. Each verifier is proven so by enumeration on small "
     "vocabularies, within 1e-9, for every kind of tree it is offered for.",
     "distribution": "The probability that a model gives each possible next token at one position.",
@@ -28,6 +29,14 @@ IDEA: dict[str, str] = {
     "them, the last one shows the character and the others show ‥.",
     "token": "The unit of text that the models read and write: a word, part of a word, or a punctuation mark.",
 }
+
+PROOF = (
+    "**The proof.** On tables of 3 or 4 tokens, for every drafter with every verifier that is offered for its trees, "
+    "the probabilities of each emitted text, summed over all drafts and all draws of the verifier, equal the target's "
+    "within 1e-9: `python -m benchmarks.losslessness` enumerates them and prints every difference. *Verifiers* shows "
+    "the same sum at a node of a real tree. Greedy output needs no distribution: the last row of the table on "
+    "*Compare* tells whether it is identical to plain decoding, token for token."
+)
 
 TREE: dict[str, str] = {
     "draft tree": "All continuations that the draft proposes in one iteration; each node is one token.",
@@ -161,7 +170,7 @@ TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, s
 
 # Other names on the screen for an entry: short forms, panel heads, table columns.
 ALIASES: dict[str, str] = {
-    "expected tokens per iteration": "expected tokens",
+    "expected block efficiency": "expected tokens",
     "attention mask": "tree attention mask",
     "mask": "tree attention mask",
     "kv row": "kv slot",
@@ -186,6 +195,7 @@ ALIASES: dict[str, str] = {
     "tests at this node, in order": "acceptance test",
     "rebuild kv": "rebuild",
     "text": "provenance",
+    "time": "time of this iteration",
     "iterations": "iteration",
     "tokens/s": "throughput",
     "tokens per second": "throughput",

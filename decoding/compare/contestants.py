@@ -7,7 +7,7 @@ from decoding.common.settings import ENGINES, is_engine, present_engines
 from decoding.compare.comparison import Contestant
 from decoding.compare.hf_generate import BASELINES
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import METHODS, PRESETS, changed_settings, method_label
 from decoding.trace.records import Setting
 
 _SWITCH = {"true": True, "on": True, "false": False, "off": False}
@@ -43,7 +43,7 @@ def parse_contestant(text: str) -> Contestant:
         require(key in defaults, f"{settled.label} has no setting {key!r}; it has {', '.join(defaults)}.")
         changes[key] = _read(key, value, defaults[key])
     changed = method.with_settings(**changes) if changes else method
-    label = contestant_label(changed)
+    label = method_label(changed)
     return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
 
 
@@ -51,30 +51,11 @@ def format_contestant(contestant: Contestant) -> str:
     """The text that `parse_contestant` reads; only settings that differ from those of the name are written."""
     if contestant.baseline:
         return contestant.baseline
-    changes = changed_settings(contestant.own_method)
+    method = contestant.own_method
+    changes = changed_settings(method, METHODS.get(_base_name(method)) or PRESETS[_base_name(method)])
     written = ",".join(f"{name}={_write(value)}" for name, value in changes.items())
-    base = _base_name(contestant.own_method) + (f"@{contestant.engine}" if contestant.engine else "")
+    base = _base_name(method) + (f"@{contestant.engine}" if contestant.engine else "")
     return f"{base}:{written}" if written else base
-
-
-def changed_settings(method: Method) -> dict[str, Setting]:
-    """Settings that differ from the method or preset that its label names, from the method's defaults otherwise."""
-    base = _base_name(method)
-    named = METHODS.get(base) or PRESETS[base]
-    # Settings of a verifier that was put in another's place differ from the defaults of that one.
-    defaults = named.with_settings(verifier=method.verifier.name).all_settings() | {"verifier": named.verifier.name}
-    return {name: value for name, value in method.all_settings().items() if value != defaults[name]}
-
-
-def contestant_label(method: Method) -> str:
-    """What to call a method whose settings may have been changed: `DynaTree · history false`."""
-    changes = ", ".join(f"{name} {_write(value)}" for name, value in unnamed_changes(method).items())
-    return f"{method.label} · {changes}" if changes else method.label
-
-
-def unnamed_changes(method: Method) -> dict[str, Setting]:
-    """Changed settings that the label does not tell; of a draft head it does: `SALF + TALF head`."""
-    return {name: value for name, value in changed_settings(method).items() if name != "draft_head"}
 
 
 def _base_name(method: Method) -> str:

@@ -31,9 +31,10 @@ from typing import Any, Literal, get_args
 from decoding.common.errors import ExperimentError, SettingsError
 from decoding.common.files import write_whole
 from decoding.compare.comparison import Contestant
-from decoding.compare.contestants import contestant_label, parse_contestant
+from decoding.compare.contestants import parse_contestant
 from decoding.experiments.rows import GRID
 from decoding.methods.method import Method, fitted
+from decoding.methods.methods import method_label
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import Setting
@@ -148,7 +149,7 @@ def _variant(axis: MethodAxis, changes: Mapping[str, Setting], sampling: Samplin
     if "verifier=" not in axis.method and "verifier" not in changes:
         method = fitted(method, sampling)
     method.check(sampling)
-    label = contestant_label(method)
+    label = method_label(method)
     return replace(base, method=method, label=f"{label} ({base.engine})" if base.engine else label)
 
 

@@ -24,6 +24,7 @@ from decoding.drafters import (
     TokenRecyclingDrafter,
 )
 from decoding.methods.method import Method
+from decoding.trace.records import Setting
 from decoding.verifiers import NSSVerifier, SpecInferVerifier, SpecInferWithoutReplacementVerifier, TraversalVerifier
 
 METHODS: dict[str, Method] = {
@@ -223,3 +224,43 @@ PRESETS: dict[str, Method] = {name: replace(method, label=name) for name, method
 # What the app begins with. In the paper's default the first level is one token: where the draft is unsure of it, it is
 # pruned and nothing is left to verify.
 START = PRESETS["DynaTree, first level may branch"]
+
+
+LONGEST_NAME = 14  # of a trained selector: its name may have its kind and the time of its start
+
+
+def changed_settings(method: Method, named: Method | None = None) -> dict[str, Setting]:
+    """Settings that differ from those of the method that its name says, or of another one."""
+    named = named or METHODS.get(method.name, method)
+    # Settings of a verifier that was put in another's place differ from the defaults of that one.
+    defaults = named.with_settings(verifier=method.verifier.name).all_settings() | {"verifier": named.verifier.name}
+    return {name: value for name, value in method.all_settings().items() if value != defaults[name]}
+
+
+def changed_words(method: Method) -> list[str]:
+    """Every changed setting in the fewest words: `first level may branch`, `D_max 10`, `Khisti`.
+
+    A draft head is in the name; what is empty by default is measured with the pair, and nobody's choice.
+    """
+    words = []
+    for name, value in changed_settings(method).items():
+        info = method.infos[name]
+        if name == "draft_head" or (info.default == "" and name not in method.drafter.optional):
+            continue
+        if isinstance(value, bool):
+            words.append(info.short if value else f"no {info.short}")
+        elif name == "verifier":
+            words.append(method.verifier.label)
+        elif isinstance(value, str):
+            known = value if len(value) <= LONGEST_NAME or info.default else ""
+            words.append(info.words(value) if info.choices else f"{info.short} {known}".rstrip())
+        else:
+            words.append(f"{info.short} {value:g}")
+    return words
+
+
+def method_label(method: Method) -> str:
+    """What every page and every file calls a configuration: `SALF + TALF head · th 0.5, D_max 4`."""
+    named = METHODS.get(method.name)
+    label = (named.with_settings(draft_head=method.draft_head) if named else method).label
+    return f"{label} · {', '.join(words)}" if (words := changed_words(method)) else label

@@ -86,24 +86,19 @@ Found = dict[str, RunTrace]  # by rival, the run itself under an empty name
 Find = Callable[[Pair, tuple[Prompt, ...]], Found]
 
 
-def named(label: str, method: Method) -> Method:
-    """A method under the name that the screen will show."""
-    return replace(method, label=label)
-
-
-CHAINS = tuple(named(f"Linear chain K={k}", METHODS["linear"].with_settings(length=k)) for k in (3, 5, 8))
+CHAINS = tuple(METHODS["linear"].with_settings(length=k) for k in (3, 5, 8))
 TREES = (START, METHODS["dynatree"], PRESETS["SALF th 0.6"])
 ONE_BY_ONE = METHODS["specexec"].with_settings(node_budget=24, batch=1)
 # By name of the recording: the tree, and the reason why it shall have lost.
 LOSING: dict[str, tuple[Method, str]] = {
     "tree_loses": (METHODS["dynatree"], TOKENS),
-    "lost_draft": (named("SpecExec optimal N=24 B=1", ONE_BY_ONE), DRAFT),
-    "lost_verify": (named("EAGLE-2 beam N=60 k=10", METHODS["eagle2"]), VERIFY),
-    "lost_rebuild": (named("DynaTree, rollback + rebuild", START.with_settings(cache_policy="rebuild")), REBUILD),
+    "lost_draft": (ONE_BY_ONE, DRAFT),
+    "lost_verify": (METHODS["eagle2"], VERIFY),
+    "lost_rebuild": (START.with_settings(cache_policy="rebuild"), REBUILD),
 }
 SAMPLED = (
-    named("DySpec greedy, 16 nodes", METHODS["dyspec"].with_settings(node_budget=16)),
-    named("DySpec threshold, 16 nodes", METHODS["dyspec_threshold"].with_settings(node_budget=16, threshold=0.05)),
+    METHODS["dyspec"].with_settings(node_budget=16),
+    METHODS["dyspec_threshold"].with_settings(node_budget=16, threshold=0.05),
 )
 
 

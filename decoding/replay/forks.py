@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from decoding.common.errors import SettingsError, require
 from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import METHODS, method_label
 from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, RecordedSource, draft_from
 from decoding.replay.stored_state import filled_in, session_state_before
 from decoding.sampling.sampling import Sampling, TargetDistributions
@@ -29,9 +29,9 @@ NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def change_words(before: RunTrace, after: RunTrace) -> str:
-    """`N_max 64 → 16 · seed 0 → 3`; another method is named with the settings that its name does not say."""
+    """`N_max 64 → 16 · seed 0 → 3`; another method by its label."""
     if before.method != after.method:
-        words = [f"{before.label} → {_named(after)}"]
+        words = [f"{before.label} → {after.label}"]
     else:
         words = _differences(before.settings, after.settings, after.method)
     # The pair's draft model is no setting.
@@ -50,17 +50,6 @@ def _short(method: str, name: str) -> str:
     """The symbol of a setting, or its label; its name where the method is not known here."""
     infos = METHODS[method].infos if method in METHODS else {}
     return infos[name].short if name in infos else name
-
-
-def _named(run: RunTrace) -> str:
-    base = PRESETS.get(run.label) or METHODS.get(run.method)
-    if base is None or base.name != run.method or base.label != run.label:
-        return run.label
-    # What is empty by default is measured with the pair: long, and nobody's choice.
-    own = {name: value for name, value in base.settings().items() if value != ""}
-    changed = [name for name in own if run.settings.get(name) != own[name]]
-    changed = [f"{_short(run.method, name)} {_written(run.settings[name])}" for name in changed]
-    return f"{run.label} ({', '.join(changed)})" if changed else run.label
 
 
 def _written(value: Setting) -> str:
@@ -329,7 +318,7 @@ def _with_iteration(
         run,
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         method=method.name,
-        label=method.label,
+        label=method_label(method),
         settings=method.settings(),
         sampling=standing.sampling.trace(),
         iterations=(*earlier, trace),

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from decoding.replay.replay import Replayed, WalkResult, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace
 from decoding.verifiers.base import IID_TREES
-from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance, tests_at
+from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS, NodeTests, acceptance_rate, best_acceptance, tests_at
 from decoding.verifiers.top_down import TestDistributions
 
 MOST_STAGES = 6
@@ -63,9 +64,9 @@ class NodeSteps:
     node: int
     reached: float  # exact probability that the path comes through the node
     entries: tuple[EntryStep, ...]  # in draw order, with repeats
-    # The tokens that the stages speak of: those tested one by one, the first entries, then the likeliest
+    # The tokens that the stages speak of: all that were drafted or drawn here, then the likeliest
     texts: tuple[str, ...]
-    rows: tuple[int | None, ...]  # where each entry's token stands among them, None if it does not
+    rows: tuple[int, ...]  # where each entry's token stands among them
     # In the order of the tests, every one after all before it failed; of many the first and the last ones
     stages: tuple[DistributionStage, ...]
     hidden_stages: int  # how many were left out before the last one
@@ -77,6 +78,9 @@ class NodeSteps:
     rate: float | None
     best_rate: float | None
     rate_is_bound: bool
+    # Largest difference, over all tokens, of the exact distribution of the token after this node, given the tree, from
+    # the target's; None where tests below decide, too
+    off_target: float | None
 
 
 def node_steps(
@@ -111,7 +115,10 @@ def node_steps(
         if len(tests.distributions) <= MOST_STAGES
         else [*tests.distributions[: MOST_STAGES - 1], tests.distributions[-1]]
     )
-    ids = _shown_tokens(tokens, shown)
+    drawn = [step.token_id for step in replayed.outcome.steps if step.node_id == node]
+    if replayed.outcome.stop_node == node and replayed.outcome.final_kind != "none":
+        drawn.append(replayed.outcome.final_token)
+    ids = _shown_tokens([*tokens, *drawn], shown)
     name = replayed.verifier.name
     rated = iteration.draft_sampling in IID_TREES and name in SOLVERS
     return NodeSteps(
@@ -119,7 +126,7 @@ def node_steps(
         reached=kept[node],
         entries=tuple(made),
         texts=tuple(text_of(token) for token in ids),
-        rows=tuple(ids.index(token) if token in ids else None for token in tokens),
+        rows=tuple(ids.index(token) for token in tokens),
         stages=tuple(_stage(distributions, ids) for distributions in shown),
         hidden_stages=len(tests.distributions) - len(shown),
         ends=tests.ends,
@@ -127,7 +134,24 @@ def node_steps(
         rate=acceptance_rate(name, target, draft, len(entries)) if rated else None,
         best_rate=best_acceptance(target, draft, len(entries)) if rated else None,
         rate_is_bound=name in LOWER_BOUNDS,
+        off_target=_off_target(tests, {tree.tokens[each.child]: each.taken for each in made}, target),
     )
+
+
+def _off_target(tests: NodeTests, taken: dict[int, float], target: Tensor) -> float | None:
+    """How far the token after a node, summed over all draws there, is from the target's distribution.
+
+    Args:
+        taken: exact chance that the path goes on through a child, by the child's token.
+    """
+    if tests.bottom_up:
+        return None
+    found = tests.distributions[-1].target.clone()  # of the token that ends the path; a child's goes on through it
+    places = list(taken)
+    found[places] = 0
+    found *= (1 - sum(taken.values())) / max(float(found.sum()), 1e-300)
+    found[places] = found.new_tensor(list(taken.values()))
+    return float((found - target).abs().max())
 
 
 def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
@@ -147,7 +171,9 @@ def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
 
 
 def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> list[int]:
-    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any distribution."""
+    """Every token that was drafted or drawn here, those tested one by one first, then the likeliest of any
+    distribution.
+    """
     alone = [tokens[probs.tested[0]] for probs in distributions if len(probs.tested) == 1]
     seen = [
         probs
@@ -158,7 +184,8 @@ def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> 
     best = torch.stack(seen).amax(0)
     likeliest = best.topk(min(SHOWN_TOKENS, best.numel()))
     likely = likeliest.indices[likeliest.values >= LEAST_SHOWN].tolist()
-    return list(dict.fromkeys([*alone, *tokens[:MOST_STAGES], *likely]))[:SHOWN_TOKENS]
+    own = dict.fromkeys([*alone, *tokens])
+    return list(dict.fromkeys([*own, *likely]))[: max(SHOWN_TOKENS, len(own))]
 
 
 def _stage(distributions: TestDistributions, ids: list[int]) -> DistributionStage:

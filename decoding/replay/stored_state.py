@@ -6,7 +6,7 @@ from typing import Any
 
 from decoding.common.errors import SettingsError
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, method_label
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.iteration import SessionState
@@ -31,7 +31,7 @@ def method_of(run: RunTrace) -> Method:
     if run.method not in METHODS:
         raise SettingsError(f"Draftscope has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
     try:
-        return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+        return METHODS[run.method].with_settings(**run.settings)
     except TypeError:
         named = METHODS[run.method].label
         raise SettingsError(
@@ -76,7 +76,7 @@ def as_made(run: RunTrace, standing: SessionState) -> RunTrace:
     """
     method, sampling = standing.method, standing.sampling.trace()
     return replace(
-        run, method=method.name, label=method.label, settings=method.settings(), sampling=sampling, own_from=0
+        run, method=method.name, label=method_label(method), settings=method.settings(), sampling=sampling, own_from=0
     )
 
 

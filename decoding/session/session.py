@@ -16,7 +16,7 @@ from decoding.costs.calibration import MeasuredPair
 from decoding.costs.measuring import cost_model
 from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, method_label
 from decoding.models.loading import drop_frames
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import PairSettings
@@ -278,7 +278,7 @@ class DecodeSession:
             format_version=FORMAT_VERSION,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             method=self.method.name,
-            label=self.method.label,
+            label=method_label(self.method),
             settings=self.method.settings(),
             pair=self.pair.info,
             sampling=self.sampling.trace(),

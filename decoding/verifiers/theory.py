@@ -60,6 +60,7 @@ class NodeTests:
     # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None = None
     factor: float | None = None  # SpecTr's common division factor, else None
+    bottom_up: bool = False  # what is tested here depends on the tests below
 
     def see(self, distributions: TestDistributions) -> None:
         """Note the distributions that the next test sees, the target's normalised."""
@@ -86,7 +87,7 @@ def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
 
 def _bottom_up(decision: BottomUp, node: int) -> NodeTests:
     """Children are tested after everything below them."""
-    tree, tests, rejected = decision.tree, NodeTests(), 0
+    tree, tests, rejected = decision.tree, NodeTests(bottom_up=True), 0
     target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     entries, replaced = tree.entries[node], decision.replaced
     first = [place for place, child in enumerate(entries) if child not in entries[:place]]

@@ -134,8 +134,12 @@ def test_a_stretch_is_reported_with_its_text_and_its_measured_cause():
     tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
     (stretch,) = stretches(tree, chain)
     assert stretch.lost.reason == TOKENS
-    said = stretch_words(stretch, "Tree", "Chain", "<b> 0")
-    assert "Tree" in said and "Chain" in said and "1.0" in said and "3.0" in said and "<b>" in said
+    said = stretch_words(stretch, (tree, chain), ("Tree", "Chain"), "<b> 0")
+    each, nodes = summary().draft_forwards, summary().drafted
+    assert f"Tree took 60.0 ms: 3 iterations, {3 * each} draft forwards, {3 * nodes} nodes" in said
+    assert f"Chain took 20.0 ms: 1 iteration, {each} draft forwards, {nodes} nodes" in said
+    assert "<b>" in said and "3 tokens. " in said and "Tree lost because an iteration committed 1.0 tokens" in said
+    assert "instead of 3.0: it drafted at least as deep" in said
 
 
 def test_repeats_that_differ_widely_give_no_advice_to_act_on():

@@ -176,3 +176,13 @@ def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page)
         page.wait_for_timeout(300)
         page.wait_for_selector(SETTLED, timeout=60_000)
         assert "Own text" in prompt.inner_text()
+
+
+@pytest.mark.slow
+def test_the_card_asks_which_setting_would_have_included_it_and_shows_the_answer(open_page):
+    page = open_page("/step_through?recorded=home&iteration=1&node=10")
+    expect(page.locator(".strip .axis").first).to_contain_text("tokens")
+    page.locator(".card .asks").click(timeout=60_000)
+    answer = page.locator(".st-key-why").get_by_text("Smallest changes that include it")
+    expect(answer).to_be_visible(timeout=60_000)
+    expect(answer).to_be_in_viewport()

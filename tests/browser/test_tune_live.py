@@ -66,7 +66,7 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     before, pinned = points(page), scene(page, PINNED)
     press(page, "prune_probability", "ArrowLeft", 3)
     assert scene(page, PINNED) == pinned
-    assert "Now · DynaTree · τ 0.02, first level may branch on" in page.locator(NOW).inner_text()
+    assert "Now · DynaTree · τ 0.02, first level may branch" in page.locator(NOW).inner_text()
     words = reported(page)
     assert "Same text, different work" in words
     assert "7 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"

@@ -30,15 +30,15 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
     page.wait_for_selector(SETTLED)
     for state in ("accepted", "rejected"):
         assert page.locator(f"{SCOPE} .tree .s-{state}").count() > 0
-    expect(page.locator(".st-key-method_open")).to_contain_text("our settings")
+    expect(page.locator(".st-key-method_open")).to_contain_text("first level may branch")
     page.click(".st-key-method_other button")
-    expect(page.locator(".st-key-method_open")).not_to_contain_text("our settings")
+    expect(page.locator(".st-key-method_open")).not_to_contain_text("first level may branch")
     expect(pending).to_be_visible()
     expect(pending).to_contain_text("first level may branch")
     page.click(".st-key-start button")
     expect(pending).to_have_count(0)
     page.click(".st-key-method_other button")
-    expect(page.locator(".st-key-method_open")).to_contain_text("our settings")
+    expect(page.locator(".st-key-method_open")).to_contain_text("first level may branch")
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 import pytest
 
 from decoding.common.errors import SettingsError
-from decoding.compare.contestants import contestant_label, format_contestant, parse_contestant
+from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.hf_generate import BASELINES
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import METHODS, PRESETS, method_label
 
 CHANGED = [
     ("dynatree", {"history": False, "base_depth": 3, "confidence_high": 0.61}),
@@ -38,7 +38,7 @@ def test_a_changed_preset_is_written_from_the_preset():
     contestant = parse_contestant("fixed tree D5 B2 (ablation): max_depth = 4")
     assert contestant.method.settings()["branching"] == 2
     assert format_contestant(contestant) == "fixed tree D5 B2 (ablation):max_depth=4"
-    assert contestant.label == "fixed tree D5 B2 (ablation) · max_depth 4"
+    assert contestant.label == "Fixed tree · D_max 4, B 2", "the configuration, whatever preset it began with"
 
 
 def test_a_setting_that_is_the_default_is_not_written():
@@ -46,8 +46,29 @@ def test_a_setting_that_is_the_default_is_not_written():
 
 
 def test_different_settings_have_different_labels():
-    labels = {contestant_label(METHODS[name].with_settings(**changes)) for name, changes in CHANGED}
+    labels = {method_label(METHODS[name].with_settings(**changes)) for name, changes in CHANGED}
     assert len(labels) == len(CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("dynatree", "DynaTree"),
+        ("DynaTree, first level may branch", "DynaTree · first level may branch"),
+        ("dynatree:history=false", "DynaTree · no history adaptation"),
+        ("dynatree:cache_policy=rebuild", "DynaTree · rebuild"),
+        ("linear:length=4", "Linear chain · length 4"),
+        ("hardware_aware:odds=1 2", "Hardware-aware"),
+        ("specinfer:widths=2", "SpecInfer widths · widths 2"),
+        ("delayed:selector=selector-20261122-101010-specinfer", "Delayed expansion · selector"),
+        ("delayed:verifier=khisti,selector=khisti", "Delayed expansion · selector khisti, Khisti"),
+        ("dynatree:history=false,base_depth=3", "DynaTree · D_0 3, no history adaptation"),
+    ],
+)
+def test_a_label_is_the_method_and_what_was_changed_in_the_fewest_words(text: str, label: str):
+    contestant = parse_contestant(text)
+    assert contestant.label == method_label(contestant.method) == label
+    assert parse_contestant(format_contestant(contestant)) == contestant
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,3 @@ def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
     assert manager.costs == COSTS
     manager._release()
     assert manager.costs is None
-
-
-def test_a_method_of_no_paper_has_its_own_defaults():
-    from decoding.methods.methods import METHODS
-    from pages.ui.tune.work import label_of
-
-    method = METHODS["hardware_aware"]
-    assert label_of(method) == "Hardware-aware · its defaults"

@@ -7,12 +7,13 @@ import pytest
 
 from decoding.analysis.budgets import SLOW, slowdown
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.costs import measuring
 from decoding.recorded import home_run
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.tune.view import disturbance_words
 from pages.ui.tune.work import Trial
-from pages.ui.widgets.costs import busy_words, own_costs, slow_words
+from pages.ui.widgets.costs import busy_words, other_words, own_costs, slow_words
 from tests.pages.apptest import finish, open_page, sentences
 
 STEP, TUNE = "pages/step_through.py", "pages/tune_live.py"
@@ -89,13 +90,17 @@ def test_step_through_warns_and_measures_again(monkeypatch):
     assert sentences(at) == []
     said = texts(at)
     assert "times as long as passes measured on this machine on 2026-01-02" in said
-    assert "Modelled for the same text, from passes measured on this machine on 2026-01-02" in said
+    assert "For the same text, from passes measured on this machine on 2026-01-02" in said
     assert "A machine, 2 threads" in said
-    assert "Measured over the same iterations" in said and "slower than modelled" in said
+    assert (
+        "Over the run, measured without prefill" in said
+        and said.index("measured without prefill") < said.index("Modelled: ")
+        and "slower than modelled" in said
+    )
     assert {"step_measure_again", "why_measure_again"} <= {button.key for button in at.button}
     at.button(key="step_measure_again").click().run()
     assert not any(button.key in ("step_measure_again", "why_measure_again") for button in at.button)
-    assert "Measured over the same iterations" in texts(at) and "slower than modelled" not in texts(at)
+    assert "Over the run, measured without prefill" in texts(at) and "slower than modelled" not in texts(at)
 
 
 @pytest.mark.slow
@@ -115,3 +120,12 @@ def test_tune_warns_and_measures_again(monkeypatch):
     assert sentences(at) == [] and "2026-01-02" in texts(at)
     at.button(key="tune_measure_again").click().run()
     assert "2026-01-02" not in texts(at)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.1, ""), (0.6, "longer now, as other work uses 60% of the processors")])
+def test_an_estimate_says_that_other_work_makes_it_too_short(monkeypatch, share, said):
+    monkeypatch.setattr(measuring.OtherWork, "share", lambda self: share)
+    assert other_words() == said
+    at = open_page("pages/compare.py")
+    takes = next(each.value for each in at.caption if "recorded speeds" in each.value)
+    assert ("other work uses 60%" in takes) == bool(said)

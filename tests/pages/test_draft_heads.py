@@ -8,10 +8,10 @@ import torch
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import save_head
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair, pair_identity
 from pages.ui.app.links import View, decode, encode
-from pages.ui.widgets.contestants import COMPARE, short_label
+from pages.ui.widgets.contestants import COMPARE
 from pages.ui.widgets.trained import presets
 from tests.pages.apptest import finish, open_field, open_page, press_start, sentences
 from tests.pages.test_links import opened
@@ -101,9 +101,9 @@ def test_configurations_of_the_papers_have_one_for_each_head(mine):
 
 def test_labels_and_lines_of_contestants(mine):
     contestant = parse_contestant("eagle2:node_budget=20,draft_head=mine")
-    assert contestant.label == "EAGLE-2 beam + TALF head, 2026-11-22 10:00 · node_budget 20"
+    assert contestant.label == "EAGLE-2 beam + TALF head, 2026-11-22 10:00 · N_max 20"
     assert format_contestant(contestant) == "eagle2:node_budget=20,draft_head=mine"
     assert parse_contestant(format_contestant(contestant)) == contestant
-    assert short_label(METHODS["salf"].with_settings(draft_head="mine")) == "SALF + TALF head, 2026-11-22 10:00"
+    assert method_label(METHODS["salf"].with_settings(draft_head="mine")) == "SALF + TALF head, 2026-11-22 10:00"
     method = contestant.method.with_settings(draft_head="nobody")
     assert method.label == "EAGLE-2 beam + nobody" and method.with_settings(draft_head="").label == "EAGLE-2 beam"

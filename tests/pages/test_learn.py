@@ -15,7 +15,7 @@ from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
 from tests.pages.apptest import open_page, sentences
 from viz.formats import plural
-from viz.glossary import TERMS
+from viz.glossary import PROOF, TERMS
 from viz.learn.puzzles import has_token
 
 LEARN = "pages/learn.py"
@@ -289,6 +289,14 @@ def test_the_reason_of_a_loss_is_the_largest_factor():
     assert "Right" in at.success[0].value
     assert f"{lost.ratio:.2f}" in at.success[0].value
     assert any("Solved 0 of 1" in caption.value for caption in at.caption), "the first answer counts"
+
+
+def test_a_link_to_lossless_leads_to_its_proof():
+    at = open_page("pages/learn.py")
+    at.query_params["term"] = "lossless"
+    at.run()
+    assert at.text_input(key="glossary_search").value == "lossless"
+    assert PROOF in [each.value for each in at.markdown]
 
 
 def test_the_glossary_shows_groups_and_finds_terms():

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.methods.methods import METHODS, PRESETS, START
+from decoding.methods.methods import METHODS, PRESETS, START, method_label
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
@@ -257,7 +257,7 @@ def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away()
     verdicts = [node.verdict for node in run.trace.iterations[0].nodes]
     assert verdicts.count("accepted") and verdicts.count("rejected")
     assert max(Counter(node.parent_id for node in run.trace.iterations[0].nodes).values()) > 1, "it branches"
-    assert run.trace.settings == START.settings() and run.trace.label == START.label
+    assert run.trace.settings == START.settings() and run.trace.label == method_label(START) == home_run().label
     assert run.trace.settings == home_run().settings == recorded_run(STORY).settings, "Home and the tour say the same"
     at.button(key="method_other").click().run()
     assert not at.toggle(key="method_dynatree_branch_first_level").value

@@ -19,7 +19,7 @@ from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import STOP, Job, Status
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair
 from pages.ui.sweep.form import folder_for, proposed_values, samplings_of, values_of
 from pages.ui.sweep.runs import run_words
@@ -160,17 +160,13 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert sentences(at) == []
     reported = words(at)
     line = next(each.value for each in at.markdown if "Bottom line" in each.value).replace("\\", "")
-    assert "Fixed tree · D_max 4, B 3" in line and "1.72× (95% interval 1.70 to 1.73" in line
+    assert "Use Fixed tree · D_max 4 for" in line and "1.72× (95% interval 1.70 to 1.73" in line
     assert "finished · 20 runs" in reported and "Fixed tree · Maximum depth (D_max): 3, 4" in reported
     best = at.dataframe[0].value
-    assert [way.partition(" · ")[2] for way in best["Method"]] == [
-        "D_max 4, B 3",
-        "D_max 4, B 2",
-        "D_max 3, B 3",
-        "D_max 3, B 2",
-    ] and best["Best in"][0] == "100%"
+    changed = ["D_max 4", "D_max 4, B 2", "D_max 3", "D_max 3, B 2"]
+    assert [way.partition(" · ")[2] for way in best["Method"]] == changed and best["Best in"][0] == "100%"
     at.selectbox(key="sweep_figure_one").select("tpot_s").run()
-    assert sentences(at) == [] and "D_max 4, B 3: TPOT, ms 5.83" in words(at)
+    assert sentences(at) == [] and "D_max 4: TPOT, ms 5.83" in words(at)
     assert "Resume" not in labels(at), "nothing is missing"
 
 
@@ -376,10 +372,11 @@ def test_folders_of_ones_own_sweeps(home):
         folder_for("DynaTree, main")
 
 
-def test_ways_are_called_by_what_varies():
-    rows = [*made_rows(), made_row("linear", "a", 110.0, {"length": 8, "node_budget": 99}, label="Linear chain")]
+def test_ways_have_the_labels_of_every_other_page():
+    rows = [*made_rows(), made_row("linear", "a", 110.0), made_row("gone:depth=3", "a", 90.0, label="As it was called")]
     runs = with_labels(aggregated(with_settings(pd.DataFrame(rows))))
-    assert set(runs["label"]) == {"Linear chain"} | {f"Fixed tree · D_max {d}, B {b}" for d in (3, 4) for b in (2, 3)}
+    trees = [METHODS["fixed_tree"].with_settings(max_depth=d, branching=b) for d in (3, 4) for b in (2, 3)]
+    assert set(runs["label"]) == {"Linear chain", "As it was called", *map(method_label, trees)}
 
 
 def test_what_was_asked_for_is_reported_in_lines():
@@ -422,7 +419,7 @@ def test_the_best_is_that_of_the_experiment_that_is_looked_at(home):
                                   for row in made_rows()])  # fmt: skip
     at = open_page(PAGE)
     at.button(key="sweep_see_one").click().run()
-    assert "Fixed tree · D_max 4, B 3" in words(at) and "1.72×" in words(at)
+    assert "Use Fixed tree · D_max 4 for" in words(at) and "1.72×" in words(at)
     at.button(key="sweep_see_two").click().run()
     line = next(each.value for each in at.markdown if "Bottom line" in each.value)
     assert "D\\_max 3, B 2" in line and "D\\_max 4" not in line, "the same runs have the same keys"

@@ -88,8 +88,8 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert compare_trees(pinned.iteration, now.iteration).same_text
     assert "Same text, different work" in reported(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
-        "DynaTree · first level may branch on",
-        "DynaTree · τ 0, first level may branch on",
+        "DynaTree · first level may branch",
+        "DynaTree · τ 0, first level may branch",
     }
 
 

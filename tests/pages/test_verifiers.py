@@ -10,11 +10,13 @@ from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
+from pages.ui.verify import tree
 from pages.ui.verify.state import Looked
-from pages.ui.verify.tree import OWN, table_data, table_html, words_html
+from pages.ui.verify.tree import OWN, refused_words, table_data, table_html, words_html
 from tests.helpers.families import family
 from tests.helpers.traces import ended
 from tests.pages.apptest import finish, open_page, sentences
+from viz.scope.phases import FINAL_ID
 
 PAGE = "pages/verifiers.py"
 
@@ -345,3 +347,19 @@ def test_token_text_in_words_and_table_is_escaped(page):
     steps = node_steps(looked.iteration, looked.sampling, replayed, 0, lambda token: evil)
     markup = words_html(looked, replayed, steps) + table_html(steps, "seed 0")
     assert "<img" not in markup and "&lt;img" in markup
+
+
+def test_verifiers_that_do_not_fit_share_one_line(page):
+    looked = replace(looked_at(page), iteration=replace(looked_at(page).iteration, draft_sampling="deterministic"))
+    assert refused_words(looked, 2) == ""
+    assert refused_words(looked, 9).startswith("9 verifiers do not fit trees of the draft's likeliest tokens")
+
+
+@pytest.mark.slow
+def test_a_recovered_token_is_looked_at_where_the_path_ended(page):
+    looked = looked_at(page)
+    page.session_state["node"] = FINAL_ID
+    page.run()
+    stop = looked.iteration.accepted[-1] if looked.iteration.accepted else 0
+    at = tree.tested_at(looked, stop)
+    assert (f"node {at}, depth" if at else "the root") in reported(page)

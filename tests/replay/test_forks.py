@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.common.errors import PairError, SettingsError
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair, release
 from decoding.replay.forks import ForkChange, fork, fork_again, go_on, run_fork
 from decoding.replay.recorded_logits import LogitsMissing
@@ -18,6 +18,7 @@ from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
+WIDE_LABEL = method_label(WIDE)
 SAMPLED = Sampling(0.9, seed=4)
 
 
@@ -107,8 +108,8 @@ def check_both_ways(session, index, change):
         (ForkChange(), "nothing changed"),
         (ForkChange(WIDE.with_settings(node_budget=3)), "N_max 256 → 3"),
         (ForkChange(WIDE.with_settings(cache_policy="rebuild")), "KV cache compaction → rebuild"),
-        (ForkChange(METHODS["linear"].with_settings(length=1)), "DynaTree → Linear chain (length 1)"),
-        (ForkChange(METHODS["autoregressive"]), "DynaTree → Autoregressive"),
+        (ForkChange(METHODS["linear"].with_settings(length=1)), f"{WIDE_LABEL} → Linear chain · length 1"),
+        (ForkChange(METHODS["autoregressive"]), f"{WIDE_LABEL} → Autoregressive"),
         (
             ForkChange(WIDE.with_settings(verifier="nss"), Sampling(0.7, top_p=0.9, seed=3)),
             "verifier greedy → nss · temperature 0 → 0.7 · top_p 1 → 0.9 · seed 0 → 3",
@@ -203,7 +204,7 @@ def test_a_fork_of_a_fork(greedy):
     )
     assert same.kind == "replayed" and "N_max 256 → 3" in same.words and "force-rejected" in same.words
     later = fork_again(replayed, index + 1, ForkChange(METHODS["linear"]))
-    assert later.kind == "live" and later.words == "DynaTree → Linear chain" and later.at == index + 1
+    assert later.kind == "live" and later.words == f"{replayed.trace.label} → Linear chain" and later.at == index + 1
     assert later.trace.iterations[index].settings["node_budget"] == 3
     earlier = fork_again(replayed, 1, ForkChange(METHODS["linear"]))
     assert len(earlier.trace.iterations) == 2

@@ -21,7 +21,7 @@ from decoding.replay.replay import (
     stored_tree,
 )
 from decoding.replay.run_theory import BINS, run_theory
-from decoding.replay.steps import MOST_STAGES, SHOWN_TOKENS, node_steps
+from decoding.replay.steps import MOST_STAGES, node_steps
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
@@ -156,10 +156,9 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, reported):
             assert (last.draft is None) == (left > 0 or name == "spectr"), "nothing comes after a certain pass"
             assert_passes_follow_from_the_laws(steps)
             for place, entry in enumerate(steps.entries):
-                if steps.rows[place] is not None:
-                    expected = picked[entry.child] + left * last.target[steps.rows[place]]
-                    assert entry.taken == pytest.approx(expected, abs=1e-9), (name, node)
-                    compared += 1
+                expected = picked[entry.child] + left * last.target[steps.rows[place]]
+                assert entry.taken == pytest.approx(expected, abs=1e-9), (name, node)
+                compared += 1
     assert compared >= 20
 
 
@@ -167,9 +166,9 @@ def assert_passes_follow_from_the_laws(steps):
     """A test passes with min(1, target / draft) of the distributions that it sees."""
     for stage in steps.stages:
         for place in stage.tested:
-            if (row := steps.rows[place]) is not None:
-                seen = min(1.0, stage.target[row] / stage.draft[row]) if stage.draft[row] else 0.0
-                assert steps.entries[place].passes == pytest.approx(seen, abs=1e-9)
+            row = steps.rows[place]
+            seen = min(1.0, stage.target[row] / stage.draft[row]) if stage.draft[row] else 0.0
+            assert steps.entries[place].passes == pytest.approx(seen, abs=1e-9)
 
 
 def test_a_tournament_has_one_winner_and_tests_it(iteration, reported):
@@ -178,9 +177,8 @@ def test_a_tournament_has_one_winner_and_tests_it(iteration, reported):
     assert sum(entry.wins for entry in by_token.values()) == pytest.approx(1)
     failed = sum(entry.wins * (1 - entry.passes) for entry in by_token.values())
     for place, entry in enumerate(steps.entries):
-        if steps.rows[place] is not None:
-            beside = failed * steps.stages[-1].target[steps.rows[place]]
-            assert entry.taken == pytest.approx(entry.wins * entry.passes + beside, abs=1e-9)
+        beside = failed * steps.stages[-1].target[steps.rows[place]]
+        assert entry.taken == pytest.approx(entry.wins * entry.passes + beside, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["traversal", "traversal_wor"])
@@ -251,10 +249,18 @@ def test_many_entries_are_cut_to_what_can_be_shown(pair):
     assert len(steps.entries) == 16
     assert len(steps.stages) == MOST_STAGES and steps.stages[-1].draft is None
     assert steps.hidden_stages == 17 - MOST_STAGES
-    assert MOST_STAGES <= len(steps.texts) <= SHOWN_TOKENS
+    assert len(steps.texts) >= len({entry.text for entry in steps.entries})
+    assert all(steps.texts[row] == entry.text for row, entry in zip(steps.rows, steps.entries, strict=True))
     for stage in steps.stages:
         assert sum(stage.target) + stage.target_rest == pytest.approx(1)
-        assert all(steps.rows[place] is not None for place in stage.tested)
+
+
+def test_the_token_that_was_drawn_has_a_bar_however_unlikely(iteration, reported):
+    replayed = reported["nss"]
+    unlikely = int(iteration.target_logits[0].argmin())
+    outcome = replace(replayed.outcome, accepted=(), stop_node=0, final_token=unlikely, final_kind="fallback", steps=())
+    steps = node_steps(iteration, SAMPLED, replace(replayed, outcome=outcome), 0, str)
+    assert str(unlikely) in steps.texts and {entry.text for entry in steps.entries} <= set(steps.texts)
 
 
 def test_a_leaf_has_no_steps_and_lost_rows_are_a_sentence(iteration, reported):
@@ -268,7 +274,6 @@ def test_greedy_compares_with_the_favourite(pair):
     each = decode(pair, METHODS["fixed_tree"], 6, Sampling())[0]
     replayed = replay(each, Sampling(), [VERIFIERS["greedy"]()], rerolls=0)[0]
     steps = steps_of(each, replayed, sampling=Sampling())
-    assert all(row is not None for row in steps.rows)
     assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no distribution gives anything are left out"
     assert [entry.passes for entry in steps.entries] == [
         float(each.nodes[0].target_argmax == each.nodes[entry.child].token_id) for entry in steps.entries
@@ -333,3 +338,17 @@ def test_another_temperature_leaves_the_drafts_law_alone(iteration):
     assert hot.depths[0].l1.value != pytest.approx(cold.depths[0].l1.value)
     assert torch.allclose(stored_tree(iteration, SAMPLED).draft_distribution(0),
                           stored_tree(iteration, replace(SAMPLED, temperature=1.5)).draft_distribution(0))  # fmt: skip
+
+
+def test_the_next_token_summed_over_all_draws_is_held_against_the_target(pair, iteration, reported):
+    assert steps_of(iteration, reported["nss"]).off_target == pytest.approx(0, abs=1e-12)
+    assert steps_of(iteration, reported["traversal"]).off_target is None, "tests below the node decide, too"
+    for name in ("naive_tree", "spectr", "specinfer"):
+        steps = steps_of(iteration, reported[name])
+        shown = {entry.text: abs(entry.taken - entry.target) for entry in steps.entries}
+        assert 1 >= steps.off_target >= max(shown.values()) - 1e-9 and steps.off_target > 1e-3, (
+            "one tree, not all of them"
+        )
+    each = decode(pair, METHODS["fixed_tree"], 6, Sampling())[0]
+    replayed = replay(each, Sampling(), [VERIFIERS["greedy"]()], rerolls=0)[0]
+    assert steps_of(each, replayed, sampling=Sampling()).off_target == 0

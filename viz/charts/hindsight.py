@@ -126,7 +126,7 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
     )  # fmt: skip
     style(figure, dark).update_layout(margin={"l": 60, "r": 12, "t": 34, "b": 48})
     figure.update_xaxes(title_text="nodes of this tree that are verified", rangemode="tozero", row=2, col=1)
-    figure.update_yaxes(title_text="tokens/s", rangemode="tozero", nticks=5, row=1, col=1)
+    figure.update_yaxes(title_text="modelled tokens/s", rangemode="tozero", nticks=5, row=1, col=1)
     return figure.update_yaxes(title_text="tokens", rangemode="tozero", nticks=4, row=2, col=1)
 
 
@@ -143,7 +143,7 @@ def lost_figure(
     style(figure, dark).update_layout(bargap=0.15, margin={"l": 60, "r": 12, "t": 16, "b": 48})
     title = f"iteration ({len(places)} counted; light blue: this one)" if current in places else "iteration"
     figure.update_xaxes(title_text=title, tickformat="d")
-    return figure.update_yaxes(title_text="tokens/s lost", rangemode="tozero", nticks=5)
+    return figure.update_yaxes(title_text="modelled tokens/s lost", rangemode="tozero", nticks=5)
 
 
 def token_distribution_figure(

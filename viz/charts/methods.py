@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from textwrap import wrap
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -251,13 +252,8 @@ def chart_height(rows: int) -> int:
 
 
 def names(labels: Sequence[str]) -> list[str]:
-    """Labels as axis ticks: escaped, broken into two lines where they are long."""
-    broken = []
-    for label in labels:
-        cut = max(label.rfind(" ", 0, WIDEST_LABEL + 1), 0) or WIDEST_LABEL
-        lines = (label[:cut], label[cut:].strip()) if len(label) > WIDEST_LABEL else (label,)
-        broken.append("<br>".join(map(escaped, lines)))
-    return broken
+    """Labels as axis ticks: escaped, broken into lines where they are long."""
+    return ["<br>".join(map(escaped, wrap(label, WIDEST_LABEL) or [label])) for label in labels]
 
 
 def _rows(figure: go.Figure) -> go.Figure:

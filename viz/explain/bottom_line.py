@@ -2,6 +2,7 @@
 
 from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
+from decoding.trace.records import RunTrace
 from viz.formats import duration, listed, plural
 from viz.tokens import quote
 
@@ -88,16 +89,30 @@ def cause_words(lost: Slowdown) -> str:
     return CAUSES[reason].format(mine=mine, other=other)
 
 
-def stretch_words(stretch: Stretch, slower: str, faster: str, text: str) -> str:
-    """What both runs did for the same tokens, and what made one slower; `lost` is that of the slower one."""
-    times = []
-    for label, means, places in (
-        (slower, stretch.lost.mine, stretch.mine),
-        (faster, stretch.lost.other, stretch.other),
-    ):
-        seconds = duration(means.token_s * (stretch.end - stretch.start))
-        times.append(f"{label} took {seconds} in {plural(len(places), 'iteration')}")
-    return f"{quote(text)}: {times[0]}, {times[1]}; {cause_words(stretch.lost)}."
+def stretch_words(stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tuple[str, str], text: str) -> str:
+    """What both runs spent for the same tokens, and what made the first, slower one lose.
+
+    Args:
+        runs, names: those of the slower one and of the faster one.
+    """
+    count, found = stretch.end - stretch.start, []
+    sides = zip(names, runs, (stretch.mine, stretch.other), (stretch.lost.mine, stretch.lost.other), strict=True)
+    for name, run, places, means in sides:
+        steps = [run.iterations[place] for place in places]
+        nodes, forwards = (sum(getattr(step, part) for step in steps) for part in ("drafted", "draft_forwards"))
+        found.append(
+            f"{name} took {duration(means.token_s * count)}: {plural(len(steps), 'iteration')}, "
+            f"{plural(forwards, 'draft forward')}, {plural(nodes, 'node')}"
+        )
+    cause = cause_words(stretch.lost)
+    if stretch.lost.reason == TOKENS:
+        deepest = [max(run.iterations[place].tree_depth for place in places)
+                   for run, places in zip(runs, (stretch.mine, stretch.other), strict=True)]  # fmt: skip
+        why = f"its deepest verified path had {plural(deepest[0], 'token')}, the other's {deepest[1]}"
+        if deepest[0] >= deepest[1]:
+            why = "it drafted at least as deep, but fewer of its tokens were accepted"
+        cause = f"{cause}: {why}"
+    return f"{quote(text)}, {plural(count, 'token')}. {'; '.join(found)}. {names[0]} lost because {cause}."
 
 
 def _without_plain(line: BottomLine, where: str) -> str:
@@ -106,7 +121,7 @@ def _without_plain(line: BottomLine, where: str) -> str:
     unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
     if line.winner is not None:
         return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
-    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s."
+    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s, prefill included."
     if line.rivals and figure.decides:
         said = (
             f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"

@@ -8,6 +8,8 @@ import { lightAll, link, paintSelection, select, setSelected } from "./scope.js"
 
 const AFTER = ["select", "commit", "history"]; // phases in which every verdict is there
 const EARLY = new Set(["path probability", "drafted", "times drawn", "expansion", "byte"]); // known once drafted
+const ASK = "Which setting would have included it?";
+const ASK_HELP = `${ASK} The answer stands below, under Why`;
 const PROBS_ROWS = 10;
 const PROBS_ROWS_LEAST = 6;
 const ROW_HEIGHT = 18;
@@ -71,6 +73,7 @@ function fillCard(view) {
   card.token.textContent = card.token.title = entry.token;
   card.kind.textContent = card.kind.title = entry.kind;
   card.why.textContent = entry.why;
+  if (entry.asks && !entry.undecided) button("tool words asks", card.why, ASK, ASK_HELP, askSetting);
   if (view.absent) {
     html("b", "", card.absent, view.absent.token);
     card.absent.append(": " + view.absent.words);
@@ -98,6 +101,12 @@ function fillCard(view) {
     entry,
     clamp(PROBS_ROWS + Math.floor((room - lines * height) / height), PROBS_ROWS_LEAST, PROBS_ROWS),
   );
+}
+
+// The question is answered below the scope, on the page that holds it: its button is pressed and brought into view.
+function askSetting() {
+  document.querySelector(".st-key-why_change button")?.click();
+  document.querySelector(".st-key-why")?.scrollIntoView({ block: "start" });
 }
 
 function probsOf(view, entry) {

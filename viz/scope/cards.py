@@ -43,7 +43,9 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[di
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
         facts.append(["probability when drawn", number(chosen.acceptance_probability)])
-    drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
+    children = [node for node in iteration.nodes if node.parent_id == parent_id]
+    drafted = {node.token_id for node in children}
+    verified = {node.token_id for node in children if node.flat_index is not None}
     if drafted and iteration.committed_ids[-1] not in drafted:
         facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
     return {
@@ -51,6 +53,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[di
         "kind": f"after node {parent_id} · {iteration.final_kind}",
         "state": iteration.final_kind,
         "why": why_final(iteration),
+        "asks": iteration.tree_was_drafted and iteration.committed_ids[-1] not in verified,
         "probs": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
@@ -81,6 +84,7 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
         "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
         "state": final_state(known, node),
         "why": why_verdict(iteration, node_id, known),
+        "asks": iteration.tree_was_drafted and node_id > 0 and node.flat_index is None,
         # The root shows the distribution after it: its own was decided in the iteration before.
         "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,

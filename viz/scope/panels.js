@@ -12,6 +12,7 @@ const PIECE = "‥";
 const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
 const KV_NUMBERED = 20; // with more slots than this the squares are small and have no number
 const KV_SMALL = 48; // with more than this they are smaller still
+const KV_SLOTS = 8; // with more than this their slots stand in words, not below each square
 const KV_KEY = [
   ["kept", "kept"],
   ["kept moved", "moved"],
@@ -22,7 +23,7 @@ const KV_MEANINGS = {
   "kept moved": "Round, filled: the slot is kept and moved next to the slots before it",
   freed: "Dashed: the slot is freed, its node is not in the text",
 };
-const KV_HINT = "first: earlier slots · then node numbers";
+const KV_HINT = "first box: earlier slots · then a box per slot, with its node";
 const REST_NOTE = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
 const END_NOTE = "no pass follows the last token: its slot is freed although it was accepted";
 
@@ -42,6 +43,8 @@ export function buildStrip(view, parent) {
   const title = html("strong", "", left);
   const position = html("span", "", left);
   const about = html("span", "about", left);
+  const axis = html("div", "axis", box);
+  for (const _ of ["highest", "lowest"]) html("span", "", axis);
   const columns = html("div", "columns", box);
   const right = html("div", "words end", box);
   const [efficiency, totals] = [html("strong", "", right), html("span", "", right)];
@@ -50,7 +53,7 @@ export function buildStrip(view, parent) {
     view.strip.painted = "";
     paintStrip(view);
   });
-  view.strip = { box, title, position, about, columns, room, efficiency, totals, from: 0, painted: "" };
+  view.strip = { box, title, position, about, axis, columns, room, efficiency, totals, from: 0, painted: "" };
 }
 
 export function paintStrip(view) {
@@ -82,6 +85,8 @@ function drawColumns(view, columns) {
   const { strip } = view;
   strip.columns.replaceChildren();
   const tallest = Math.max(2, ...columns.map((column) => column[0] + 1));
+  strip.axis.firstChild.textContent = `${Math.max(...columns.map(([n, kind]) => n + (kind !== "none")))} tokens`;
+  strip.axis.lastChild.textContent = "0";
   const block = clamp(Math.floor(44 / tallest) - 1, 1, 8);
   strip.columns.classList.toggle("narrow", columns.length * 9 > strip.room.now().width);
   columns.forEach(([accepted, kind, inLoop, changed], place) => {
@@ -161,7 +166,7 @@ function drawText(view) {
 }
 
 export function buildTimes(view, parent) {
-  view.times = panel(view, parent, "times", "Time of this iteration", "times");
+  view.times = panel(view, parent, "times", "Time", "times");
   view.times.room = watchSize(view.times.body, () => view.drawn && paintTimes(view));
 }
 
@@ -183,7 +188,12 @@ export function paintTimes(view) {
     return;
   }
   const total = rows.reduce((sum, row) => sum + row.seconds, 0);
-  times.side.textContent = duration(total);
+  const inPart = (keys) => rows.filter((row) => keys.includes(row.key)).reduce((sum, row) => sum + row.seconds, 0);
+  const [drafting, verifying] = [inPart(["draft", "tree"]), inPart(["verify"])].map((s) =>
+    Math.round((100 * s) / total),
+  );
+  const rest = 100 - drafting - verifying;
+  times.side.textContent = `${duration(total)} · draft ${drafting}% verify ${verifying}% rest ${rest}%`;
   const shares = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
   times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${shares}`);
   const laneWidth = Math.max(times.room.now().width - 206, 40); // next to name and value
@@ -231,10 +241,11 @@ export function paintCache(view) {
   const most = Math.max(...view.data.kv.map((strip) => strip.written.length));
   const size = most > KV_SMALL ? "dense tiny" : most > KV_NUMBERED ? "dense" : "";
   view.data.kv.forEach((strip, place) => {
-    const [head, written, after] = boxes[place].children;
+    const [head, written, slots, after] = boxes[place].children;
     write(head.firstChild, strip.model);
     boxes[place].classList.toggle("of-draft", strip.model === "draft");
     paintRows(view, written, strip, true, size);
+    paintSlots(slots, strip);
     paintRows(view, after, strip, false, size);
   });
   const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
@@ -260,11 +271,30 @@ function buildCacheStrip(parent) {
   const head = html("div", "kv-head", box);
   html("b", "", head);
   html("span", "", head);
-  for (const name of ["written", "after"]) {
+  for (const name of ["written", "slots", "after"]) {
     const line = html("div", "kv-line " + name, box);
     html("span", "kv-name", line);
     html("div", "kv-lane", line);
   }
+}
+
+// The slots of the squares above and below, which both begin with the first new one.
+function paintSlots(line, strip) {
+  const [name, lane] = line.children;
+  const [first, written] = [strip.slots_before, strip.written.length + strip.not_drawn];
+  const each = written <= KV_SLOTS;
+  line.hidden = !written;
+  write(name, each ? "slot" : "");
+  const words = each ? strip.written.map(([row]) => String(row)) : [`slots ${first} to ${first + written - 1}`];
+  const parts = reuse(lane, 1 + words.length, () => html("span", "", lane));
+  paintPart(parts[0], "kv-before", earlierSlots(strip), "", null);
+  words.forEach((text, place) => {
+    paintPart(parts[place + 1], each ? "kv-slot" : "kv-more", text, "", null);
+  });
+}
+
+function earlierSlots({ slots_before: before }) {
+  return before > 1 ? `0–${before - 1}` : before ? "0" : "none";
 }
 
 // A line of slots: how many were there before, one square per slot, then how many freed ones did not fit, or which
@@ -276,8 +306,8 @@ function paintRows(view, line, strip, asWritten, size) {
   write(name, asWritten ? "written" : strip.rebuilt ? "rebuilt" : "after");
   set(lane, "class", "kv-lane " + size);
   const parts = reuse(lane, 1 + rows.length + (rest ? 1 : 0), () => html("span", "", lane));
-  const before = count(strip.slots_before);
-  paintPart(parts[0], "kv-before", before, before + " earlier slots, untouched", null);
+  const before = `${count(strip.slots_before)} earlier slots, untouched`;
+  paintPart(parts[0], "kv-before", earlierSlots(strip), before, null);
   let at = parts[0];
   for (const [row, node, kept, moved] of rows) {
     at = at.nextSibling;

@@ -111,7 +111,7 @@ def provenance_counts(spans: Sequence[Span]) -> dict[str, int]:
 MAX_CELLS = 80
 COMMITTED = -1
 REST_COLUMNS = 14
-MAX_NAMED = 5
+MAX_NAMED = 3
 
 
 class Cell(NamedTuple):
@@ -161,16 +161,16 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
     return f"no slot for {texts}: the text ends" if is_cut(iteration) else f"next pass: {texts}"
 
 
-def _moved_words(goes_to: dict[int, int]) -> str:
-    """How many kept slots moved, from where to where; the middle of a long list is left out."""
-    pairs = [(row, place) for row, place in goes_to.items() if row != place]
-    if not pairs:
-        return "none moved"
-    old, new = (
-        ", ".join(map(str, slots if len(slots) <= MAX_NAMED else (*slots[: MAX_NAMED - 2], "…", slots[-1])))
-        for slots in zip(*pairs, strict=True)
-    )
-    return f"{len(pairs)} moved: {'slot' if len(pairs) == 1 else 'slots'} {old} → {new}"
+def _moved_words(goes_to: dict[int, int], nodes: dict[int, int]) -> str:
+    """Which kept slots moved where, and whose they are; the middle of a long list is left out."""
+    moved = [
+        f"slot {row} → {place}, {'text' if nodes[row] < 0 else f'node {nodes[row]}'}"
+        for row, place in goes_to.items()
+        if row != place
+    ]
+    if len(moved) > MAX_NAMED:
+        moved = [f"{len(moved)} moved", moved[0], "…", moved[-1]]
+    return "; ".join(moved) or "none moved"
 
 
 def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:
@@ -189,7 +189,7 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     drawn = tuple(cell for cell in written if cell.kept or cell in room)
     note = "no new slots"
     if kv.slots_written:
-        how = "recomputed by a second pass" if kv.rebuilt else _moved_words(goes_to)
+        how = "recomputed by a second pass" if kv.rebuilt else _moved_words(goes_to, nodes)
         note = f"{len(after)} of {plural(kv.slots_written, 'new slot')} kept ({how}), {kv.slots_freed:,} freed"
     not_drawn = len(written) - len(drawn)
     return CacheStrip(model, kv.slots_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))

@@ -1,6 +1,6 @@
 // The table of all verifiers on one tree. Python sends what to draw; token text is only ever set as textContent.
 
-import { clamp, html, isNew, keepingFocus, labelled, viewOf } from "../components/dom.js";
+import { button, clamp, html, isNew, keepingFocus, labelled, viewOf } from "../components/dom.js";
 import { number } from "../components/formats.js";
 
 const LEAST_TICK = 0.005;
@@ -33,8 +33,23 @@ function draw(table) {
     for (const words of key || []) html("span", "", line, words);
   }
   table.rows = new Map();
-  for (const row of data.rows) table.rows.set(row.name, drawRow(table, row));
+  const folded = (row) => data.refused && row.refusal;
+  for (const row of data.rows.filter((row) => !folded(row))) table.rows.set(row.name, drawRow(table, row));
+  if (data.refused) drawRefused(table, data.rows.filter(folded));
   paintSelection(table);
+}
+
+// One line for all verifiers that do not fit; a click shows each with its own reason.
+function drawRefused(table, rows) {
+  const line = labelled(html("div", "vt-row refused", table.root), "row");
+  const fold = button("vt-fold", cell("reason", line), "", null, () => {
+    table.open = !table.open;
+    keepingFocus(table.root, "name", () => draw(table));
+  });
+  fold.dataset.name = "refused";
+  fold.setAttribute("aria-expanded", Boolean(table.open));
+  fold.textContent = `${table.open ? "▾" : "▸"} ${table.data.refused}: ${rows.map((row) => row.label).join(", ")}`;
+  if (table.open) for (const row of rows) table.rows.set(row.name, drawRow(table, row));
 }
 
 function drawRow(table, row) {

@@ -215,7 +215,7 @@ def link_here(asked: RunRequest | None) -> Link:
         picks["prompt"] = None
     if picks and picks["text"] is not None and not picks["text"].strip():
         picks["text"] = None
-    if asked is not None and asked.method is start_method():
+    if asked is not None and decoding.method_label(asked.method) == decoding.method_label(start_method()):
         picks |= {"method": None, "settings": {}}
     if run.source == "recorded":
         name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)

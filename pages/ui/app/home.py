@@ -11,7 +11,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import lone_tree
-from pages.ui.widgets.controls import OURS
+from pages.ui.widgets.controls import FASTEST, OURS, proof_link
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
 from viz.scope.panels import iteration_spans
@@ -35,7 +35,7 @@ NEXT: dict[str, tuple[str, str]] = {
     "Verifiers": (":material/fact_check:", "Every verifier on one tree: exact values, re-rolled draws."),
     "Compare": (
         ":material/compare_arrows:",
-        "Run several methods on one prompt: speed, acceptance, trees side by side.",
+        "Which method is fastest on your prompt, by how much, and how sure that is.",
     ),
     "Race": (":material/flag:", "Recorded runs side by side, slowed down so that you see which method wins."),
     "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
@@ -49,10 +49,14 @@ def draw_introduction() -> None:
     st.html(Path(__file__).with_suffix(".css"))
     words, tour = st.columns([6.4, 1], vertical_alignment="center")
     on, label = current_tour(), "Continue the tour" if current_tour() else "Take the tour"
-    if tour.button(label, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
-        if on:
-            show_step("Home")
-        start_tour()
+    with tour:
+        if st.button(label, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
+            if on:
+                show_step("Home")
+            start_tour()
+        with st.container(key="home_fastest"):
+            st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
+            proof_link()
     with words.container(key="home_title"):
         st.title("Several tokens from one pass of the large model", anchor=False)
         st.markdown(

@@ -6,10 +6,11 @@ from itertools import combinations
 
 import streamlit as st
 
+import decoding
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
-from decoding.analysis.slowdown import TOKENS, Slowdown, Stretch, slowdown, stretches
+from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.compare.comparison import Contestant, Score
-from decoding.compare.contestants import unnamed_changes
+from decoding.methods.methods import changed_words
 from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
@@ -56,8 +57,8 @@ def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
         slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
         options.append(
             Option(
-                entry.contestant.label, paired(speeds, base), _settings_words(entry.contestant), not is_plain(entry),
-                speeds, slow, entry.contestant.draft_model,
+                entry.contestant.label, paired(speeds, base), _unchanged(entry.contestant), not is_plain(entry), speeds,
+                slow, entry.contestant.draft_model,
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
@@ -77,6 +78,12 @@ def needs_by_kind(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) ->
     return said
 
 
+def _unchanged(contestant: Contestant) -> str:
+    """That a method has its default settings: its label says which ones have changed, else nothing."""
+    method = contestant.method
+    return "default settings" if method and method.drafter.drafts and not changed_words(method) else ""
+
+
 def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
     """Tokens per second of one contestant by prompt and repeat."""
     calls = ((prompt, entry.calls) for prompt, entry in enumerate(scores) if entry is not None)
@@ -88,17 +95,6 @@ def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
     if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
         return None
     return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
-
-
-def _settings_words(contestant: Contestant) -> str:
-    """What the label does not say of the settings."""
-    method = contestant.method
-    if method is None or not method.drafter.drafts:
-        return ""
-    changes = unnamed_changes(method)
-    if not changes:
-        return "default settings"
-    return ", ".join(f"{name} {value}" for name, value in changes.items()) if len(changes) > 1 else ""
 
 
 def rivals(scores: Sequence[Score]) -> tuple[Score, Score] | None:
@@ -171,17 +167,6 @@ def places(scores: Sequence[Score]) -> list[int]:
     return sorted({stretch.start for found in both for stretch in found if stretch.parts})
 
 
-def _why_fewer(stretch: Stretch, slower: RunTrace, faster: RunTrace) -> str:
-    """Why trees committed fewer tokens than others at the same place."""
-    mine, other = (
-        max(run.iterations[place].tree_depth for place in places)
-        for run, places in ((slower, stretch.mine), (faster, stretch.other))
-    )
-    if mine < other:
-        return f"the deepest path verified was {plural(mine, 'token')} long, the other's {other}"
-    return "its trees were at least as deep, but fewer of their tokens were accepted"
-
-
 def _draw_stretch(
     stretch: Stretch,
     slower: Score,
@@ -190,16 +175,17 @@ def _draw_stretch(
     go_to: Callable[[RunRequest, int], None],
 ) -> None:
     text = "".join(outcome.texts[token] for token in slower.output_ids[stretch.start : stretch.end])
-    words = stretch_words(stretch, slower.contestant.label, faster.contestant.label, text)
-    if stretch.lost.reason == TOKENS:
-        words = f"{words.removesuffix('.')}: {_why_fewer(stretch, slower.run, faster.run)}."
-    place, plan = stretch.mine[0], outcome.plan
-    asked = RunRequest(plan.prompt, slower.contestant.method, plan.sampling, plan.max_new_tokens)
-    label = slower.contestant.label
-    said, link = st.columns([4, 1], vertical_alignment="center")
-    said.markdown(escape_markdown(words))
-    if link.button(
-        f"Iteration {place + 1}", key=f"parting_{label}_{place}", type="tertiary", icon=":material/footprint:",
-        on_click=go_to, args=(asked, place), help=escape_markdown(f"Decode {label} up to here on Step through"),
-    ):  # fmt: skip
-        st.switch_page(PAGES["Step through"], query_params={})
+    both, plan = (slower, faster), outcome.plan
+    names = slower.contestant.label, faster.contestant.label
+    st.markdown(escape_markdown(stretch_words(stretch, (slower.run, faster.run), names, text)))
+    with st.container(horizontal=True, gap="medium"):
+        for entry, place in zip(both, (stretch.mine[0], stretch.other[0]), strict=True):
+            method, label = entry.contestant.method, entry.contestant.label
+            asked = RunRequest(plan.prompt, method, plan.sampling, plan.max_new_tokens)
+            named = decoding.METHODS[method.name].label
+            if st.button(
+                f"{named}, iteration {place + 1}", key=f"parting_{names[0]}_{stretch.start}_{label}", type="tertiary",
+                icon=":material/footprint:", on_click=go_to, args=(asked, place),
+                help=escape_markdown(f"Decode {label} up to here on Step through"),
+            ):  # fmt: skip
+                st.switch_page(PAGES["Step through"], query_params={})

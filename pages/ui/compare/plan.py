@@ -1,7 +1,7 @@
 """The plan of a comparison and its widgets, the worker's job, and the result that the page stores."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -24,11 +24,13 @@ from pages.ui.widgets.controls import (
     picked_sampling,
     prompt_picker,
     prompt_words,
+    proof_link,
     sample_prompts,
     sampling_controls,
     sampling_words,
     seed,
 )
+from pages.ui.widgets.costs import other_words
 from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
@@ -199,7 +201,7 @@ def note_costs(outcome: ComparisonResult) -> None:
         known[name] = call.metrics.wall_s / call.metrics.new_tokens
 
 
-def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str, where: str = "") -> None:
+def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None", shown: str) -> None:
     """About how long it takes to measure, from measured times per token, and what is on screen."""
     if contestants is None:
         st.caption(escape_markdown(shown))
@@ -219,7 +221,8 @@ def draw_status(plan: ComparisonPlan, contestants: "Sequence[Contestant] | None"
         rounds = plan.repeats * len(plan.prompts) + plan.warmup
         about = elapsed(max(1.0, rounds * plan.max_new_tokens * token_s))
         takes = f"Takes about {about}" if here else f"About {about} at recorded speeds"
-    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=f"{source} {where}".strip())
+        takes = ", ".join(filter(None, (takes, other_words())))
+    st.caption(escape_markdown(" · ".join(filter(None, (takes, shown)))), help=source)
 
 
 def so_far_words(outcome: ComparisonResult) -> str:
@@ -261,6 +264,13 @@ def prompt_of(run: RunTrace) -> PromptChoice:
     text = "".join(run.prompt_texts)
     name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
     return PromptChoice(name, text)
+
+
+def hardware_words(hardware: Mapping[str, str]) -> str:
+    """The hardware of a run in one line."""
+    device = hardware.get("gpu") or hardware.get("processor", "unknown processor")
+    threads = hardware.get("threads", "?")
+    return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
 
 
 def pause_words(outcome: ComparisonResult) -> str:
@@ -312,5 +322,6 @@ def plan_controls(
     ):
         sampling = sampling_controls()
         st.caption(f"Applies to all methods. {sampled}")
+        proof_link()
     others = tuple(PromptChoice(each, samples[each].text, prompt.chat) for each in more)
     return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling, others)

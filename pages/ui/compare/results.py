@@ -12,10 +12,12 @@ from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, paired
 from decoding.analysis.luck import RunLuck
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
+from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.compare.bottom_line import decided, is_plain, needs_by_kind, over_plain, plain_of
-from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
+from pages.ui.common.state import RunRequest
+from pages.ui.compare.bottom_line import decided, draw_partings, is_plain, needs_by_kind, over_plain, plain_of
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from pages.ui.widgets.costs import busy_words
@@ -262,10 +264,10 @@ def _rows(
             WINNER, _spread("over_hf", 1, 2, "×")),
         row("Iterations", "Verification passes of the target; for Hugging Face: how often tokens arrived.", "",
             _typical("iterations")),
-        row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
+        row("Block efficiency", "Committed tokens / verification passes: tokens per iteration.", "high",
             _typical("tokens_per_iteration", "{:.2f}".format)),
-        *([row("Expected tokens per iteration", "Exact mean over all draws of the verifier, given the trees of a call "
-               "with the same seed: what realised tokens per iteration scatter around.", "", expectation)]
+        *([row("Expected block efficiency", "Exact mean over all draws of the verifier, given the trees of a call with "
+               "the same seed: what the realised one scatters around.", "", expectation)]
           if expected else []),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
             _typical("accepted_mean", "{:.2f}".format)),
@@ -328,11 +330,16 @@ def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
     return bars
 
 
-def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
-    """The bottom line, speed with its spread, the reasons, and the table."""
-    line = _draw_bottom_line(
-        [scores], "for this text on " + ("the machine that recorded it" if outcome.recorded else "this machine")
-    )
+def draw_overview(
+    scores: tuple[Score, ...], outcome: ComparisonResult, go_to: Callable[[RunRequest, int], None]
+) -> None:
+    """The bottom line, speed with its spread, the reasons, where tree and chain part, and the table.
+
+    Args:
+        go_to: has Step through decode a request up to an iteration; a callback.
+    """
+    where = "for this text on " + ("the machine that recorded it" if outcome.recorded else "this machine")
+    line = _draw_bottom_line([scores], where, outcome)
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
@@ -344,6 +351,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     with right:
         st.markdown("**Findings**")
         _draw_bullets(findings(scores))
+    draw_partings(scores, outcome, go_to)
     st.html(STYLE)
     st.html(table_html(scores, outcome, line))
     words = "Peak memory: the most GPU memory allocated during the call, weights of both models included."
@@ -360,23 +368,38 @@ def _draw_bullets(sentences: Sequence[str]) -> None:
     st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{items}</ul>')
 
 
-def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> BottomLine | None:
+def measured_words(outcome: ComparisonResult) -> str:
+    """What a comparison measured, with what, and where; for one that came with the program, how to measure it here."""
+    plan = outcome.plan
+    texts, repeats = listed([prompt_words(each.name) for each in plan.prompts]), plural(outcome.repeats, "repeat")
+    said = (
+        f"Measured: {repeats} in turn of at most {plural(plan.max_new_tokens, 'token')} after {texts}, "
+        f"{sampling_words(plan.sampling).lower()}; {outcome.pair.name}, {hardware_words(outcome.hardware)}."
+    )
+    return f"{said} Press Compare to measure on this machine." if outcome.recorded else said
+
+
+def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str, outcome: ComparisonResult) -> BottomLine | None:
     line = decided(prompts)
     best = "" if line is None or line.verdict == "plain" else line.best.label
     run = next((entry.run for entry in prompts[0] if entry.contestant.label == best), None)
-    with st.container(
-        border=True, key="compare_bottom_line", horizontal=True, vertical_alignment="center", gap="small"
-    ):
-        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE, width="stretch")
-        if run is not None:
-            engine_button(run, "engine_of_best")
+    with st.container(border=True, key="compare_bottom_line", gap="small"):
+        st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption(escape_markdown(measured_words(outcome)), width="stretch")
+            st.page_link(
+                PAGES["Sweep"], label="Would other settings be faster?", icon=":material/grid_on:",
+                help="Sweep runs every combination of settings",
+            )  # fmt: skip
+            if run is not None:
+                engine_button(run, "engine_of_best")
     return line
 
 
 def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult) -> None:
     """The bottom line over several prompts, whether each kind needs a draft model, and the speed-ups of each prompt."""
     names = outcome.comparison.prompts
-    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine")
+    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine", outcome)
     if said := needs_by_kind(prompts, [each.name for each in outcome.plan.prompts]):
         st.markdown("**Do you need a draft model?** · by kind of text", help=SURE)
         _draw_bullets(said)

@@ -259,7 +259,7 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     if found is None:
         st.caption(FORCED if trace.iterations[index].forced_verdicts else NOT_OWN)
         return
-    st.markdown(budget_words(found))
+    st.markdown(budget_words(found, trace.iterations[index]))
     line = BudgetLine(tuple(found.tokens.tolist()), tuple(found.seconds.tolist()), found.best)
     exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
@@ -293,16 +293,20 @@ def usable_costs(run: Run) -> CostModel | None:
     return None
 
 
-def budget_words(budget: Budgets) -> str:
-    """The best subtree, and what the whole tree lost compared with it."""
+def budget_words(budget: Budgets, iteration: IterationTrace) -> str:
+    """What the iteration reached, the best subtree, and what the whole tree lost compared with it."""
     rates, best = budget.rates, plural(budget.best, "node")
+    said = "**This iteration"
+    if iteration.timed:
+        said += f", measured: {len(iteration.committed_ids) / iteration.times.total_s:.0f} tokens/s.** **Modelled"
+    else:
+        said += ", modelled"
     if budget.best == budget.nodes:
-        said = f"**The whole tree of {best} was the best budget: {rates[-1]:.0f} tokens/s.**"
-        return f"{said} *Modelled from measured costs.*"
-    chosen = f"Only its best {best}" if budget.best else "No drafting"
+        return f"{said}: {rates[-1]:.0f} tokens/s**; the whole tree of {best} was the best budget."
+    chosen = f"only its best {best}" if budget.best else "no drafting"
     lost = f"{budget.lost:.0f} ({budget.lost / rates[budget.best]:.0%}) slower"
-    whole = f"the whole tree of {plural(budget.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
-    return f"**{chosen}: {rates[budget.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
+    whole = f"the whole tree of {plural(budget.nodes, 'node')} {rates[-1]:.0f}, {lost}"
+    return f"{said}: {rates[budget.best]:.0f} tokens/s with {chosen}**; {whole}."
 
 
 def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
@@ -335,8 +339,8 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
             "were decoded with another method before a fork."
         )
         return
-    st.markdown(run_words(whole, costs))
     draw_measured(run, whole, costs)
+    st.markdown(run_words(whole, costs))
     lost = [each.lost for each in whole.each]
     figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
     chart(figure, "why_lost", LOST_HEIGHT)
@@ -351,11 +355,10 @@ def draw_measured(run: Run, whole: RunBudgets, costs: CostModel) -> None:
     rate = sum(len(each.committed_ids) for each in counted) / sum(each.times.total_s for each in counted)
     here = own_costs(run) is not None
     where = "when it was decoded here" if here else "where it was recorded, which may be another machine"
-    said = f"Measured over the same iterations: {rate:.1f} tokens/s, {where}."
+    st.markdown(f"**Over the run, measured without prefill: {rate:.0f} tokens/s**, {where}.")
     if whole.rate < SLOW * rate:
-        st.caption(said)
         return
-    said += f" That is {whole.rate / rate:.1f} times slower than modelled"
+    said = f"That is {whole.rate / rate:.1f} times slower than modelled"
     if not here:
         st.caption(f"{said}.")
         return
@@ -371,7 +374,7 @@ def run_words(whole: RunBudgets, costs: CostModel) -> str:
     cap = whole.best_cap
     at_most = f"at most {plural(cap, 'node')} in every iteration" if cap else "no drafting at all"
     said = (
-        f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
-        f"with {at_most} {whole.capped_rate(cap):.0f}. *Modelled for the same text, from {measured_on(costs)}.*"
+        f"**Modelled: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
+        f"with {at_most} {whole.capped_rate(cap):.0f}. For the same text, from {measured_on(costs)}."
     )
     return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

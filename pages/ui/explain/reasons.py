@@ -8,6 +8,7 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, VerificationStep, node_paths
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, known_results, trace_at
@@ -51,6 +52,8 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
         elif subject.parent < 0:
             said = "The root is the last committed token: it is always there."
         st.caption(said)
+        if subject.in_tree or subject.node == FINAL_ID:
+            st.page_link(PAGES["Verifiers"], label="Its tests on Verifiers", icon=":material/fact_check:")
         return
     path = path_to(iteration, subject)
     found = known_results().get(key_of(run, subject.index, path))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-import decoding
 from decoding.analysis.slowdown import slowdown
 from decoding.recorded import (
     CHAIN,
@@ -42,7 +41,6 @@ from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
 
 if TYPE_CHECKING:
-    from decoding.methods.method import Method
     from pages.ui.compare.plan import ComparisonResult
 
 COLUMNS = 3
@@ -239,6 +237,7 @@ def place_comparison(name: str) -> dict[str, Any]:
 def recorded_outcome(name: str) -> "ComparisonResult":
     """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
     from decoding.compare.comparison import Comparison, Contestant, result_of
+    from decoding.replay.stored_state import method_of
 
     others = rivals(name)
     runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
@@ -246,8 +245,3 @@ def recorded_outcome(name: str) -> "ComparisonResult":
     results = tuple(replace(result_of(run), contestant=place) for place, run in enumerate(runs))
     comparison = Comparison(contestants, (prompt_of(runs[0]).name,), results, differences=(), reference=0)
     return recorded_result(comparison, repeats=1, warmup=0)
-
-
-def method_of(run: RunTrace) -> "Method":
-    """The method of a run with its initial settings, under its recorded label."""
-    return replace(decoding.METHODS[run.method].with_settings(**run.settings), label=run.label)

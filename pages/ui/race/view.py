@@ -18,7 +18,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
-from pages.ui.compare.plan import ComparisonResult, pause_words
+from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
@@ -166,13 +166,6 @@ def replayed_words(repeats: int) -> str:
     if repeats % 2:
         return "its median call is replayed"
     return f"the slower of its {'' if repeats == 2 else 'middle '}two calls is replayed"
-
-
-def hardware_words(hardware: Mapping[str, str]) -> str:
-    """The hardware of a run in one line."""
-    device = hardware.get("gpu") or hardware.get("processor", "unknown processor")
-    threads = hardware.get("threads", "?")
-    return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
 
 
 ERROR = "race_runs_error"

@@ -8,12 +8,14 @@ import streamlit as st
 from decoding.analysis.bottom_line import Option, bottom_line, paired
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
+from pages.ui import PAGES
 from pages.ui.common.charts import STYLE, chart, is_dark
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.engine.config import engine_button
 from pages.ui.scope.component import scope
+from pages.ui.widgets.controls import FASTEST
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, iteration_summary
@@ -141,6 +143,7 @@ def draw_charts(run: Run) -> None:
         alone = bottom_line([Option(run.trace.label, paired({(0, 0): measured.throughput}))])
         with st.container(key="run_bottom_line", horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}", width="stretch")
+            st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
             engine_button(run.trace, "engine_of_run")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
@@ -206,7 +209,7 @@ def run_table(run: RunTrace) -> Table:
     if measured is not None:
         rows += [
             ("Iterations", f"{measured.iterations:,}"),
-            ("Tokens per iteration", f"{measured.tokens_per_iteration:.2f}"),
+            ("Block efficiency", f"{measured.tokens_per_iteration:.2f}"),
             ("Accepted / drafted", part_of(measured.accepted, measured.drafted)),
             ("Accepted / verified", part_of(measured.accepted, measured.verified)),
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),

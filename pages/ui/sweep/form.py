@@ -35,6 +35,7 @@ from pages.ui.widgets.controls import (
     setting_key,
     shown_settings,
 )
+from pages.ui.widgets.costs import other_words
 from pages.ui.widgets.trained import EMBEDDED_NAME, TRAINED, trained_choices
 from viz.formats import long_duration, plural
 
@@ -408,6 +409,7 @@ def _size_words(size: "GridSize", found: Sequence[ExperimentWatcher]) -> str:
             if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
                 where = "in the results shipped with Draftscope" if followed.shipped else "on this machine so far"
                 time_words = f"{long_duration(cost * size.tokens)} at the time per token {where}"
+                time_words = ", ".join(filter(None, (time_words, other_words())))
                 break
         parts.append(time_words)
     return f"**{escape_markdown(settings)}** · {escape_markdown(' · '.join(parts))}"

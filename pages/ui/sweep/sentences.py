@@ -1,12 +1,14 @@
 """Texts of the page Sweep: figures, axes, the contents of a grid."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
 
-from decoding.experiments.estimates import BASE, PREFIX, axes
+from decoding.common.errors import SettingsError
+from decoding.experiments.estimates import BASE, PREFIX
 from decoding.papers.paper_result import (
     DRAFT_FORWARDS,
     MEMORY,
@@ -59,16 +61,19 @@ def base_label(base: str) -> str:
 
 
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs, each labelled with its method and every varied setting: `Fixed tree · D_max 8, B 2`."""
-    labels: dict[str, str] = {}
-    for base, group in runs.groupby(BASE):
-        varied = [name for name in axes(group) if name.startswith(PREFIX)]
-        for way, settings in group.drop_duplicates("way").set_index("way")[varied].iterrows():
-            said = ", ".join(f"{short_title(name)} {value_words(value)}" for name, value in settings.items())
-            labels[way] = f"{base_label(base)} · {said}" if said else base_label(base)
-    alike = {label for label in labels.values() if list(labels.values()).count(label) > 1}
-    own = runs["way"].map(labels)
-    return runs.assign(label=own.where(~own.isin(alike), runs["label"]))
+    """The runs under the labels that their methods have on every page; as they were run where this program has others.
+
+    Labels are defined next to the methods, so none is known without torch.
+    """
+    if not torch_there():
+        return runs
+    from decoding.compare.contestants import parse_contestant
+
+    labels = {}
+    for way in runs["way"].unique():
+        with suppress(SettingsError):
+            labels[way] = parse_contestant(way).label
+    return runs.assign(label=runs["way"].map(labels).fillna(runs["label"]))
 
 
 def short_title(column: str) -> str:

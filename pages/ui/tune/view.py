@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
@@ -16,7 +17,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
 from pages.ui.tune.batch import draw_batches, pick_batch
-from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial, label_of
+from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial
 from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
@@ -55,7 +56,7 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
-            scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {label_of(trial.method)}"
+            scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {decoding.method_label(trial.method)}"
 
             def choose(node: int, number: int = trial.number) -> None:
                 st.session_state["tune_node"] = number, node
@@ -75,7 +76,7 @@ def draw_chart(bench: Bench) -> None:
         draw_batches(bench, batch, CHART_HEIGHT)
         return
     points = [*bench.iteration_points.values(), *bench.whole_points]
-    pinned, now = [label_of(trial.method) for trial in bench.shown or ()] or ["", ""]
+    pinned, now = [decoding.method_label(trial.method) for trial in bench.shown or ()] or ["", ""]
     chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
 
 

@@ -17,8 +17,6 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
 from pages.ui.common.worker import is_busy, start_job
-from pages.ui.widgets.controls import setting_words
-from pages.ui.widgets.trained import DRAFT_HEAD
 from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.formats import duration, plural
 
@@ -51,27 +49,10 @@ def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | N
     return next((place for place, (one, other) in enumerate(pairs) if one != other), None)
 
 
-def changed_words(method: "Method") -> str:
-    """The differences from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults."""
-    defaults = decoding.METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
-    defaults["verifier"] = decoding.METHODS[method.name].verifier.name
-    parts = []
-    for name, value in method.all_settings().items():
-        if value != defaults[name] and name != DRAFT_HEAD:  # it is in the label
-            parts.append(f"{method.infos[name].short} {setting_words(value)}")
-    return ", ".join(parts)
-
-
-def label_of(method: "Method") -> str:
-    """A method and its differences from the defaults, in one line."""
-    unchanged = "the paper’s defaults" if any(info.paper for info in method.infos.values()) else "its defaults"
-    return f"{method.label} · {changed_words(method) or unchanged}"
-
-
 def whole_words(method: "Method", metrics, loops: int, parted: int | None, greedy: bool) -> str:
     """The last whole generation as text."""
     parts = [
-        f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
+        f"{decoding.method_label(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
         f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
         f"{metrics.tokens_per_iteration:.2f} tokens each. This is the average over the text; “tokens / s here” is one "
         "iteration at one place."
@@ -265,7 +246,8 @@ class Bench:
                 f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} "
                 f"committed in {duration(typical_s)} (median of {len(trial.seconds)})"
             )
-            share, label = accepted / iteration.drafted if iteration.drafted else 0.0, label_of(trial.method)
+            share = accepted / iteration.drafted if iteration.drafted else 0.0
+            label = decoding.method_label(trial.method)
             self.iteration_points[trial.method] = Tried(label, tokens / typical_s, share, ITERATION, details)
         self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
 
@@ -291,7 +273,7 @@ class Bench:
             + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
         )
         speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
-        self.whole_points.append(Tried(label_of(method), speed, share, WHOLE, details))
+        self.whole_points.append(Tried(decoding.method_label(method), speed, share, WHOLE, details))
         greedy = self.sampling is None or self.sampling.greedy
         difference = first_difference(run.output_ids, text.output_ids)
         self.whole_words = whole_words(method, metrics, loops, difference, greedy)

@@ -107,7 +107,7 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Mod
         looked,
         key=(*looked.key[:2], uuid.uuid4().hex[:8]),
         iteration=session.step(),
-        label=method.label,
+        label=decoding.method_label(session.method),
         verifier=session.method.verifier.name,
         sampling=sampling,
         drafted_here=True,

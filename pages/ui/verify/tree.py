@@ -8,14 +8,15 @@ import streamlit as st
 
 from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.state import kept
+from pages.ui.common.state import kept, selected_node
 from pages.ui.scope.component import lone_tree
 from pages.ui.verify.state import Looked, own_walk, text_reader
+from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
 from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
-from viz.verify.views import DistributionPanel, distributions_figure, kept_tree_data
+from viz.verify.views import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Refused, Replayed
@@ -57,11 +58,19 @@ def choose(looked: Looked, node: int) -> None:
 
 
 def node_in_view(looked: Looked) -> int:
-    """The node selected last in this tree; initially the root, or at the end of a trunk the node with most entries."""
+    """The node selected last in this tree; initially that of Step through, else the root, or at the end of a trunk the
+    node with most entries.
+
+    A final token is seen at the node where the path ended: there its rivals were rejected.
+    """
     key, node = st.session_state.get("verify_node", (None, 0))
     if key == looked.key:
         return node
-    nodes = looked.iteration.nodes
+    nodes, chosen = looked.iteration.nodes, None if looked.drafted_here else selected_node()
+    if chosen == FINAL_ID or (chosen is None and looked.iteration.final_kind == "recovered"):
+        return looked.iteration.accepted[-1] if looked.iteration.accepted else 0
+    if chosen is not None and 0 <= chosen < len(nodes):
+        return chosen
     drawn = looked.iteration.drawn or range(1, len(nodes))
     parents = [nodes[child].parent_id for child in drawn if nodes[child].flat_index is not None]
     return 0 if parents.count(0) > 1 else max(sorted(set(parents)), key=parents.count, default=0)
@@ -75,6 +84,7 @@ def tested_at(looked: Looked, node: int) -> int:
 
 
 TABLE_HEIGHT = 330
+FEWEST_FOLDED = 3
 OWN = "own"
 """The table row of the original verification; the others are named by their verifier."""
 _component = st.components.v2.component(
@@ -121,7 +131,20 @@ def table_data(
     made = [
         _row(looked, name, replayed, distributions.get(name), rolled, seeds, best) for name, replayed in rows.items()
     ]
-    return {"heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen}
+    return {
+        "heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen,
+        "refused": refused_words(looked, len(made) - len(fitting)),
+    }  # fmt: skip
+
+
+def refused_words(looked: Looked, count: int) -> str:
+    """Why verifiers do not fit the tree, once for all where several do not; empty where each says so itself."""
+    from decoding.verifiers.base import SAMPLING_TEXT
+
+    if count < FEWEST_FOLDED:
+        return ""
+    trees = SAMPLING_TEXT[looked.iteration.draft_sampling]
+    return f"{count} verifiers do not fit {trees} at this temperature: they would bias the output"
 
 
 def heads(longest: int, seeds: int) -> list[dict]:
@@ -203,7 +226,7 @@ MEANINGS = (
 
 def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
     """Text and table on the left, distributions on the right; `walker` names the draws."""
-    from decoding.replay.steps import node_steps
+    from decoding.replay.steps import SHOWN_TOKENS, node_steps
 
     name = replayed.verifier.name
     key = ("steps", looked.key, sampling, name, node, walker)
@@ -217,11 +240,12 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
             return
         st.html(Path(__file__).with_suffix(".css"))
         st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
+        proof_link()
     with right:
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
         tested_against = {"spectr": "ρ × draft", "khisti": "distribution of the winner"}.get(name, "draft")
         figure = distributions_figure(steps.texts, panels, tested_against, is_dark())
-        chart(figure, key="verify_laws", height=LAWS_HEIGHT)
+        chart(figure, key="verify_laws", height=LAWS_HEIGHT + ROW_PX * max(len(steps.texts) - SHOWN_TOKENS, 0))
 
 
 def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
@@ -246,10 +270,21 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
             f"Before the draws are known, it accepts one of {count} with probability {least}{number(steps.rate, 3)}; "
             f"no top-down verifier exceeds {number(steps.best_rate, 3)} (α_opt)."
         )
+    if steps.off_target is not None:
+        said += _proof_words(looked, steps.off_target)
     return (
         f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
         f"{html.escape(said)}</div>"
     )
+
+
+def _proof_words(looked: Looked, off_target: float) -> str:
+    """How the token after a node, given this tree, compares with the target's distribution."""
+    said = "Given this tree, the exact probabilities of the next token, summed over all draws of the verifier, differ "
+    said += f"from the target's by at most {off_target:.1g}"
+    if looked.iteration.draft_sampling in ("deterministic", "none"):
+        return f"{said}: lossless at this node."
+    return f"{said}; over all trees that the draft may have drawn here they are the target's own."
 
 
 def how(verifier: "Verifier", entries: int) -> str:
@@ -291,7 +326,7 @@ def _seed_words(entry: "EntryStep") -> str:
 
 def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> DistributionPanel:
     """A stage with its title and pass probability."""
-    rows = [steps.rows[place] for place in stage.tested if steps.rows[place] is not None]
+    rows = [steps.rows[place] for place in stage.tested]
     target = (*stage.target, stage.target_rest)
     draft = None if stage.draft is None else (*stage.draft, stage.draft_rest)
     if len(stage.tested) == 1:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import SettingsError
 from decoding.recorded import logits_run
 from decoding.trace.interventions import Interventions
@@ -144,7 +145,7 @@ def editor_words(history: History) -> str:
     if contradiction:
         return "Contradicting settings"
     if method is not None and method.name != trace.method:
-        parts.append(method.label)
+        parts.append(decoding.method_label(method))
     elif method is not None:
         before = dict.fromkeys(TRAINED, "") | {"node_order": "breadth"} | trace.settings
         for name, value in method.all_settings().items():

@@ -1,6 +1,7 @@
 """The contestants of a comparison or a race: methods with their settings in slots, and their errors."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,7 @@ import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.recorded import COMPARED
-from decoding.trace.records import Setting
-from pages.ui.common.errors import escape_markdown, guarded, info_of
+from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.widgets.controls import (
     method_as_verified,
     picked_sampling,
@@ -22,7 +22,7 @@ from pages.ui.widgets.controls import (
     set_method,
     settings_form,
 )
-from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
+from pages.ui.widgets.trained import head_methods, head_words
 from viz.formats import listed
 from viz.race.lanes import MOST
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from decoding.methods.method import Method
 
 FEWEST = 2
-LONGEST_LABEL, LONGEST_NAME = 44, 14
 AS_LOADED = "as loaded"
 BASELINE = "Hugging Face's own loop on the same models, with a clean generation config; it has no settings."
 ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
@@ -100,6 +99,18 @@ def add_slot(field: ContestantForm, name: str) -> str:
     st.session_state[key] = name
     st.session_state[f"{field.name}_slots"] = [*st.session_state[f"{field.name}_slots"], key]
     return key
+
+
+def include(field: ContestantForm, method: "Method") -> None:
+    """Add a method unless it takes part already; the last contestant gives way where there is no room."""
+    keys = slots(field)
+    for key in keys:
+        with suppress(SettingsError):  # of a contestant whose settings contradict one another Compare tells
+            if slot_method(key) == method:
+                return
+    if len(keys) == field.most:
+        st.session_state[f"{field.name}_slots"] = keys[:-1]
+    set_method(add_slot(field, method.name), method)
 
 
 def contestant_bar(field: ContestantForm) -> None:
@@ -211,38 +222,12 @@ def slot_words(key: str) -> tuple[str, str]:
         return st.session_state[kept]
     try:
         method = slot_method(key)
-        words = short_label(method) if method else BASELINES[name]
+        words = decoding.method_label(method) if method else BASELINES[name]
     except SettingsError:
         words, icon = f"{decoding.METHODS[name].label}: settings?", ":material/error:"
     engine = _engine(key)
     st.session_state[kept] = f"{words} ({engine})" if engine else words, icon
     return st.session_state[kept]
-
-
-def short_label(method: "Method") -> str:
-    """A method's name and what was changed, short enough for an axis: `DynaTree · no history, D_0 3`."""
-    from decoding.compare.contestants import unnamed_changes
-
-    label = method.label
-    changes = [_change(name, value) for name, value in unnamed_changes(method).items()]
-    for number, change in enumerate(changes):
-        longer = f"{label}, {change}" if number else f"{label} · {change}"
-        left = len(changes) - number
-        if len(longer) + (4 if left > 1 else 0) > LONGEST_LABEL:
-            return f"{label} +{left}"
-        label = longer
-    return label
-
-
-def _change(name: str, value: Setting) -> str:
-    info = info_of(name)
-    if isinstance(value, bool):
-        return info.label.lower() if value else f"no {info.label.lower()}"
-    if isinstance(value, str):
-        words = value.replace("_", " ")
-        # A run's name contains its kind, its start and more: too long for an axis.
-        return words if name != SELECTOR else f"selector {words}" if len(words) <= LONGEST_NAME else "selector"
-    return f"{info.short} {value:g}"
 
 
 def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
@@ -258,7 +243,7 @@ def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
     for key in slots(field):
         method, name = slot_method(key), st.session_state[key]
         engine = _engine(key) if method else None
-        label = short_label(method) if method else BASELINES[name]
+        label = decoding.method_label(method) if method else BASELINES[name]
         label = f"{label} ({engine})" if engine else label
         taken = {contestant.label for contestant in chosen}
         names = [label, *(f"{label} ({number})" for number in range(2, len(chosen) + 2))]

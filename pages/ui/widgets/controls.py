@@ -13,6 +13,7 @@ from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
 from decoding.trace.records import DraftSampling, Setting
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
@@ -301,6 +302,7 @@ DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
 CONFIGURATION = "Ready-made configuration"
 OURS, PAPERS = "our settings", "Paper's default"
+FASTEST = "Which method is fastest here?"
 
 
 @lru_cache(maxsize=1)
@@ -408,8 +410,7 @@ def method_picker(
         chosen = method.with_settings(**values)
         if sampling is not None:
             chosen.check(sampling)
-        # Under the name by which Home, the tour and the recorded runs know these settings.
-        return start_method() if chosen.settings() == start_method().settings() else chosen
+        return chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
         show_error(error, place)
@@ -513,10 +514,12 @@ def _named_by_text(name: str, text: str | None) -> str:
 
 
 def method_words(key: str = "method") -> str:
-    """The choice under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
-    method, changed = decoding.METHODS[st.session_state[key]], len(changed_settings(key))
-    label = method.with_settings(draft_head=picked_settings(method, key).get("draft_head", "")).label
-    return f"{label} · {OURS if is_start(key) else f'{changed} changed'}" if changed else label
+    """The choice under `key`, for a button: its label, or that its settings contradict one another."""
+    method = method_as_verified(st.session_state[key], key)
+    try:
+        return decoding.method_label(method.with_settings(**picked_settings(method, key)))
+    except SettingsError:
+        return f"{method.label}: settings?"
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:
@@ -525,3 +528,10 @@ def _samples_or_sentence() -> dict[str, Prompt]:
     except PromptError as error:
         show_error(error)
         return {}
+
+
+def proof_link() -> None:
+    """Leads from a claim of losslessness to its proof in words."""
+    st.page_link(
+        PAGES["Learn"], label="Lossless? The proof", icon=":material/verified:", query_params={"term": "lossless"}
+    )

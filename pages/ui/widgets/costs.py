@@ -5,8 +5,10 @@ if said := slow_words(run.trace.iterations, costs):
     draw_warning(said, "step")                  # with a button that measures again
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -19,6 +21,11 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import is_busy, run_now
 
+if TYPE_CHECKING:
+    from decoding.costs.measuring import OtherWork
+
+BUSY = 0.25  # share of all processors that others use
+LOOK_S, WINDOW_S = 0.15, 20.0  # the shortest and the longest time that is looked at
 ASK = (
     "In a batch of texts the target is busy without speculation, too, so that verifying more tokens gains less. What "
     "passes over several texts cost on this machine is measured once, in about half a minute."
@@ -58,6 +65,20 @@ def busy_words(spread: float) -> str:
         f"Repeats of the same call differ by up to {spread:.1f}×: this machine is busy. Stop other work or use more "
         "repeats before trusting small differences."
     )
+
+
+_counting: "list[tuple[float, OtherWork]]" = []  # what counts the work of other processes, and since when
+
+
+def other_words() -> str:
+    """That other work uses the processors, so that an estimate is too short; empty where most of them are free."""
+    from decoding.costs.measuring import OtherWork  # brings torch
+
+    if not _counting or time.monotonic() - _counting[0][0] > WINDOW_S:
+        _counting[:] = [(time.monotonic(), OtherWork())]
+        time.sleep(LOOK_S)
+    share = _counting[0][1].share()
+    return "" if share < BUSY else f"longer now, as other work uses {share:.0%} of the processors"
 
 
 DISTURBED = "Or it has changed since they were measured. The times and speeds shown are those of the disturbed machine."
