@@ -204,3 +204,20 @@ def test_a_way_is_needed_only_where_it_beats_each_way_of_the_other_kind():
     assert (need.verdict, need.best.label, need.other.label) == ("yes", "Tree", "Suffix")
     apart = replace(steady, speeds={(5, 5): 1.0})
     assert bottom_line([PLAIN_ITSELF, tree, apart], "Plain").draft_model is None, "nothing was measured with both"
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ({1: 2.0, 64: 1.25}, "pay at every batch size up to 64 (1.25× plain decoding there)."),
+        ({1: 2.0, 8: 1.1, 16: 0.8}, "pay up to a batch size of 8 (0.80× plain decoding at 16)."),
+        ({1: 0.9, 8: 0.5}, "pay at no batch size (0.90× plain decoding at 1)."),
+    ],
+)
+def test_until_which_batch_the_trees_of_the_best_pay_is_said_where_batches_are_measured(gains, said):
+    ratios = (2.0, 2.02, 1.98)
+    line = bottom_line(
+        [option("Tree", *ratios, batches=gains), option("Chain", 1.2, 1.21, 1.19, batches={1: 1.2})], "Plain"
+    )
+    assert bottom_line_words(line).endswith(said) and "Modelled from passes measured here" in bottom_line_words(line)
+    assert "Modelled" not in bottom_line_words(bottom_line([option("Tree", *ratios)], "Plain"))

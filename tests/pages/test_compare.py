@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.methods import contestants_from
 from decoding.analysis.slowdown import stretches
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
@@ -470,6 +471,17 @@ def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):
     (said,) = two_medians_words(list(entries), entries[0])
     assert said in findings(entries) and second.contestant.label in said and "1.23" in said and "1.28" in said
     assert two_medians_words(list(entries[:2]), entries[0]) == []
+
+
+def test_the_bottom_line_models_larger_batches_by_the_costs_of_each_contestant(done: AppTest):
+    entries = score(done.session_state["comparison"].comparison)
+    curve = CostCurve((CostPoint(1, 1.0, 1.0, 1.0),))
+    costs = {8: CostModel(curve, curve.raised(-1.0), 0.0, 0.0, 1, 1, "", "", batch=8)}  # drafting costs nothing
+    line = decided([entries], {"": costs})
+    run = next(entry.run for entry in entries if entry.contestant.label == line.best.label)
+    tokens = sum(len(each.committed_ids) for each in run.iterations)
+    assert line.best.batches == {8: pytest.approx(tokens / len(run.iterations))}
+    assert not decided([entries]).best.batches
 
 
 def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):

@@ -1,5 +1,7 @@
 """The bottom line in words: what to decode with, by how much it is faster, how sure that is, what would decide it."""
 
+from collections.abc import Mapping
+
 from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from decoding.trace.records import RunTrace
@@ -25,8 +27,25 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
     """
     if line is None:
         return "No method that drafts was measured, so nothing can be said on speculating: add one."
-    said = _line_words(line, where)
-    return said if line.draft_model is None else f"{said} Do you need a draft model? {need_words(line.draft_model)}"
+    said = [_line_words(line, where)]
+    if line.verdict != "plain" and line.best.batches:
+        said.append(batch_words(line.best.batches))
+    if line.draft_model is not None:
+        said.append(f"Do you need a draft model? {need_words(line.draft_model)}")
+    return " ".join(said)
+
+
+def batch_words(gains: Mapping[int, float]) -> str:
+    """How many texts may be decoded at once until a method's trees stop to pay, by their modelled speed-ups."""
+    sizes = sorted(gains)
+    losing = next((place for place, size in enumerate(sizes) if gains[size] <= 1), None)
+    source = "Modelled from passes measured here over several texts at once, its trees"
+    if losing is None:
+        return f"{source} pay at every batch size up to {sizes[-1]} ({gains[sizes[-1]]:.2f}× plain decoding there)."
+    over = f"{gains[sizes[losing]]:.2f}× plain decoding at {sizes[losing]}"
+    if not losing:
+        return f"{source} pay at no batch size ({over})."
+    return f"{source} pay up to a batch size of {sizes[losing - 1]} ({over})."
 
 
 def need_words(need: DraftModelNeed) -> str:

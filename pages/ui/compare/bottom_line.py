@@ -1,14 +1,17 @@
 """What a comparison allows to say, and where its methods part: what a tree lost to the chain, and the chain to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from types import MappingProxyType
 
 import streamlit as st
 
 import decoding
+from decoding.analysis.batch import iterations_speedup
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
+from decoding.common.cost_model import CostModel
 from decoding.compare.comparison import Contestant, Score
 from decoding.methods.methods import changed_words
 from decoding.trace.metrics import Spread
@@ -43,8 +46,14 @@ def plain_of(scores: Sequence[Score]) -> Score | None:
     return next((entry for entry in measured if entry.run), measured[0] if measured else None)
 
 
-def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
-    """The bottom line of a comparison, over the scores of each prompt; None where nothing that drafts was measured."""
+def decided(
+    prompts: Sequence[Sequence[Score]], batches: Mapping[str, Mapping[int, CostModel]] = MappingProxyType({})
+) -> BottomLine | None:
+    """The bottom line of a comparison, over the scores of each prompt; None where nothing that drafts was measured.
+
+    Args:
+        batches: costs by batch size where they are measured, by name of the draft head ("" for the draft model).
+    """
     plains = [plain_of(scores) for scores in prompts]
     plain = next((each for each in plains if each), None)
     base = None if plain is None else _speeds(plains)
@@ -58,10 +67,19 @@ def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
         options.append(
             Option(
                 entry.contestant.label, paired(speeds, base), _unchanged(entry.contestant), not is_plain(entry), speeds,
-                slow, entry.contestant.draft_model,
+                slow, entry.contestant.draft_model, _by_batch(mine, batches),
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def _by_batch(scores: Sequence[Score], batches: Mapping[str, Mapping[int, CostModel]]) -> dict[int, float]:
+    """Modelled speed-up of a contestant's trees by batch size."""
+    method = scores[0].contestant.method
+    costs = batches.get(method.draft_head, {}) if method is not None and method.drafter.drafts else {}
+    iterations = [each for entry in scores if entry.run is not None for each in entry.run.iterations]
+    gains = ((batch, iterations_speedup(iterations, each)) for batch, each in costs.items())
+    return {batch: gain for batch, gain in gains if gain is not None}
 
 
 def needs_by_kind(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) -> list[str]:

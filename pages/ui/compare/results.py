@@ -15,6 +15,7 @@ from decoding.trace.metrics import Spread
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.bottom_line import decided, draw_partings, is_plain, needs_by_kind, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
@@ -380,7 +381,8 @@ def measured_words(outcome: ComparisonResult) -> str:
 
 
 def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str, outcome: ComparisonResult) -> BottomLine | None:
-    line = decided(prompts)
+    here = not outcome.recorded and outcome.generation == manager().generation
+    line = decided(prompts, manager().batch_costs if here else {})
     best = "" if line is None or line.verdict == "plain" else line.best.label
     run = next((entry.run for entry in prompts[0] if entry.contestant.label == best), None)
     with st.container(border=True, key="compare_bottom_line", gap="small"):
