@@ -9,10 +9,16 @@ beside what was measured, methods in turn over the same prompts.
 
 import time
 from collections.abc import Iterator
+from statistics import median
 
+import torch
+
+from benchmarks.roofline import measure_ceilings
 from decoding.analysis.acceptance import run_acceptance
 from decoding.analysis.batch import Acceptance, Choice, iterations_speedup
 from decoding.analysis.bottom_line import paired
+from decoding.analysis.model_shape import read_shape
+from decoding.analysis.roofline import Accelerator, Efficiency, Setup, pass_time
 from decoding.analysis.when_it_pays import measured_answer
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
@@ -34,6 +40,7 @@ from decoding.session.session import DecodeSession, Limits, unrecorded
 from decoding.trace.records import RunTrace
 
 WIDE = "fixed_tree:max_depth=6,branching=4,prune_probability=0"
+CLOSE = 0.2
 METHODS = (
     "autoregressive",
     "linear:length=1",
@@ -60,6 +67,7 @@ def main() -> int:
     )
     found = measured_answer(costs, acceptance)
     points = [row.point for row in found.rows]
+    passes = modelled_passes(pair, costs)
     checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1])
     print_surface("target, ms by verified tokens of each text", costs, "target")
     print_surface("draft, ms by width of a level of each text", costs, "draft")
@@ -72,13 +80,23 @@ def main() -> int:
         ],
     )
     print(f"\n{found.sentence}")
+    errors = [abs(each["error"]) for each in passes]
+    close = sum(error <= CLOSE for error in errors)
+    print(
+        f"\nroofline of this machine: {close} of {len(errors)} measured passes within {CLOSE:.0%}, "
+        f"median {median(errors):.0%}, largest {max(errors):.0%} off"
+    )
+    sizes = sorted({each["size"] for each in passes})
+    cells = {(each["batch"], each["size"]): f"{each['error']:+.0%}" for each in passes}
+    print_table(("batch", *map(str, sizes)), [(b, *(cells.get((b, size), "-") for size in sizes)) for b in costs])
     print("\nbatch of one, modelled beside measured")
     print_table(
         ("method", "modelled", "measured", "off by"),
         [(c["method"], f"{c['modelled']:.2f}x", f"{c['measured']:.2f}x", f"{c['error']:+.0%}") for c in checked],
     )
     figures = {
-        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked, "sentence": found.sentence,
+        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked,
+        "passes": passes, "sentence": found.sentence,
         "acceptance": {"by_depth": acceptance.by_depth, "by_rank": acceptance.by_rank},
         "costs": [each.as_json() for each in costs.values()],
         "points": [
@@ -121,6 +139,33 @@ def modelled_and_measured(
         found.append(
             {"method": contestant.label, "modelled": modelled, "measured": measured, "error": modelled / measured - 1}
         )
+    return found
+
+
+def modelled_passes(pair: Pair, costs: dict[int, CostModel]) -> list[dict]:
+    """The target's measured passes beside the roofline of this machine, whose ceilings are measured.
+
+    What a pass costs beside bytes and operations is what the one over a single token leaves over; it is no row.
+    """
+    ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
+    chip = Accelerator(
+        "this machine", ceilings.copy_bytes_per_s, ceilings.product_operations_per_s, None, 1e12, "measured here"
+    )
+    config = pair.target.network.config.get_text_config().to_json_string()
+    shape = read_shape(config.encode(), pair.target.info.name)
+    number = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pair.target.dtype]
+    prefix = costs[1].prefix_length
+    bare = Setup(chip, 1, number, number, prefix, Efficiency(1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    fixed_s = max(float(costs[1].target.seconds(1)) - pass_time(shape, bare, 1, 1).seconds, 0.0)
+    found = []
+    for batch, model in costs.items():
+        for point in model.target.points:
+            modelled = pass_time(shape, bare, batch, point.size)
+            seconds = modelled.seconds + fixed_s
+            if (batch, point.size) != (1, 1):
+                found.append({"batch": batch, "size": point.size, "measured_ms": 1000 * point.seconds,
+                              "modelled_ms": 1000 * seconds, "error": seconds / point.seconds - 1,
+                              "limit": modelled.limit})  # fmt: skip
     return found
 
 

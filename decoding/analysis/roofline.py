@@ -69,13 +69,13 @@ ACCELERATORS: dict[str, Accelerator] = {
     "mi300x": Accelerator("MI300X", 5.3e12, 1307.4e12, 2614.9e12, 192e9, "AMD Instinct MI300X data sheet"),
 }
 
-# Bytes of a weight of the layers, and whether products run in 8 bits. Embedding and output head stay in 16 bits. int8
-# and int4 are weight-only: products run in 16 bits; int4 has a 16-bit scale and a 4-bit zero point per 128 weights.
+# Bytes of a weight of the layers, and whether products run in 8 bits. Embedding and output head have 16 bits at least.
+# int8 and int4 are weight-only: products run in 16 bits; int4 has a 16-bit scale and a 4-bit zero point per 128 weights.
 WEIGHTS: dict[str, tuple[float, bool]] = {
-    "bf16": (2.0, False), "fp16": (2.0, False), "fp8": (1.0, True), "int8": (1.0, False),
+    "fp32": (4.0, False), "bf16": (2.0, False), "fp16": (2.0, False), "fp8": (1.0, True), "int8": (1.0, False),
     "int4": (0.5 + 20 / 8 / 128, False),
 }  # fmt: skip
-CACHES: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
+CACHES: dict[str, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 HEAD_BYTES = 2.0
 
 
@@ -225,7 +225,7 @@ def pass_time(model: ModelShape, setup: Setup, batch: int, rows: int) -> PassTim
             rate,
             min(shared_by, model.kv_heads),  # a device holds one key/value head at least
         ),
-        part("output head", HEAD_BYTES * model.head, 2 * tokens * model.head, rate),
+        part("output head", max(HEAD_BYTES, weight_bytes) * model.head, 2 * tokens * model.head, rate),
     )
     reduced = 2 * model.layers * of.all_reduce_s if setup.devices > 1 else 0.0
     return PassTime(parts, model.layers * of.layer_s + of.pass_s + reduced)
@@ -258,6 +258,6 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
     needed = 0.0
     for model in (target, draft) if draft else (target,):
         embeddings = model.parameters - model.body(model.experts)
-        needed += weight_bytes * model.body(model.experts) + HEAD_BYTES * embeddings
+        needed += weight_bytes * model.body(model.experts) + max(HEAD_BYTES, weight_bytes) * embeddings
         needed += CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
     return needed
