@@ -70,7 +70,7 @@ ACCELERATORS: dict[str, Accelerator] = {
 }
 
 # Bytes of a weight of the layers, and whether products run in 8 bits. Embedding and output head have 16 bits at least.
-# int8 and int4 are weight-only: products run in 16 bits; int4 has a 16-bit scale and a 4-bit zero point per 128 weights.
+# int8 and int4 are weight-only: products run in 16 bits; int4 has a 16-bit scale and a 4-bit zero per 128 weights.
 WEIGHTS: dict[str, tuple[float, bool]] = {
     "fp32": (4.0, False), "bf16": (2.0, False), "fp16": (2.0, False), "fp8": (1.0, True), "int8": (1.0, False),
     "int4": (0.5 + 20 / 8 / 128, False),
