@@ -5,10 +5,8 @@ Every figure is one of the run (see `draft_figures`): nothing is estimated.
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal
 
 from decoding.common.errors import require
@@ -31,6 +29,7 @@ from decoding.trace.engine_limits import (
     tree_words,
     verifier_limits,
 )
+from decoding.trace.engine_profile import speculation_profile
 from decoding.trace.records import RunTrace
 
 
@@ -82,8 +81,8 @@ def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None
         return _WRITERS[engine](run, figures)
     config = _WRITERS[engine](chain.run, own)
     said = (
-        f"{config.engine} verifies chains only with this draft: your best chain is {chain.label}, {speed_words(chain)}. "
-        "Its configuration stands here."
+        f"{config.engine} verifies chains only with this draft: your best chain is {chain.label}, "
+        f"{speed_words(chain)}. Its configuration stands here."
     )
     return replace(config, limits=(said, *config.limits))
 
@@ -166,8 +165,8 @@ def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         if not figures.chains and figures.breadth:
             breadth, nodes = figures.breadth, max(figures.sizes)
             limits.append(
-                f"SGLang grows trees of its own from what followed earlier in the text. The nearest to this run's trees "
-                f"({tree_words(figures)}) has as many nodes ({nodes}) and at most as many children of a node "
+                f"SGLang grows trees of its own from what followed earlier in the text. The nearest to this run's "
+                f"trees ({tree_words(figures)}) has as many nodes ({nodes}) and at most as many children of a node "
                 f"({breadth}); what it accepts was not measured in this run."
             )
         flags |= {"--speculative-num-draft-tokens": nodes + 1, "--speculative-ngram-max-bfs-breadth": breadth}
@@ -356,60 +355,6 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
 
 
 def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
-    deepest = max(1, *figures.depths)
-    marginal = figures.rates(deepest)
-    reached = [sum(length >= depth for length in figures.accepted) for depth in range(deepest + 1)]
-    conditional = [round(now / before, DIGITS) if before else 0.0 for before, now in pairwise(reached)]
-    mean = round(1 + figures.mean_accepted, DIGITS)
-    implied = round(1 + sum(marginal), DIGITS)
-    lengths = Counter(1 + length for length in figures.accepted)
-    chain = figures.fixed and figures.drafted_by == "model"
-    profile = {
-        "schema_version": "1.0",
-        "measured": True,
-        "method": {"model": "draft_model", "head": "eagle", "text": None}[figures.drafted_by]
-        if figures.chains
-        else None,
-        "draft_checkpoint": {"name": head(run) if figures.drafted_by == "head" else run.pair.draft.name}
-        if figures.drafted_by != "text"
-        else None,
-        "target_model": {"name": run.pair.target.name},
-        "num_speculative_tokens": deepest,
-        "block_size": None,
-        "max_supported_k": deepest,
-        "verification_method": "block" if run.settings.get("verifier") == "block" else "longest_prefix",
-        "conditional_accept_rates": conditional,
-        "marginal_accept_rates": marginal,
-        "mean_accept_length": mean,
-        "mean_accept_length_per_request": mean,
-        "accept_length_model": "chain_analytic" if chain else "measured_per_k",
-        "accept_length_by_k": {str(deepest): mean},
-        "acceptance_length_histogram": {str(length): lengths[length] for length in sorted(lengths)},
-        "per_category": None,
-        "measurement_conditions": {
-            "measured_with": "Draftscope",
-            "run": run.label,
-            "settings": dict(run.settings),
-            "temperature": run.sampling.temperature,
-            "top_p": run.sampling.top_p,
-            "draft_temperature": run.sampling.draft_temperature,
-            "batch_size": 1,
-            "prompts": 1,
-            "decode_steps": len(figures.accepted),
-            "device": run.pair.target.device,
-            "dtype": run.pair.target.dtype,
-        },
-        "validation": {
-            "mean_consistency": {
-                "implied_mean_accept_length": implied,
-                "reported_mean_accept_length": mean,
-                "abs_delta": round(abs(implied - mean), DIGITS),
-                "tolerance": PROFILE_TOLERANCE,
-                "passed": abs(implied - mean) <= PROFILE_TOLERANCE,
-            },
-            "marginal_monotonicity": {"passed": True, "violations": []},
-        },
-    }
     limits = []
     if not figures.chains:
         limits.append(
@@ -418,7 +363,7 @@ def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         )
     return _made(
         "profile",
-        text=json.dumps(profile, indent=2),
+        text=json.dumps(speculation_profile(run, figures), indent=2),
         limits=limits,
         notes=[
             "The schema was read from a pull request that is not merged: the main branch of Model-Optimizer (commit "
@@ -430,7 +375,6 @@ def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     )
 
 
-PROFILE_TOLERANCE = 0.02  # the schema's own, between the mean and what the rates add up to
 _WRITERS: dict[str, Callable[[RunTrace, DraftFigures], EngineConfig]] = {
     "vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, "llama.cpp": _llama_cpp,
     "transformers": _transformers, "profile": _profile,
