@@ -81,8 +81,8 @@ def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None
         return _WRITERS[engine](run, figures)
     config = _WRITERS[engine](chain.run, own)
     said = (
-        f"{config.engine} verifies chains only with this draft: your best chain is {chain.label}, "
-        f"{speed_words(chain)}. Its configuration stands here."
+        f"{config.engine} verifies chains only with this draft: your best chain is {chain.label} "
+        f"(K = {own.chain_length}), {speed_words(chain)}. Its configuration stands here."
     )
     return replace(config, limits=(said, *config.limits))
 

@@ -10,12 +10,14 @@ from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paire
 from decoding.analysis.slowdown import TOKENS, Slowdown, Stretch, slowdown, stretches
 from decoding.compare.comparison import Contestant, Score
 from decoding.compare.contestants import unnamed_changes
+from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
+from pages.ui.engine.config import measured_chain
 from viz.explain.bottom_line import stretch_words
 from viz.formats import plural
 
@@ -60,6 +62,21 @@ def decided(prompts: Sequence[Sequence[Score]]) -> BottomLine | None:
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
+
+
+def best_chain(prompts: Sequence[Sequence[Score]], best: str) -> MeasuredChain | None:
+    """The fastest contestant that drafts chains, with its speed over that of the best one; None without any.
+
+    Args:
+        best: label of a contestant.
+    """
+    across = {mine[0].contestant.label: mine for mine in zip(*prompts, strict=True)}
+    base, found = _speeds(across.pop(best)), []
+    for label, mine in across.items():
+        speeds, run = _speeds(mine), mine[0].run
+        if run is not None and speeds.keys() & base.keys():
+            found.append(measured_chain(label, run, paired(speeds, base)))
+    return max(filter(None, found), key=lambda chain: chain.speed, default=None)
 
 
 def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:

@@ -14,7 +14,7 @@ from decoding.compare.comparison import Comparison, Contestant, Score, without_p
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.compare.bottom_line import decided, is_plain, over_plain, plain_of
+from pages.ui.compare.bottom_line import best_chain, decided, is_plain, over_plain, plain_of
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import prompt_words, sampling_words
@@ -365,7 +365,7 @@ def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str) -> Botto
     ):
         st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE, width="stretch")
         if run is not None:
-            engine_button(run, "engine_of_best")
+            engine_button(run, "engine_of_best", lambda: best_chain(prompts, best))
     return line
 
 
