@@ -126,11 +126,12 @@ def rounded_up(figures: DraftFigures) -> str:
 def speed_words(chain: MeasuredChain) -> str:
     """What a chain costs against the run beside which it was measured."""
     percent = round(100 * abs(1 - chain.speed))
-    apart = f"{percent}% {'slower' if chain.speed < 1 else 'faster'} than"
+    said = f"{percent}% {'slower' if chain.speed < 1 else 'faster'} than" if percent else "as fast as"
     sure = "too few repeats for an interval"
     if chain.low is not None and chain.high is not None:
         sure = f"95% interval {chain.low:.2f} to {chain.high:.2f}"
-    return f"{apart if percent else 'as fast as'} this tree ({chain.speed:.2f}× its speed, {sure})"
+        said = "which may be as fast as" if chain.low <= 1 <= chain.high else said
+    return f"{said} this tree ({chain.speed:.2f}× its speed, {sure})"
 
 
 def rule(run: RunTrace) -> str:

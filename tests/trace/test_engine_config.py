@@ -365,6 +365,8 @@ def test_a_chain_that_was_measured_stands_for_a_tree_with_its_price():
         engine_config(tree, "vllm", MeasuredChain("Linear chain", chain, speed)).limits[0] for speed in (1.001, 1.2)
     ]
     assert "as fast as this tree (1.00× its speed, too few repeats" in said[0] and "20% faster" in said[1]
+    open_ = engine_config(tree, "vllm", MeasuredChain("Linear chain", chain, 1.05, 0.32, 2.51)).limits[0]
+    assert "which may be as fast as this tree (1.05×" in open_
     assert engine_config(chain, "vllm", measured) == engine_config(chain, "vllm"), "a chain needs no other one"
 
 
