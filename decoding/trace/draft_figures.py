@@ -55,8 +55,12 @@ class DraftFigures:
 
     @property
     def chain_length(self) -> int:
-        """Tokens of a chain: as many as the run's chains have, or the mean accepted length rounded up; 1 at least."""
-        return max(1, self.depths[0] if self.fixed else math.ceil(self.mean_accepted))
+        """Tokens of a chain: as many as the run's chains have, or the mean accepted length rounded up; 1 at least.
+
+        Copied from the text, a longer draft costs no pass of a model: there it is the longest of the run.
+        """
+        own = self.fixed or self.drafted_by == "text"
+        return max(1, max(self.depths) if own else math.ceil(self.mean_accepted))
 
     def rates(self, depth: int) -> list[float]:
         """Marginal acceptance of the first `depth` depths, each from 0 to 1, never rising."""

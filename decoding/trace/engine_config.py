@@ -5,19 +5,32 @@ Every figure is one of the run (see `draft_figures`): nothing is estimated.
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from decoding.common.errors import require
 from decoding.trace.draft_figures import DIGITS, DraftFigures, draft_figures
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
+from decoding.trace.engine_limits import (
+    MeasuredChain,
+    chain_limits,
+    draft,
+    figure_notes,
+    head,
+    head_limits,
+    nearest_beam,
+    printable,
+    quoted,
+    rounded_up,
+    rule,
+    speed_words,
+    target,
+    tree_words,
+    verifier_limits,
+)
+from decoding.trace.engine_profile import speculation_profile
 from decoding.trace.records import RunTrace
-
-HEAD_PLACE = "PATH_OF_EAGLE_HEAD"  # what a person replaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +59,11 @@ class EngineConfig:
     notes: tuple[str, ...] = ()
 
 
-def engine_config(run: RunTrace, engine: str) -> EngineConfig:
+def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None) -> EngineConfig:
     """A run's method as the configuration of an engine, one of `ENGINES`.
+
+    Args:
+        chain: the best chain measured beside the run, for engines that verify no trees like the run's.
 
     Raises:
         SettingsError: there is no such engine.
@@ -56,7 +72,7 @@ def engine_config(run: RunTrace, engine: str) -> EngineConfig:
     figures = draft_figures(run)
     if figures is None:
         nothing = (
-            f"This run drafted nothing (method {_printable(run.method)}), so there is nothing to export: record a run "
+            f"This run drafted nothing (method {printable(run.method)}), so there is nothing to export: record a run "
             "with a method that drafts, such as linear."
         )
         return _made(engine, limits=[nothing])
@@ -67,14 +83,30 @@ def engine_config(run: RunTrace, engine: str) -> EngineConfig:
             "prompt_lookup and export that run."
         )
         return _made(engine, limits=[nearest])
-    return _WRITERS[engine](run, figures)
+    own = None if chain is None else draft_figures(chain.run)
+    if chain is None or own is None or _verifies(engine, run, figures):
+        return _WRITERS[engine](run, figures)
+    config = _WRITERS[engine](chain.run, own)
+    said = (
+        f"{config.engine} verifies chains only with this draft: your best chain is {chain.label} "
+        f"(K = {own.chain_length}), {speed_words(chain)}. Its configuration stands here."
+    )
+    return replace(config, limits=(said, *config.limits))
+
+
+def _verifies(engine: str, run: RunTrace, figures: DraftFigures) -> bool:
+    """Whether an engine verifies the run's trees, or some of its own in their place."""
+    if figures.chains or engine == "profile":
+        return True
+    with_trees = engine == "sglang" or (engine == "tensorrt-llm" and figures.drafted_by == "head")
+    return with_trees and nearest_beam(run, figures) is not None
 
 
 def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     length, verifier = figures.chain_length, run.settings.get("verifier")
     config: dict[str, Any] = {"method": {"model": "draft_model", "head": "eagle", "text": "ngram"}[figures.drafted_by]}
     if figures.drafted_by != "text":
-        config["model"] = _draft(run, figures)
+        config["model"] = draft(run, figures)
     config["num_speculative_tokens"] = length
     if figures.drafted_by == "text":
         config |= _vllm_lookup(run)
@@ -88,7 +120,8 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         "num_speculative_tokens_per_batch_size takes [first batch size, last batch size, tokens] entries; it is left "
         "out, because this run decoded one sequence at a time: measure acceptance and speed at your batch sizes first.",
     ]
-    if _rule(run) == "suffix":
+    if rule(run) == "suffix":
+        notes.append("vLLM looks suffixes up with a package of its own: pip install arctic-inference==0.1.1.")
         notes.append(
             "vLLM's suffix_decoding_max_tree_depth limits match and draft together, and it drafts the likeliest chain; "
             "suffix_decoding_max_cached_requests 0 keeps it to the request's own text, as in this run: above 0 it also "
@@ -102,17 +135,17 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         "vllm",
         text=_vllm_command(run, config),
         load_test=_vllm_command(run, test),
-        limits=[*_chain_limits("vLLM", run, figures), *_verifier_limits("vLLM", run, figures, ("naive", "block"))],
-        notes=[*notes, *_figure_notes(run, figures, load_test=True)],
+        limits=[*chain_limits("vLLM", run, figures), *verifier_limits("vLLM", run, figures, ("naive", "block"))],
+        notes=[*notes, *figure_notes(run, figures, load_test=True)],
     )
 
 
 def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
     """How vLLM looks tokens up in the text as the run's drafter did; empty for a drafter that it does not know."""
     settings = run.settings
-    if _rule(run) == "prompt_lookup":
+    if rule(run) == "prompt_lookup":
         return {"prompt_lookup_min": settings.get("shortest"), "prompt_lookup_max": settings.get("longest")}
-    if _rule(run) == "suffix":
+    if rule(run) == "suffix":
         return {
             "method": "suffix",
             "suffix_decoding_max_tree_depth": settings.get("max_depth"),
@@ -124,23 +157,31 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
 
 
 def _vllm_command(run: RunTrace, config: dict[str, Any]) -> str:
-    return _command(["vllm", "serve", _target(run)], {"--speculative-config": json.dumps(config, ensure_ascii=False)})
+    return _command(["vllm", "serve", target(run)], {"--speculative-config": json.dumps(config, ensure_ascii=False)})
 
 
 def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     flags: dict[str, Any] = {
-        "--model-path": _target(run),
+        "--model-path": target(run),
         "--speculative-algorithm": {"model": "STANDALONE", "head": "EAGLE", "text": "NGRAM"}[figures.drafted_by],
     }
-    limits = _head_limits("SGLang", run, figures)
-    beam = None if figures.chains or figures.drafted_by == "text" else _beam(run, figures)
+    limits = head_limits("SGLang", run, figures)
+    beam = None if figures.chains or figures.drafted_by == "text" else nearest_beam(run, figures)
     if figures.drafted_by == "text":
-        flags["--speculative-num-draft-tokens"] = figures.chain_length + 1
-        limits += _chain_limits("SGLang", run, figures)
+        breadth, nodes = 1, figures.chain_length
+        if not figures.chains and figures.breadth:
+            breadth, nodes = figures.breadth, max(figures.sizes)
+            limits.append(
+                f"SGLang grows trees of its own from what followed earlier in the text. The nearest to this run's "
+                f"trees ({tree_words(figures)}) has as many nodes ({nodes}) and at most as many children of a node "
+                f"({breadth}); what it accepts was not measured in this run."
+            )
+        flags |= {"--speculative-num-draft-tokens": nodes + 1, "--speculative-ngram-max-bfs-breadth": breadth}
+        limits += [] if breadth > 1 else chain_limits("SGLang", run, figures)
     else:
         depth, breadth, nodes = beam or (figures.chain_length, 1, figures.chain_length)
         flags |= {
-            "--speculative-draft-model-path": _draft(run, figures),
+            "--speculative-draft-model-path": draft(run, figures),
             "--speculative-num-steps": depth,
             "--speculative-eagle-topk": breadth,
             "--speculative-num-draft-tokens": nodes + 1,
@@ -148,32 +189,43 @@ def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         if beam is None and not figures.chains:
             limits.append(
                 "This run was recorded without its trees, so how many children their nodes had cannot be read: record "
-                f"it with --record full. Until then a chain stands here, of {_rounded_up(figures)}."
+                f"it with --record full. Until then a chain stands here, of {rounded_up(figures)}."
             )
         elif beam is None:
-            limits += _chain_limits("SGLang", run, figures, heads=False)
-        elif _rule(run) != "eagle2":
+            limits += chain_limits("SGLang", run, figures, heads=False)
+        elif rule(run) != "eagle2":
             limits.append(
-                f"SGLang grows every tree as EAGLE-2's beam. The nearest to this run's trees ({_tree_words(figures)}) "
+                f"SGLang grows every tree as EAGLE-2's beam. The nearest to this run's trees ({tree_words(figures)}) "
                 f"is a beam with their greatest depth ({depth}), most children of a node ({breadth}) and at most "
                 f"{nodes} nodes. What it accepts was not measured in this run: record the same prompt with method "
                 f"eagle2:max_depth={depth},beam_width={breadth},node_budget={nodes} and compare."
             )
+    sampled: tuple[str, ...] = ()
+    if figures.drafted_by == "head" and figures.chains and figures.single_path:
+        # with greedy drafts, or a draft model, SGLang accepts by the target's distribution alone
+        sampled = ("naive", "block")
+        flags |= _SGLANG_SAMPLED.get(str(run.settings.get("verifier")), {})
     command = _command(["python", "-m", "sglang.launch_server"], flags)
     simulated = round(1 + figures.mean_accepted, DIGITS)
     return _made(
         "sglang",
         text=command,
         load_test="" if figures.drafted_by == "text" else f"SGLANG_SIMULATE_ACC_LEN={simulated} {command}",
-        limits=[*limits, *_verifier_limits("SGLang", run, figures, ())],
+        limits=[*limits, *verifier_limits("SGLang", run, figures, sampled)],
         notes=[
             "--speculative-num-draft-tokens counts the root, the last committed token: it is the drafted nodes that "
             "are verified, plus 1.",
             "SGLANG_SIMULATE_ACC_LEN is the mean of committed tokens per pass, the bonus token included; SGLang draws "
             "lengths around it and takes no rates by depth.",
-            *_figure_notes(run, figures, load_test=True),
+            *figure_notes(run, figures, load_test=True),
         ],
     )
+
+
+_SGLANG_SAMPLED: dict[str, dict[str, Any]] = {  # by verifier: flags without a value
+    "naive": {"--speculative-use-rejection-sampling": None},
+    "block": {"--speculative-use-block-verification": None},
+}
 
 
 def _tensorrt_llm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
@@ -182,9 +234,9 @@ def _tensorrt_llm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         "max_draft_len": figures.chain_length,
     }
     if figures.drafted_by != "text":
-        fields["speculative_model"] = _draft(run, figures)
-    limits = _chain_limits("TensorRT-LLM", run, figures)
-    beam = _beam(run, figures) if figures.drafted_by == "head" and not figures.chains else None
+        fields["speculative_model"] = draft(run, figures)
+    limits = chain_limits("TensorRT-LLM", run, figures)
+    beam = nearest_beam(run, figures) if figures.drafted_by == "head" and not figures.chains else None
     if beam is not None:
         depth, breadth, nodes = beam
         nodes = min(nodes, depth * breadth)  # more are refused
@@ -194,50 +246,67 @@ def _tensorrt_llm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
             "dynamic_tree_max_topK": breadth,
             "max_total_draft_tokens": nodes,
         }
-        limits = _head_limits("TensorRT-LLM", run, figures)
+        limits = head_limits("TensorRT-LLM", run, figures)
         limits.append(
             "TensorRT-LLM grows trees of its own, at most dynamic_tree_max_topK x max_draft_len nodes. The nearest to "
-            f"this run's trees ({_tree_words(figures)}) has their greatest depth ({depth}), most children of a node "
+            f"this run's trees ({tree_words(figures)}) has their greatest depth ({depth}), most children of a node "
             f"({breadth}) and {nodes} nodes; what it accepts was not measured in this run."
         )
-    lines = [f"# trtllm-serve {shlex.quote(_target(run))} --config FILE, FILE being this text", "speculative_config:"]
+    lines = [f"# trtllm-serve {shlex.quote(target(run))} --config FILE, FILE being this text", "speculative_config:"]
     lines += [f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
     return _made(
         "tensorrt-llm",
         text="\n".join(lines),
-        limits=[*limits, *_verifier_limits("TensorRT-LLM", run, figures, ())],
+        limits=[*limits, *verifier_limits("TensorRT-LLM", run, figures, ())],
         notes=[
             "max_draft_len and max_total_draft_tokens count drafted tokens only, the root left out.",
             "draft_len_schedule gives a draft length by batch size; it is left out, because this run decoded one "
             "sequence at a time.",
-            *_figure_notes(run, figures),
+            *figure_notes(run, figures),
         ],
     )
 
 
 def _llama_cpp(run: RunTrace, figures: DraftFigures) -> EngineConfig:
-    length = figures.chain_length
-    flags: dict[str, Any] = {"-m": f"{_target(run)}.gguf"}
-    if figures.drafted_by == "text":
-        flags |= {"--spec-type": "ngram-simple", "--spec-ngram-simple-size-m": length}
-    else:
-        kind = "draft-simple" if figures.drafted_by == "model" else "draft-eagle3"
-        flags |= {"-md": f"{_draft(run, figures)}.gguf", "--spec-type": kind, "--spec-draft-n-max": length}
-        flags["--spec-draft-p-min"] = 0
+    length, kinds = figures.chain_length, []
+    flags: dict[str, Any] = {"-m": f"{target(run)}.gguf"}
+    looks_up = figures.drafted_by == "text" or rule(run) == "lookup_or_draft"
+    if looks_up:
+        kinds.append("ngram-simple")
+        # of what followed, fewer tokens than were looked up are not drafted
+        flags["--spec-ngram-simple-size-n"] = min(int(run.settings.get("shortest") or 1), length)
+        flags["--spec-ngram-simple-size-m"] = length
+    if figures.drafted_by != "text":
+        kinds.append("draft-simple" if figures.drafted_by == "model" else "draft-eagle3")
+        flags |= {"-md": f"{draft(run, figures)}.gguf", "--spec-draft-n-max": length, "--spec-draft-p-min": 0}
+        if figures.chains and figures.single_path and run.sampling.temperature > 0:
+            flags["--spec-draft-sampling"] = "probabilistic"
+    flags["--spec-type"] = ",".join(kinds)
     rates = ",".join(str(rate) for rate in figures.rates(length))
     return _made(
         "llama.cpp",
         text=_command(["llama-server"], flags),
         load_test=_command(["llama-server"], flags | {"--spec-synth-rates": rates}),
-        limits=[*_chain_limits("llama-server", run, figures), *_verifier_limits("llama.cpp", run, figures, ())],
+        limits=[
+            *chain_limits("llama-server", run, figures, sources=2),
+            *verifier_limits("llama.cpp", run, figures, ("naive",)),
+        ],
         notes=[
             "Model files are GGUF: convert_hf_to_gguf.py of llama.cpp writes them; both names here are to be replaced "
             "by those of your files.",
             "--spec-draft-p-min 0 lets every chain have its full length; above 0 a chain ends where the draft is less "
             "sure than that of a token, and which value gives this run's lengths cannot be read from the run.",
+            *(
+                [
+                    "--spec-ngram-simple-size-n is the one number of last tokens that is looked up: the fewest of this "
+                    "run's drafter. It must not be above --spec-ngram-simple-size-m, or nothing is drafted."
+                ]
+                if looks_up
+                else []
+            ),
             "--spec-synth-rates are marginal: entry i is how often the first i + 1 drafted tokens are all accepted.",
             "--draft-max and --draft-min were removed; --spec-draft-n-max has taken the place of the first.",
-            *_figure_notes(run, figures, load_test=True),
+            *figure_notes(run, figures, load_test=True),
         ],
     )
 
@@ -247,8 +316,8 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     lines = [
         "from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig",
         "",
-        f"tokenizer = AutoTokenizer.from_pretrained({_quoted(_target(run))})",
-        f"target = AutoModelForCausalLM.from_pretrained({_quoted(_target(run))})",
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted(target(run))})",
+        f"target = AutoModelForCausalLM.from_pretrained({quoted(target(run))})",
     ]
     options = [f"max_new_tokens={run.max_new_tokens}", f"do_sample={sampling.temperature > 0}"]
     if sampling.temperature > 0:
@@ -258,7 +327,7 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         options.append(f"prompt_lookup_num_tokens={length}")
     else:
         lines += [
-            f"draft = AutoModelForCausalLM.from_pretrained({_quoted(run.pair.draft.name)})",
+            f"draft = AutoModelForCausalLM.from_pretrained({quoted(run.pair.draft.name)})",
             f"draft.generation_config.num_assistant_tokens = {length}",
             'draft.generation_config.num_assistant_tokens_schedule = "constant"',
             "draft.generation_config.assistant_confidence_threshold = 0.0",
@@ -269,105 +338,50 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         'inputs = tokenizer("your prompt", return_tensors="pt")',
         f"output = target.generate({call})",
     ]
-    limits = _chain_limits("transformers", run, figures, heads=False)
+    limits = chain_limits("transformers", run, figures, heads=False)
     if figures.drafted_by == "head":
         limits.insert(
             0,
-            f"transformers takes no trained head beside the target: the nearest to the draft head {_head(run)} is the "
+            f"transformers takes no trained head beside the target: the nearest to the draft head {head(run)} is the "
             "pair's draft model as assistant_model, whose acceptance was not measured in this run; record the same "
             "prompt without draft_head and compare.",
         )
     return _made(
         "transformers",
         text="\n".join(lines),
-        limits=[*limits, *_verifier_limits("transformers", run, figures, ("naive",))],
+        limits=[*limits, *verifier_limits("transformers", run, figures, ("naive",))],
         notes=[
             "num_assistant_tokens and assistant_confidence_threshold are read from the assistant's own "
             "generation_config, not from the one that generate is given.",
             "assistant_confidence_threshold 0 lets every chain have its full length; above 0 a chain ends where the "
             "draft is less sure than that, and which value gives this run's lengths cannot be read from the run.",
             "Assisted generation takes one sequence at a time.",
-            *_figure_notes(run, figures),
+            *figure_notes(run, figures),
         ],
     )
 
 
 def _profile(run: RunTrace, figures: DraftFigures) -> EngineConfig:
-    deepest = max(1, *figures.depths)
-    marginal = figures.rates(deepest)
-    reached = [sum(length >= depth for length in figures.accepted) for depth in range(deepest + 1)]
-    conditional = [round(now / before, DIGITS) if before else 0.0 for before, now in pairwise(reached)]
-    mean = round(1 + figures.mean_accepted, DIGITS)
-    implied = round(1 + sum(marginal), DIGITS)
-    lengths = Counter(1 + length for length in figures.accepted)
-    chain = figures.fixed and figures.drafted_by == "model"
-    profile = {
-        "schema_version": "1.0",
-        "measured": True,
-        "method": {"model": "draft_model", "head": "eagle", "text": None}[figures.drafted_by]
-        if figures.chains
-        else None,
-        "draft_checkpoint": {"name": _head(run) if figures.drafted_by == "head" else run.pair.draft.name}
-        if figures.drafted_by != "text"
-        else None,
-        "target_model": {"name": run.pair.target.name},
-        "num_speculative_tokens": deepest,
-        "block_size": None,
-        "max_supported_k": deepest,
-        "verification_method": "block" if run.settings.get("verifier") == "block" else "longest_prefix",
-        "conditional_accept_rates": conditional,
-        "marginal_accept_rates": marginal,
-        "mean_accept_length": mean,
-        "mean_accept_length_per_request": mean,
-        "accept_length_model": "chain_analytic" if chain else "measured_per_k",
-        "accept_length_by_k": {str(deepest): mean},
-        "acceptance_length_histogram": {str(length): lengths[length] for length in sorted(lengths)},
-        "per_category": None,
-        "measurement_conditions": {
-            "measured_with": "Draftscope",
-            "run": run.label,
-            "settings": dict(run.settings),
-            "temperature": run.sampling.temperature,
-            "top_p": run.sampling.top_p,
-            "draft_temperature": run.sampling.draft_temperature,
-            "batch_size": 1,
-            "prompts": 1,
-            "decode_steps": len(figures.accepted),
-            "device": run.pair.target.device,
-            "dtype": run.pair.target.dtype,
-        },
-        "validation": {
-            "mean_consistency": {
-                "implied_mean_accept_length": implied,
-                "reported_mean_accept_length": mean,
-                "abs_delta": round(abs(implied - mean), DIGITS),
-                "tolerance": PROFILE_TOLERANCE,
-                "passed": abs(implied - mean) <= PROFILE_TOLERANCE,
-            },
-            "marginal_monotonicity": {"passed": True, "violations": []},
-        },
-    }
     limits = []
     if not figures.chains:
         limits.append(
-            f"The rates are of this run's trees ({_tree_words(figures)}), not of a chain: entry i is how often the "
+            f"The rates are of this run's trees ({tree_words(figures)}), not of a chain: entry i is how often the "
             "accepted path was at least i + 1 tokens long. For a chain's, record the same prompt with method linear."
         )
     return _made(
         "profile",
-        text=json.dumps(profile, indent=2),
+        text=json.dumps(speculation_profile(run, figures), indent=2),
         limits=limits,
         notes=[
             "The schema was read from a pull request that is not merged: the main branch of Model-Optimizer (commit "
             "a2fbac7bad8a) and its version 0.47.0 do not have it yet.",
             "mean_accept_length and the histogram's lengths count the bonus token.",
             "The schema leaves open what draft_checkpoint, target_model and measurement_conditions hold.",
-            *_figure_notes(run, figures),
+            *figure_notes(run, figures),
         ],
     )
 
 
-PROFILE_TOLERANCE = 0.02  # the schema's own, between the mean and what the rates add up to
 _WRITERS: dict[str, Callable[[RunTrace, DraftFigures], EngineConfig]] = {
     "vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, "llama.cpp": _llama_cpp,
     "transformers": _transformers, "profile": _profile,
@@ -395,120 +409,10 @@ def _made(
     )
 
 
-def _beam(run: RunTrace, figures: DraftFigures) -> tuple[int, int, int] | None:
-    """Depth, width and verified nodes of the beam nearest to a run's trees; None where their breadth is not known.
-
-    A beam of width k has k children at its first level and k of each of k nodes at every other one.
-    """
-    if _rule(run) == "eagle2":
-        depth, width, nodes = (run.settings.get(name) for name in ("max_depth", "beam_width", "node_budget"))
-        if isinstance(depth, int) and isinstance(width, int) and isinstance(nodes, int):
-            return depth, width, nodes
-    if figures.breadth is None:
-        return None
-    depth, breadth = max(figures.depths), figures.breadth
-    return depth, breadth, min(max(figures.sizes), breadth + (depth - 1) * breadth**2)
-
-
-def _chain_limits(label: str, run: RunTrace, figures: DraftFigures, heads: bool = True) -> list[str]:
-    """What is lost where an engine verifies chains of one length; `heads`: the draft head is spoken of too."""
-    limits = _head_limits(label, run, figures) if heads else []
-    measure = (
-        f"What it accepts was not measured in this run: record the same prompt with method "
-        f"linear:length={figures.chain_length} and compare."
-    )
-    if not figures.chains:
-        limits.append(
-            f"With this draft {label} verifies chains only. In the place of this run's trees ({_tree_words(figures)}) "
-            f"stands a chain of {_rounded_up(figures)}. {measure}"
-        )
-    elif not figures.fixed:
-        limits.append(
-            f"{label} drafts as many tokens in every pass. In the place of this run's chains of {min(figures.depths)} "
-            f"to {max(figures.depths)} tokens stands one of {_rounded_up(figures)}. {measure}"
-        )
-    return limits
-
-
-def _head_limits(label: str, run: RunTrace, figures: DraftFigures) -> list[str]:
-    if figures.drafted_by != "head":
-        return []
-    return [
-        f"{label} cannot load the draft head {_head(run)}, which has Draftscope's own format: the nearest is an EAGLE "
-        f"head for the same target in a format that {label} loads, its path in the place of {HEAD_PLACE}. What that "
-        "head has accepted is not in this run."
-    ]
-
-
-def _verifier_limits(label: str, run: RunTrace, figures: DraftFigures, known: tuple[str, ...]) -> list[str]:
-    """A sentence where sampled tokens are accepted by another rule than an engine's; greedy decoding has one rule."""
-    verifier = _printable(str(run.settings.get("verifier", "")))
-    if run.sampling.temperature == 0 or (figures.chains and verifier in known):
-        return []
-    return [
-        f"{label} accepts sampled tokens by its own rule in the place of this run's verifier {verifier}, so the "
-        "acceptance of this run does not carry over."
-    ]
-
-
-def _figure_notes(run: RunTrace, figures: DraftFigures, load_test: bool = False) -> list[str]:
-    counted = len(figures.accepted)
-    notes = [
-        f"Figures are of {counted} of this run's {counted + figures.left_out} iterations, on one prompt: mean accepted "
-        f"length {figures.mean_accepted:.2f}. Left out are those that drafted nothing, that a person changed, or that "
-        "the end of the text or the requested length may have cut short."
-    ]
-    if load_test and not figures.fixed:
-        notes.append("The load test has the acceptance of this run's own trees, not that of what is drafted instead.")
-    if run.sampling.temperature > 0:
-        notes.append(
-            f"This run sampled at temperature {run.sampling.temperature:g}, top-p {run.sampling.top_p:g} and draft "
-            f"temperature {run.sampling.draft_temperature:g}: acceptance holds for these."
-        )
-    return notes
-
-
-def _tree_words(figures: DraftFigures) -> str:
-    return f"{fmean(figures.sizes):.1f} verified nodes per pass on average, {max(figures.sizes)} at most"
-
-
-def _rounded_up(figures: DraftFigures) -> str:
-    length = figures.chain_length
-    tokens = f"{length} token{'' if length == 1 else 's'}"
-    return f"{tokens}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"
-
-
-def _rule(run: RunTrace) -> str:
-    """Name of the drafter that made the run's trees."""
-    return run.iterations[-1].rule.drafter if run.iterations else ""
-
-
-def _head(run: RunTrace) -> str:
-    return _printable(str(run.settings.get("draft_head", "")))
-
-
-def _target(run: RunTrace) -> str:
-    return _printable(run.pair.target.name)
-
-
-def _draft(run: RunTrace, figures: DraftFigures) -> str:
-    return HEAD_PLACE if figures.drafted_by == "head" else _printable(run.pair.draft.name)
-
-
-def _printable(text: str) -> str:
-    """A name from a file as it may stand on a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _quoted(text: str) -> str:
-    """A Python or YAML string."""
-    return json.dumps(_printable(text), ensure_ascii=False)
-
-
 def _command(program: list[str], flags: dict[str, Any]) -> str:
-    """A command for a POSIX shell, a flag per line."""
+    """A command for a POSIX shell, a flag per line; one whose value is None has none."""
     lines = [
         " ".join(map(shlex.quote, program)),
-        *(f"{name} {shlex.quote(str(value))}" for name, value in flags.items()),
+        *(name if value is None else f"{name} {shlex.quote(str(value))}" for name, value in flags.items()),
     ]
     return " \\\n  ".join(lines)

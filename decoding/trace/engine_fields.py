@@ -45,9 +45,12 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
             "sglang/srt/arg_groups/fields/model.py": ("--model-path",),
             "sglang/srt/arg_groups/fields/spec.py": (
                 "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
-                "--speculative-eagle-topk", "--speculative-num-draft-tokens", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM",
+                "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-ngram-max-bfs-breadth",
+                "--speculative-use-rejection-sampling", "--speculative-use-block-verification", "EAGLE", "EAGLE3",
+                "STANDALONE", "NGRAM",
             ),
             "sglang/srt/speculative/eagle_utils.py": (),  # the root is one of the draft tokens
+            "sglang/srt/arg_groups/speculative_hook.py": (),  # what is refused, and what takes another's place
             "sglang/srt/environ.py": ("SGLANG_SIMULATE_ACC_LEN",),
         },
     ),
@@ -62,13 +65,14 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
         },
     ),
     "llama.cpp": EngineSource(
-        "llama.cpp", "commit 0c1e57098", "2026-11-26",
+        "llama.cpp", "b11434", "2026-11-26",
         {
             "common/arg.cpp": (
                 "-m", "-md", "--spec-type", "--spec-draft-n-max", "--spec-draft-p-min", "--spec-ngram-simple-size-m",
-                "--spec-synth-rates",
+                "--spec-ngram-simple-size-n", "--spec-draft-sampling", "probabilistic", "--spec-synth-rates",
             ),
             "common/speculative.cpp": ("draft-simple", "draft-eagle3", "ngram-simple"),
+            "common/ngram-map.cpp": (),  # drafts shorter than what was looked up are left out
         },
     ),
     "transformers": EngineSource(

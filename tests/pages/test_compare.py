@@ -18,11 +18,11 @@ from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.hf_generate import BASELINES
 from decoding.compare.identity import OutputDifference
-from decoding.recorded import home_run
+from decoding.recorded import home_run, recorded_run
 from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.common.state import Run
-from pages.ui.compare.bottom_line import decided, losses, needs_by_kind, places, rivals, steady
+from pages.ui.compare.bottom_line import best_chain, decided, losses, needs_by_kind, places, rivals, steady
 from pages.ui.compare.outputs import as_csv, as_json, command
 from pages.ui.compare.results import (
     findings,
@@ -393,6 +393,16 @@ def measured(entry, *speeds: float, against: tuple[float, ...] = (50.0, 50.0, 50
     calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
     ratios = [mine / base for mine, base in zip(speeds, against, strict=False)]
     return replace(entry, calls=calls, over_autoregressive=spread(ratios))
+
+
+def test_the_best_chain_has_its_price_against_the_best_tree(done: AppTest):
+    *_, tree, other = score(done.session_state["comparison"].comparison)
+    linear = replace(other, run=recorded_run("tree_helps_chain"))
+    chain = measured(linear, 94.0, 94.5, 93.5)
+    found = best_chain([[measured(tree, 100.0, 100.0, 100.0), chain]], tree.contestant.label)
+    assert found.run == linear.run and found.speed == pytest.approx(0.94) and found.low < 0.94 < found.high
+    assert best_chain([[measured(tree, 100.0), measured(linear, 94.0)]], tree.contestant.label).low is None
+    assert best_chain([[tree, other]], tree.contestant.label) is None, "two trees"
 
 
 def test_a_winner_is_named_and_bold_only_where_three_repeats_stand_apart(done: AppTest):

@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
 from decoding.experiments import experiment as following
-from decoding.experiments.estimates import aggregated
+from decoding.experiments.estimates import aggregated, ranked
 from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from, read_grid
@@ -21,6 +22,8 @@ from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import STOP, Job, Status
 from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair
+from decoding.recorded import recorded_run
+from pages.ui.sweep.engine import decoded_again, typical
 from pages.ui.sweep.form import folder_for, proposed_values, samplings_of, values_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
@@ -300,6 +303,29 @@ def test_a_run_is_opened_again_in_step_through(home):
     assert "the same 10 tokens as in the sweep" in run.origin and run.trace.settings["max_depth"] == 3
     assert run.trace.totals.new_tokens == 10 and len(run.trace.prompt_ids) == 12 and run.origin in words(at)
     assert at.session_state["method"] == "fixed_tree" and at.session_state["max_new_tokens"] == 10
+
+
+@pytest.mark.slow
+def test_the_best_is_decoded_again_for_an_engine_with_the_price_of_the_best_chain(home):
+    content = {"name": "Engine", "new_tokens": [24], "pair": {"device": "cpu"},
+               "prompts": {"count": 3, "max_tokens": [12]},
+               "methods": [{"method": "fixed_tree", "vary": {}}, {"method": "linear", "vary": {}}]}  # fmt: skip
+    run_grid(grid_from(content, "engine"), LocalExecutor(embedded_pair(), "Engine"), home / "engine")
+    at = open_page(PAGE)
+    runs = at.session_state["sweep_shown"][3]
+    found = ranked(runs, "speedup")
+    tree, chain = (next(each for each in found if each.way.startswith(name)) for name in ("fixed_tree", "linear"))
+    row = typical(runs, tree)
+    assert row["method"] == "fixed_tree"
+    decoded = decoded_again(lambda row: recorded_run("tree_helps" if row["method"] == "fixed_tree" else
+                                                     "tree_helps_chain"), runs, [tree, chain], tree)  # fmt: skip
+    assert decoded[0] == recorded_run("tree_helps")
+    assert decoded[1].speed == pytest.approx(np.mean([c / t for c, t in zip(chain.values, tree.values, strict=True)]))
+    assert decoded_again(lambda row: recorded_run("tree_helps_chain"), runs, [chain, tree], chain)[1] is None
+    if "sweep_engine" in [button.key for button in at.button]:
+        at.button(key="sweep_engine").click().run()
+        finish(at, "sweep_engine")
+        assert sentences(at) == [] and any("--speculative-config" in code.value for code in at.code)
 
 
 def test_a_run_that_cannot_be_opened_says_why(home):

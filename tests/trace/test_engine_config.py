@@ -16,8 +16,9 @@ from decoding.common.errors import SettingsError
 from decoding.export_config import config_lines, main
 from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import DraftFigures, draft_figures
-from decoding.trace.engine_config import HEAD_PLACE, EngineConfig, engine_config
+from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
+from decoding.trace.engine_limits import HEAD_PLACE, MeasuredChain
 from decoding.trace.records import InterventionTrace, RunTrace
 from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
 
@@ -55,6 +56,12 @@ def block_chain() -> RunTrace:
     return replace(run, iterations=iterations, sampling=sampling, settings={**run.settings, "verifier": "block"})
 
 
+def with_rule(drafter: str, **settings) -> RunTrace:
+    run = recorded("race_linear")
+    iterations = tuple(replace(each, rule=replace(each.rule, drafter=drafter)) for each in run.iterations)
+    return replace(run, iterations=iterations, settings={**run.settings, **settings})
+
+
 RUNS = {
     "chain": lambda: recorded("race_linear"),
     "tree": lambda: recorded("tree_helps"),
@@ -65,6 +72,8 @@ RUNS = {
     "head, tree": lambda: with_head("tree_helps"),
     "no model": without_model,
     "block": block_chain,
+    "head, block": lambda: replace(block_chain(), settings={**block_chain().settings, "draft_head": "eagle"}),
+    "lookup or draft": lambda: with_rule("lookup_or_draft", shortest=2),
     "prompt lookup": lambda: looked_up("prompt_lookup", shortest=2, longest=4),
     "suffix": lambda: looked_up("suffix", max_depth=24, per_matched_token=1.5, least_share=0.1),
 }
@@ -88,8 +97,8 @@ def names_in(config: EngineConfig, engine: str) -> set[str]:
             )
             found |= {word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)}
             for flag, word in pairwise(words):
-                if flag in ("--speculative-algorithm", "--spec-type"):
-                    found.add(word)
+                if flag in ("--speculative-algorithm", "--spec-type", "--spec-draft-sampling"):
+                    found |= set(word.split(","))
                 if flag == "--speculative-config":
                     given = json.loads(word)
                     found |= set(given)
@@ -293,6 +302,72 @@ def test_the_command(tmp_path, capsys):
         assert main(words) == 2
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+
+
+def flags(config: EngineConfig) -> dict[str, str]:
+    words = shlex.split(config.text)
+    return {flag: word for flag, word in pairwise([*words, ""]) if flag.startswith("-")}
+
+
+def test_llama_cpp_looks_up_no_more_tokens_than_it_drafts():
+    for name, shortest in (("prompt lookup", "2"), ("suffix", "1"), ("no model", "1")):
+        given = flags(engine_config(RUNS[name](), "llama.cpp"))
+        assert given["--spec-ngram-simple-size-n"] == shortest and given["--spec-type"] == "ngram-simple"
+        assert int(given["--spec-ngram-simple-size-n"]) <= int(given["--spec-ngram-simple-size-m"])
+    chain = engine_config(looked_up("prompt_lookup", shortest=9, longest=9), "llama.cpp")
+    assert flags(chain)["--spec-ngram-simple-size-n"] == flags(chain)["--spec-ngram-simple-size-m"] == "3"
+
+
+def test_a_draft_from_the_text_or_the_model_is_whole_in_llama_cpp_alone():
+    config = engine_config(RUNS["lookup or draft"](), "llama.cpp")
+    assert flags(config)["--spec-type"] == "ngram-simple,draft-simple" and config.limits == ()
+    for engine in ("vllm", "sglang", "tensorrt-llm", "transformers"):
+        assert "copied from the text is lost" in engine_config(RUNS["lookup or draft"](), engine).limits[0]
+
+
+def test_sglang_looks_up_chains_for_chains_and_trees_for_trees():
+    given = flags(engine_config(RUNS["prompt lookup"](), "sglang"))
+    assert (given["--speculative-num-draft-tokens"], given["--speculative-ngram-max-bfs-breadth"]) == ("4", "1")
+    run = recorded("tree_helps")
+    tree = replace(run, iterations=tuple(replace(each, draft_forwards=0) for each in run.iterations))
+    config, figures = engine_config(tree, "sglang"), draft_figures(tree)
+    assert flags(config)["--speculative-ngram-max-bfs-breadth"] == str(figures.breadth)
+    assert flags(config)["--speculative-num-draft-tokens"] == str(max(figures.sizes) + 1)
+    assert "grows trees of its own" in config.limits[0]
+    assert "prompt_lookup:length=" in engine_config(tree, "vllm").limits[0]
+
+
+def test_sampled_drafts_are_verified_as_sampled_where_an_engine_can():
+    head = engine_config(RUNS["head, block"](), "sglang")
+    assert head.text.endswith("--speculative-use-block-verification") and not any("verifier" in x for x in head.limits)
+    assert any("verifier block" in limit for limit in engine_config(block_chain(), "sglang").limits)
+    naive = replace(block_chain(), settings={**block_chain().settings, "verifier": "naive"})
+    config = engine_config(naive, "llama.cpp")
+    assert flags(config)["--spec-draft-sampling"] == "probabilistic" and config.limits == ()
+
+
+def test_what_is_copied_from_the_text_is_as_long_as_the_run_copied():
+    figures = DraftFigures((3, 0, 1, 1), 0, "text", (3, 9, 2, 3), (3, 9, 2, 3), 1, False)
+    assert figures.chain_length == 9 and replace(figures, drafted_by="model").chain_length == 2
+
+
+def test_a_chain_that_was_measured_stands_for_a_tree_with_its_price():
+    tree, chain = recorded("tree_helps"), recorded("tree_helps_chain")
+    measured = MeasuredChain("Linear chain", chain, 0.938, 0.91, 0.97)
+    for engine in ("vllm", "tensorrt-llm", "llama.cpp", "transformers"):
+        config = engine_config(tree, engine, measured)
+        assert config.text == engine_config(chain, engine).text
+        assert "your best chain is Linear chain (K = 3), 6% slower than this tree (0.94×" in config.limits[0]
+        assert "95% interval 0.91 to 0.97" in config.limits[0]
+    for engine in ("sglang", "profile"):
+        assert engine_config(tree, engine, measured) == engine_config(tree, engine)
+    said = [
+        engine_config(tree, "vllm", MeasuredChain("Linear chain", chain, speed)).limits[0] for speed in (1.001, 1.2)
+    ]
+    assert "as fast as this tree (1.00× its speed, too few repeats" in said[0] and "20% faster" in said[1]
+    open_ = engine_config(tree, "vllm", MeasuredChain("Linear chain", chain, 1.05, 0.32, 2.51)).limits[0]
+    assert "which may be as fast as this tree (1.05×" in open_
+    assert engine_config(chain, "vllm", measured) == engine_config(chain, "vllm"), "a chain needs no other one"
 
 
 def test_lookups_carry_their_settings_to_vllm():

@@ -14,12 +14,14 @@ from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
 from decoding.compare.comparison import Contestant, Score
 from decoding.methods.methods import changed_words
+from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
+from pages.ui.engine.config import measured_chain
 from pages.ui.widgets.controls import OWN_TEXT, prompt_words
 from viz.explain.bottom_line import need_words, stretch_words
 from viz.formats import plural
@@ -100,6 +102,21 @@ def _unchanged(contestant: Contestant) -> str:
     """That a method has its default settings: its label says which ones have changed, else nothing."""
     method = contestant.method
     return "default settings" if method and method.drafter.drafts and not changed_words(method) else ""
+
+
+def best_chain(prompts: Sequence[Sequence[Score]], best: str) -> MeasuredChain | None:
+    """The fastest contestant that drafts chains, with its speed over that of the best one; None without any.
+
+    Args:
+        best: label of a contestant.
+    """
+    across = {mine[0].contestant.label: mine for mine in zip(*prompts, strict=True)}
+    base, found = _speeds(across.pop(best)), []
+    for label, mine in across.items():
+        speeds, run = _speeds(mine), mine[0].run
+        if run is not None and speeds.keys() & base.keys():
+            found.append(measured_chain(label, run, paired(speeds, base)))
+    return max(filter(None, found), key=lambda chain: chain.speed, default=None)
 
 
 def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:

@@ -17,7 +17,15 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import RunRequest
-from pages.ui.compare.bottom_line import decided, draw_partings, is_plain, needs_by_kind, over_plain, plain_of
+from pages.ui.compare.bottom_line import (
+    best_chain,
+    decided,
+    draw_partings,
+    is_plain,
+    needs_by_kind,
+    over_plain,
+    plain_of,
+)
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import prompt_words, sampling_words
@@ -394,7 +402,7 @@ def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str, outcome:
                 help="Sweep runs every combination of settings",
             )  # fmt: skip
             if run is not None:
-                engine_button(run, "engine_of_best")
+                engine_button(run, "engine_of_best", lambda: best_chain(prompts, best))
     return line
 
 

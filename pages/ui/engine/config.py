@@ -1,9 +1,14 @@
 """A run's method as the configuration of an inference engine, to copy."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
+from decoding.analysis.bottom_line import Interval
+from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
+from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
 
@@ -12,21 +17,36 @@ HELP = (
 )
 
 
-def engine_button(run: RunTrace | None, key: str) -> None:
-    """A button that shows a run's method as the configuration of an engine."""
-    idle = run is None or not run.iterations
-    if st.button("Use it in an engine", key=key, icon=":material/deployed_code:", disabled=idle, help=HELP) and run:
-        engine_dialog(run)
+LABEL, ICON = "Use it in an engine", ":material/deployed_code:"
 
 
-@st.dialog("Use it in an engine", width="large")
-def engine_dialog(run: RunTrace) -> None:
+def engine_button(run: RunTrace, key: str, chain: Callable[[], MeasuredChain | None] = lambda: None) -> None:
+    """A button that shows a run's method as the configuration of an engine.
+
+    Args:
+        chain: finds the best chain measured beside it.
+    """
+    if st.button(LABEL, key=key, icon=ICON, disabled=not run.iterations, help=HELP):
+        engine_dialog(run, chain())
+
+
+def measured_chain(label: str, run: RunTrace, speed: Interval) -> MeasuredChain | None:
+    """A run with its speed over that of a tree; None where it drafted no chains of one length, or from the text."""
+    figures = draft_figures(run)
+    if figures is None or not figures.chains or not (figures.fixed or figures.drafted_by == "text"):
+        return None
+    ends = (speed.low, speed.high) if speed.decides else (None, None)
+    return MeasuredChain(label, run, speed.value, *ends)
+
+
+@st.dialog(LABEL, width="large")
+def engine_dialog(run: RunTrace, chain: MeasuredChain | None = None) -> None:
     """The engines to choose from, and what one of them takes."""
     chosen = st.segmented_control(
         "Engine", ENGINES, default=ENGINES[0], required=True, key="engine_chosen", label_visibility="collapsed",
         format_func=lambda name: ENGINE_SOURCES[name].label,
     )  # fmt: skip
-    config = engine_config(run, chosen)
+    config = engine_config(run, chosen, chain)
     for limit in config.limits:
         st.warning(escape_markdown(limit), icon=":material/difference:")
     if not config.text:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SLOT = "sweep_open"
 
 
-def _decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
+def decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
     """Decode the run of a table row again; call it in the worker.
 
     Args:
@@ -125,7 +125,7 @@ def draw_picked(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measur
             ):  # fmt: skip
                 kept, folder = dict(row), followed.folder
                 past_end = bool(followed.asked.get("ignore_end_of_text", True))
-                start_job(SLOT, "Decoding this run again", lambda job: _decode_again(job, kept, folder, past_end))
+                start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, kept, folder, past_end))
                 st.rerun()
             if st.button("Close", key="sweep_close", icon=":material/close:"):
                 pick(followed, None)

@@ -32,6 +32,7 @@ from decoding.papers.paper_result import SPEEDUP
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
+from pages.ui.sweep.engine import draw_engine_button
 from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
 from pages.ui.sweep.sentences import (
     CONDITION_WORDS,
@@ -208,7 +209,10 @@ def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure)
             if fast:
                 line = decided(fast, base_label(followed.asked["reference"]))
                 said = bottom_line_words(line, f"for these prompts {where}")
-                st.markdown(f"**Bottom line** · {escape_markdown(said)}", help=SHARED_HELP)
+                with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                    st.markdown(f"**Bottom line** · {escape_markdown(said)}", help=SHARED_HELP, width="stretch")
+                    if line is not None and line.verdict != "plain":
+                        draw_engine_button(followed, runs, fast, line.best.label)
             if found is not fast:
                 words = best_words(found, measure.words, measure.scale, measure.digits)
                 st.markdown(f"**Best by this figure** · {escape_markdown(words)}", help=SHARED_HELP)

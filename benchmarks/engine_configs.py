@@ -1,0 +1,254 @@
+"""Whether inference engines take what is exported for them, and whether what they say is read as they mean it:
+`python -m benchmarks.engine_configs`.
+
+Every engine gets an environment of its own, without a GPU and without weights, in which its own parser and
+configuration classes read the exports of recorded and freshly decoded runs. Each exported value has to arrive in the
+parsed object, and the draft has to come from where it is meant to, as a chain or a tree and as long as exported: what
+is refused, dropped or changed has failed. Then an engine's own counters are fed passes, and `decoding.import_metrics`
+reads what they say. Exits 1 if anything failed; an engine that cannot be installed is said to be missing.
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from benchmarks.engine_environments import LLAMA, environment
+from decoding.common.errors import run_main
+from decoding.common.prompts import load_prompts
+from decoding.compare.contestants import parse_contestant
+from decoding.experiments.command import arguments, encode, print_table, save_figures
+from decoding.models.presets import PairSettings
+from decoding.record import record
+from decoding.recorded import recording_file
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import Limits, open_pair
+from decoding.trace.archive import load_run
+from decoding.trace.draft_figures import DraftFigures, draft_figures
+from decoding.trace.engine_config import EngineConfig, engine_config
+from decoding.trace.engine_limits import HEAD_PLACE
+from decoding.trace.engine_metrics import EngineMetrics, read_metrics
+from decoding.trace.records import RunTrace
+
+ENGINES = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "transformers")
+RECORDED = {"chain": "race_linear", "tree": "tree_helps", "beam": "lost_verify", "sampled tree": "sampled"}
+DECODED = {  # method and temperature
+    "prompt lookup": ("prompt_lookup:shortest=2", 0.0),
+    "suffix tree": ("suffix", 0.0),
+    "lookup or draft": ("lookup_or_draft", 0.0),
+    "sampled chain": ("linear:length=4,sampled=true,verifier=naive", 0.8),
+    "block verification": ("linear:length=4,sampled=true,verifier=block", 0.8),
+}
+AS_HEADS = ("chain", "tree", "sampled chain", "block verification")  # once more as if a draft head had drafted
+PROMPT, NEW_TOKENS = "editing", 64
+PASSES = [(3, 3), (3, 0), (3, 2), (3, 1), (3, 3), (2, 2), (3, 0), (3, 1)]  # drafted and accepted tokens
+# A model's shape is read before its weights.
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256,
+    "max_position_embeddings": 512, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+PROBE = Path(__file__).with_name("engine_probe.py")
+
+
+def runs(folder: Path) -> dict[str, RunTrace]:
+    """Runs that came with the program and runs decoded now, their models named as folders that have a `config.json`."""
+    pair, _ = open_pair(PairSettings())
+    text = next(prompt.text for prompt in load_prompts() if prompt.kind == PROMPT)
+    found = {name: load_run(recording_file(file)) for name, file in RECORDED.items()}
+    for name, (method, temperature) in DECODED.items():
+        contestant = parse_contestant(method)
+        assert contestant.method is not None
+        ids = encode(pair, text)
+        found[name] = record(pair, contestant.method, ids, Sampling(temperature=temperature), Limits(NEW_TOKENS))
+    for name in AS_HEADS:
+        found[f"{name}, head"] = replace(found[name], settings={**found[name].settings, "draft_head": "eagle"})
+    models = {role: folder / role for role in ("target", "draft")}
+    for place in (*models.values(), folder / HEAD_PLACE):
+        place.mkdir()
+        (place / "config.json").write_text(json.dumps(CONFIG))
+    return {name: _renamed(run, {role: str(place) for role, place in models.items()}) for name, run in found.items()}
+
+
+def _renamed(run: RunTrace, names: dict[str, str]) -> RunTrace:
+    models = {role: replace(getattr(run.pair, role), name=name) for role, name in names.items()}
+    return replace(run, pair=replace(run.pair, **models))
+
+
+def exported(engine: str, text: str) -> dict[str, Any]:
+    """What a text gives to its engine, as `engine_probe` takes it."""
+    if engine == "tensorrt-llm":
+        return {"config": yaml.safe_load(text)["speculative_config"]}
+    if engine == "transformers":
+        return _python(text)
+    words = shlex.split(text.replace("\\\n", " "))
+    settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+    if engine == "vllm":
+        return {"model": words[2], "config": json.loads(words[words.index("--speculative-config") + 1])}
+    flags = {
+        word: None if after.startswith("--") else after
+        for word, after in pairwise([*words, "--"])
+        if word.startswith("-" if engine == "llama.cpp" else "--")
+    }
+    return {"flags": flags, "environment": settings}
+
+
+def _python(text: str) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    assistant: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "GenerationConfig":
+            config = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            assistant[node.targets[0].attr] = ast.literal_eval(node.value)
+    return {"config": config, "assistant": assistant}
+
+
+def expected(engine: str, given: dict[str, Any], config: EngineConfig, figures: DraftFigures) -> dict[str, Any]:
+    """The values that have to arrive, by name, and what they mean."""
+    named: dict[str, Any] = {}
+    for part in ("config", "assistant", "environment", "flags"):
+        named |= {name: True if value is None else value for name, value in given.get(part, {}).items()}
+    drafts = figures.drafted_by if engine != "transformers" or figures.drafted_by == "text" else "model"
+    breadth = given.get("flags", {}).get("--speculative-eagle-topk") or given.get("flags", {}).get(
+        "--speculative-ngram-max-bfs-breadth", "1"
+    )
+    length = figures.chain_length
+    if engine == "sglang":
+        length = int(given["flags"]["--speculative-num-draft-tokens"]) - 1
+    return {**named, "drafts": drafts, "chain": breadth == "1", "length": length}
+
+
+def differences(wanted: dict[str, Any], parsed: dict[str, Any]) -> list[str]:
+    """What did not arrive as it was exported, a sentence each."""
+    if "refused" in parsed:
+        return [f"refused: {parsed['refused']}"]
+    return [
+        f"{name} is {parsed.get(name)!r} and not {value!r}"
+        for name, value in wanted.items()
+        if not _same(value, parsed.get(name))
+    ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(other, list) and isinstance(one, str):  # a list as one word
+        one = [float(part) for part in one.split(",")]
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(other, int | float) and not isinstance(other, bool):
+        return abs(float(one) - other) < 1e-6
+    return one == other
+
+
+def cases(
+    engine: str, found: dict[str, RunTrace], folder: Path
+) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Name, what is given, and what has to arrive, of every text that is exported for an engine."""
+    for name, run in found.items():
+        config, figures = engine_config(run, engine), draft_figures(run)
+        assert figures is not None
+        for kind, text in (("", config.text), (", load test", config.load_test)):
+            if text:
+                given = exported(engine, text.replace(HEAD_PLACE, str(folder / HEAD_PLACE)))
+                yield name + kind, given, expected(engine, given, config, figures)
+
+
+def ask_python(engine: str, python: Path, asked: Sequence[tuple[str, dict, dict]]) -> dict[str, Any]:
+    """The answers of `engine_probe` in an engine's environment."""
+    words = {"cases": [{"name": name, "given": given} for name, given, _ in asked], "passes": PASSES}
+    told = subprocess.run(
+        [str(python), "-W", "ignore", str(PROBE), engine], input=json.dumps(words), capture_output=True, text=True,
+        cwd=python.parent, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}, check=False,
+    )  # fmt: skip
+    if told.returncode:
+        raise RuntimeError(f"{engine}'s probe failed: {told.stderr[-2000:]}")
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def ask_llama(probe: Path, asked: Sequence[tuple[str, dict, dict]]) -> dict[str, Any]:
+    """The same of llama.cpp's parser."""
+    parsed = {}
+    for name, given, _ in asked:
+        words = [word for pair in given["flags"].items() for word in pair if word is not None]
+        told = subprocess.run([str(probe), *words], capture_output=True, text=True, check=False)
+        parsed[name] = {"refused": told.stderr.strip()} if told.returncode else json.loads(told.stdout.splitlines()[-1])
+    return {"version": LLAMA, "parsed": parsed, "metrics": {}}
+
+
+def misread(form: str, text: str) -> list[str]:
+    """What is read otherwise than it was counted, in what an engine's own counters say of `PASSES`."""
+    read = read_metrics(text.encode())
+    accepted, drafted, most = (
+        sum(each for _, each in PASSES), sum(each for each, _ in PASSES), max(each for each, _ in PASSES)
+    )  # fmt: skip
+    marginal = [sum(each >= depth for _, each in PASSES) / len(PASSES) for depth in range(1, most + 1)]
+    wanted = {"passes": len(PASSES), "drafted": drafted, "accepted": accepted, "draft_length": most}
+    if read.engine == "SGLang":  # it takes every pass to have proposed all that it may
+        wanted["drafted"] = most * len(PASSES)
+    wrong = [f"{form}: {name} is {getattr(read, name)} and not {value}" for name, value in wanted.items()
+             if getattr(read, name) != value]  # fmt: skip
+    rates = [position.marginal for position in read.positions]
+    if len(rates) != most or any(
+        abs(one - other) > _rounding(read) for one, other in zip(rates, marginal, strict=True)
+    ):
+        wrong.append(f"{form}: marginal acceptance is {rates} and not {marginal}")
+    return wrong
+
+
+def _rounding(read: EngineMetrics) -> float:
+    return 1e-9 if read.passes_exact else 6e-4  # a log line has three digits
+
+
+def main() -> int:
+    parser = arguments(__doc__.partition("\n\n")[0].replace("\n", " "))
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    parser.add_argument("--envs", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
+                        help="where environments are kept, as engine-env-NAME; made where missing")  # fmt: skip
+    args = parser.parse_args()
+    engines: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="engine-models-") as name:
+        folder = Path(name)
+        found = runs(folder)
+        for engine in args.engines:
+            engines[engine] = looked_at(engine, found, folder, args.envs)
+    rows = [
+        (engine, each.get("version", "-"), len(each.get("cases", {})), len(each.get("failed", ())),
+         ", ".join(each.get("metrics", ())) or "-", each.get("missing", ""))
+        for engine, each in engines.items()
+    ]  # fmt: skip
+    print_table(("engine", "version", "parsed", "failed", "read", "missing because"), rows)
+    failed = [f"{engine}: {words}" for engine, each in engines.items() for words in each.get("failed", ())]
+    print(*failed, sep="\n")
+    save_figures(args, "engine_configs", {"engines": engines, "passes": PASSES}, torch.device("cpu"))
+    return 1 if failed else 0
+
+
+def looked_at(engine: str, found: dict[str, RunTrace], folder: Path, home: Path) -> dict[str, Any]:
+    """What an engine made of all exports, and what was read of its figures."""
+    place = Path(sys.executable) if engine == "transformers" else environment(engine, home / f"engine-env-{engine}")
+    if isinstance(place, str):
+        return {"missing": place}
+    asked = list(cases(engine, found, folder))
+    told = ask_llama(place, asked) if engine == "llama.cpp" else ask_python(engine, place, asked)
+    wrong = {name: differences(wanted, told["parsed"][name]) for name, _, wanted in asked}
+    failed = [f"{name}: {words}" for name, each in wrong.items() for words in each]
+    for form, text in told["metrics"].items():
+        failed += misread(form, text)
+    shown = {name: sorted(set(wanted) - {"drafts", "chain", "length"}) for name, _, wanted in asked}
+    return {"version": told["version"], "cases": shown, "metrics": list(told["metrics"]), "failed": failed}
+
+
+if __name__ == "__main__":
+    run_main(main)

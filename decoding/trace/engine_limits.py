@@ -1,0 +1,161 @@
+"""What an engine cannot do of a run's method, and what is called how in the words of an export."""
+
+import json
+from dataclasses import dataclass
+from statistics import fmean
+
+from decoding.trace.draft_figures import DraftFigures
+from decoding.trace.records import RunTrace
+
+HEAD_PLACE = "PATH_OF_EAGLE_HEAD"  # what a person replaces
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredChain:
+    """A run of chains that was measured beside a run of trees, on the same prompts.
+
+    Attributes:
+        speed: its speed over that of the trees, 1 being as fast; `low` and `high`: the 95% interval of that, None where
+            too little was measured.
+    """
+
+    label: str
+    run: RunTrace
+    speed: float
+    low: float | None = None
+    high: float | None = None
+
+
+def nearest_beam(run: RunTrace, figures: DraftFigures) -> tuple[int, int, int] | None:
+    """Depth, width and verified nodes of the beam nearest to a run's trees; None where their breadth is not known.
+
+    A beam of width k has k children at its first level and k of each of k nodes at every other one.
+    """
+    if rule(run) == "eagle2":
+        depth, width, nodes = (run.settings.get(name) for name in ("max_depth", "beam_width", "node_budget"))
+        if isinstance(depth, int) and isinstance(width, int) and isinstance(nodes, int):
+            return depth, width, nodes
+    if figures.breadth is None:
+        return None
+    depth, breadth = max(figures.depths), figures.breadth
+    return depth, breadth, min(max(figures.sizes), breadth + (depth - 1) * breadth**2)
+
+
+def chain_limits(label: str, run: RunTrace, figures: DraftFigures, heads: bool = True, sources: int = 1) -> list[str]:
+    """What is lost where an engine verifies chains of one length.
+
+    Args:
+        heads: the draft head is spoken of too. sources: of drafts that the engine can have beside one another.
+    """
+    limits = head_limits(label, run, figures) if heads else []
+    if rule(run) == "lookup_or_draft" and sources == 1:
+        limits.append(
+            f"{label} drafts from the text or with a model, not with both: here the model drafts every chain, and what "
+            "this run copied from the text is lost. What that accepts was not measured in this run: record the same "
+            f"prompt with method linear:length={figures.chain_length} and compare."
+        )
+    method = "prompt_lookup" if figures.drafted_by == "text" else "linear"
+    measure = (
+        f"What it accepts was not measured in this run: record the same prompt with method "
+        f"{method}:length={figures.chain_length} and compare."
+    )
+    if not figures.chains:
+        limits.append(
+            f"With this draft {label} verifies chains only. In the place of this run's trees ({tree_words(figures)}) "
+            f"stands a chain of {rounded_up(figures)}. {measure}"
+        )
+    elif not figures.fixed and figures.drafted_by != "text":  # a lookup ends where the text does, there as here
+        limits.append(
+            f"{label} drafts as many tokens in every pass. In the place of this run's chains of {min(figures.depths)} "
+            f"to {max(figures.depths)} tokens stands one of {rounded_up(figures)}. {measure}"
+        )
+    return limits
+
+
+def head_limits(label: str, run: RunTrace, figures: DraftFigures) -> list[str]:
+    if figures.drafted_by != "head":
+        return []
+    return [
+        f"{label} cannot load the draft head {head(run)}, which has Draftscope's own format: the nearest is an EAGLE "
+        f"head for the same target in a format that {label} loads, its path in the place of {HEAD_PLACE}. What that "
+        "head has accepted is not in this run."
+    ]
+
+
+def verifier_limits(label: str, run: RunTrace, figures: DraftFigures, known: tuple[str, ...]) -> list[str]:
+    """A sentence where sampled tokens are accepted by another rule than an engine's; greedy decoding has one rule."""
+    verifier = printable(str(run.settings.get("verifier", "")))
+    if run.sampling.temperature == 0 or (figures.chains and verifier in known):
+        return []
+    return [
+        f"{label} accepts sampled tokens by its own rule in the place of this run's verifier {verifier}, so the "
+        "acceptance of this run does not carry over."
+    ]
+
+
+def figure_notes(run: RunTrace, figures: DraftFigures, load_test: bool = False) -> list[str]:
+    counted = len(figures.accepted)
+    notes = [
+        f"Figures are of {counted} of this run's {counted + figures.left_out} iterations, on one prompt: mean accepted "
+        f"length {figures.mean_accepted:.2f}. Left out are those that drafted nothing, that a person changed, or that "
+        "the end of the text or the requested length may have cut short."
+    ]
+    if load_test and not figures.fixed:
+        notes.append("The load test has the acceptance of this run's own trees, not that of what is drafted instead.")
+    if run.sampling.temperature > 0:
+        notes.append(
+            f"This run sampled at temperature {run.sampling.temperature:g}, top-p {run.sampling.top_p:g} and draft "
+            f"temperature {run.sampling.draft_temperature:g}: acceptance holds for these."
+        )
+    return notes
+
+
+def tree_words(figures: DraftFigures) -> str:
+    return f"{fmean(figures.sizes):.1f} verified nodes per pass on average, {max(figures.sizes)} at most"
+
+
+def rounded_up(figures: DraftFigures) -> str:
+    """Length of the chain that takes the place of a run's drafts, and where it comes from."""
+    length = figures.chain_length
+    tokens = f"{length} token{'' if length == 1 else 's'}"
+    if figures.drafted_by == "text":
+        return f"up to {tokens}, the longest of this run"
+    return f"{tokens}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"
+
+
+def speed_words(chain: MeasuredChain) -> str:
+    """What a chain costs against the run beside which it was measured."""
+    percent = round(100 * abs(1 - chain.speed))
+    said = f"{percent}% {'slower' if chain.speed < 1 else 'faster'} than" if percent else "as fast as"
+    sure = "too few repeats for an interval"
+    if chain.low is not None and chain.high is not None:
+        sure = f"95% interval {chain.low:.2f} to {chain.high:.2f}"
+        said = "which may be as fast as" if chain.low <= 1 <= chain.high else said
+    return f"{said} this tree ({chain.speed:.2f}× its speed, {sure})"
+
+
+def rule(run: RunTrace) -> str:
+    """Name of the drafter that made the run's trees."""
+    return run.iterations[-1].rule.drafter if run.iterations else ""
+
+
+def head(run: RunTrace) -> str:
+    return printable(str(run.settings.get("draft_head", "")))
+
+
+def target(run: RunTrace) -> str:
+    return printable(run.pair.target.name)
+
+
+def draft(run: RunTrace, figures: DraftFigures) -> str:
+    return HEAD_PLACE if figures.drafted_by == "head" else printable(run.pair.draft.name)
+
+
+def printable(text: str) -> str:
+    """A name from a file as it may stand on a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def quoted(text: str) -> str:
+    """A Python or YAML string."""
+    return json.dumps(printable(text), ensure_ascii=False)
