@@ -76,7 +76,7 @@ def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None
             "with a method that drafts, such as linear."
         )
         return _made(engine, limits=[nothing])
-    if _rule(run) == "token_recycling" and engine != "profile":
+    if rule(run) == "token_recycling" and engine != "profile":
         nearest = (
             f"Draftscope knows of nothing in {ENGINE_SOURCES[engine].label} that recycles the target's candidates. The "
             "nearest without a draft model is a lookup in the text: record the same prompt with method suffix or "
