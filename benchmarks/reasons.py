@@ -177,7 +177,7 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
     if name not in settings or name not in RULES:
         raise LookupError(f"{name} needs a rule in RULES and small settings in random_drafter (benchmarks/reasons.py).")
     if name in ("fixed_tree", "dynatree"):
-        settings[name]["branch_first_level"] = coin()
+        settings[name] |= {"branch_first_level": coin(), "verify_pruned": coin()}
     return DRAFTERS[name](**settings[name])
 
 

@@ -94,6 +94,7 @@ class DynaTreeDrafter(LevelDrafter):
     prune_probability: float = shared.prune_probability(0.05, paper="DynaTree", in_code=True)
     node_budget: int = shared.node_budget(256, paper="DynaTree", in_code=True)
     branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
+    verify_pruned: bool = shared.verify_pruned(False, paper="DynaTree")
     adaptive_breadth: bool = _setting(
         True, group=BREADTH, label="Adaptive breadth",
         help="The number of children follows the draft's confidence; off: every node gets B_mid.",
@@ -159,6 +160,7 @@ class DynaTreeDrafter(LevelDrafter):
         )
 
     moving = ("base_depth", "confidence_high", "deep_probability")
+    optional = ("verify_pruned",)
 
     def start(self, prompt_ids) -> Adapted:
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability)
@@ -183,7 +185,7 @@ class DynaTreeDrafter(LevelDrafter):
                 "depth_gate": np.where(gated, settings["deep_probability"], NEVER),
                 "budget": NEVER,
             },
-            prune_probability=self.prune_probability,
+            prune_probability=0.0 if self.verify_pruned else self.prune_probability,
             confidence_low=self.confidence_low,
             confidence_high=settings["confidence_high"],
         )
@@ -203,7 +205,7 @@ class DynaTreeDrafter(LevelDrafter):
             first_depth=0,
             threshold_setting="prune_probability",
             breadth_setting="branch_mid",
-            left_out="improbable",
+            left_out=None if self.verify_pruned else "improbable",
         )
 
     def resumed(self, state: Adapted, iteration: IterationTrace) -> Adapted:

@@ -54,7 +54,9 @@ METHODS_ON_DEVICE = {
         prune_probability=0.0, max_depth=6, branching=4, node_budget=50, branch_first_level=True
     ),
     "fixed tree, wide": FIXED.with_settings(prune_probability=0.01, branch_first_level=True),
+    "fixed tree, as printed": FIXED.with_settings(branch_first_level=True, verify_pruned=True),
     "dynatree": DYNATREE,
+    "dynatree, as printed": DYNATREE.with_settings(branch_first_level=True, verify_pruned=True),
     "dynatree, wide": DYNATREE.with_settings(
         branch_first_level=True, stop_probability=0.01, prune_probability=0.005, base_depth=2
     ),
@@ -112,7 +114,7 @@ def watch(monkeypatch):
     return kinds
 
 
-QUICK = ("autoregressive", "linear", "dynatree, wide", "eagle2, small")
+QUICK = ("autoregressive", "linear", "dynatree, wide", "dynatree, as printed", "eagle2, small")
 
 
 @pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))

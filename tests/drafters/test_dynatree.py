@@ -65,6 +65,25 @@ def test_early_stop_and_pruning():
     assert (kept >= 0.2).all() and drafted.tree.size > len(drafted.order)
 
 
+def test_as_printed_what_is_improbable_is_verified_and_not_expanded():
+    described = DynaTreeDrafter(
+        branch_first_level=True, base_depth=1, max_depth=2, stop_probability=0.0, prune_probability=0.25
+    )
+    printed = described.with_settings(verify_pruned=True)
+    shown = {}
+    for name, drafter in (("described", described), ("printed", printed)):
+        drafted, _ = draft(drafter, {(): UNSURE})
+        shown[name] = [(path_tokens(drafted.tree, n), stop_reason(drafted, n)) for n in range(1, drafted.tree.size)]
+        shown[f"{name}, verified"] = [path_tokens(drafted.tree, n) for n in drafted.order[1:]]
+    # The root's three children have 0.3, 0.28 and 0.22, the only grandchildren 0.3 x 0.95 and 0.28 x 0.95.
+    reasons = ["expanded", "expanded", "below_threshold", "depth_gate", "depth_gate"]
+    assert shown["described"] == shown["printed"] == list(zip([(0,), (1,), (2,), (0, 0), (1, 0)], reasons, strict=True))
+    assert shown["described, verified"] == [(0,), (1,), (0, 0), (1, 0)]
+    assert shown["printed, verified"] == [(0,), (1,), (2,), (0, 0), (1, 0)]
+    assert [each.rule({}).left_out for each in (described, printed)] == ["improbable", None]
+    assert "verify_pruned" not in described.settings() and printed.settings()["verify_pruned"] is True
+
+
 def test_node_budget_is_never_exceeded_and_is_said():
     drafter = DynaTreeDrafter(branch_first_level=True, node_budget=7, prune_probability=0.0, stop_probability=0.0)
     drafted, _ = draft(drafter, default=UNSURE)

@@ -21,7 +21,7 @@ FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
 
 def prunes(iteration: IterationTrace) -> bool:
     """Whether its method removes nodes from the tree before verification."""
-    limit = iteration.settings.get("prune_probability")
+    limit = iteration.settings.get("prune_probability") if iteration.rule.left_out else 0
     return float(limit or 0) > 0 or any(node.pruned for node in iteration.nodes)
 
 
