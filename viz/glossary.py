@@ -237,6 +237,20 @@ SETTING_TITLES: dict[str, str] = {
 }
 
 
+# What history adaptation averages, in words; declared beside the drafter as well.
+STATISTIC_WORDS = {
+    "accepted_over_depth": "accepted over depth as verified",
+    "accepted_over_drafted_depth": "accepted over depth as drafted",
+    "committed_over_drafted": "committed over drafted (the paper)",
+    "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
+}
+
+
+def statistic_words(name: str) -> str:
+    """What a sentence calls a statistic of history adaptation."""
+    return STATISTIC_WORDS.get(name, name.replace("_", " "))
+
+
 def setting_title(name: str) -> str:
     """What a sentence calls a setting; the name in words where no sentence of ours names it."""
     return SETTING_TITLES.get(name, name.replace("_", " "))

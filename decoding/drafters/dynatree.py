@@ -19,7 +19,12 @@ from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, con
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace
 from decoding.tree.draft import Draft
 
-STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
+STATISTICS = {
+    "accepted_over_depth": "accepted over depth as verified",
+    "accepted_over_drafted_depth": "accepted over depth as drafted",
+    "committed_over_drafted": "committed over drafted (the paper)",
+    "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
+}
 CONFIDENCE: tuple[Breadth, ...] = ("confident", "between", "unsure")
 # Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers.
 BASE_DEPTH_FLOOR = 2
@@ -127,9 +132,13 @@ class DynaTreeDrafter(LevelDrafter):
     history_probability_step: float = _schedule(
         0.05, 0.0, 0.5, step=0.01, label="τ_h and ρ_deep step", help="Change of both per adjustment."
     )
-    history_statistic: Literal["accepted_over_depth", "committed_over_drafted"] = setting(
+    history_statistic: Literal[
+        "accepted_over_depth", "accepted_over_drafted_depth", "committed_over_drafted", "committed_over_base_depth"
+    ] = setting(
         "accepted_over_depth", group=HISTORY, needs="history", label="Statistic", choices=STATISTICS,
-        help="Accepted tokens over the tree's depth, or the paper's committed over drafted tokens.",
+        help="Accepted tokens over the depth of the tree as verified, which is higher where pruning has made it "
+        "shallower, or over its depth as drafted; or committed tokens over drafted ones, as the paper defines it, or "
+        "over D_0 + 2 with D_0 as set, as its public code does.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -221,11 +230,7 @@ class DynaTreeDrafter(LevelDrafter):
     def observe(self, state: Adapted, outcome: IterationFeedback) -> tuple[Adapted, HistoryTrace | None]:
         if not self.history:
             return state, None
-        if self.history_statistic == "accepted_over_depth":
-            value = outcome.accepted / max(outcome.depth, 1)
-        else:
-            value = outcome.committed / max(outcome.drafted, 1)
-        window = (*state.window, value)[-self.history_window :]
+        window = (*state.window, self._statistic(outcome))[-self.history_window :]
         mean = sum(window) / len(window)
         after, decision = state, "hold"
         if len(window) < self.history_minimum:
@@ -246,6 +251,18 @@ class DynaTreeDrafter(LevelDrafter):
             decision=decision,
         )
         return after, trace
+
+    def _statistic(self, outcome: IterationFeedback) -> float:
+        """The statistic of an iteration whose mean over the window is held against the goal."""
+        match self.history_statistic:
+            case "accepted_over_depth":
+                return outcome.accepted / max(outcome.depth, 1)
+            case "accepted_over_drafted_depth":
+                return outcome.accepted / max(outcome.drafted_depth, 1)
+            case "committed_over_drafted":
+                return outcome.committed / max(outcome.drafted, 1)
+            case "committed_over_base_depth":
+                return outcome.committed / (self.base_depth + 2)
 
     def _adjusted(self, state: Adapted, sign: int) -> Adapted:
         """Bolder (1): deeper base, lower thresholds; more careful (-1): the reverse."""

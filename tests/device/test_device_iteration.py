@@ -66,6 +66,10 @@ METHODS_ON_DEVICE = {
     "dynatree, plain": DYNATREE.with_settings(adaptive_breadth=False, dynamic_depth=False, prune_probability=0.0),
     "dynatree, out of budget": DYNATREE.with_settings(node_budget=7, branch_first_level=True, stop_probability=0.0),
     "dynatree, quick history": DYNATREE.with_settings(history_minimum=1, history_statistic="committed_over_drafted"),
+    **{
+        f"dynatree, {statistic}": DYNATREE.with_settings(history_minimum=1, history_statistic=statistic)
+        for statistic in ("accepted_over_drafted_depth", "committed_over_base_depth")
+    },
     "eagle2": EAGLE,
     "eagle2, small": EAGLE.with_settings(node_budget=8, beam_width=3, max_depth=3),
     "eagle2, a chain": EAGLE.with_settings(node_budget=3, beam_width=1, max_depth=5),

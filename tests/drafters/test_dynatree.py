@@ -196,6 +196,36 @@ def test_the_papers_fraction_counts_committed_over_drafted():
     assert history.window == (0.5,)
 
 
+@pytest.mark.parametrize(
+    ("statistic", "described", "printed"),
+    [
+        ("accepted_over_depth", 2 / 2, 2 / 3),
+        ("accepted_over_drafted_depth", 2 / 3, 2 / 3),
+        ("committed_over_drafted", 3 / 5, 3 / 5),
+        ("committed_over_base_depth", 3 / 4, 3 / 4),
+    ],
+)
+def test_each_statistic_by_hand(statistic, described, printed):
+    """Levels of 0.95, of 0.475 and 0.285, and of 0.2375 and 0.1425 below the likelier one; two nodes are accepted."""
+    drafter = DynaTreeDrafter(
+        base_depth=2, adaptive_breadth=False, dynamic_depth=False, prune_probability=0.3, history_statistic=statistic
+    )
+    for each, value, depth in ((drafter, described, 2), (drafter.with_settings(verify_pruned=True), printed, 3)):
+        drafted, _ = draft(each, {(): SURE}, MIDDLE)
+        tree, order = drafted.tree, drafted.order
+        counts = tree.size - 1, len(order) - 1, int(tree.depths[order].max())
+        assert counts == (5, 5 if each.verify_pruned else 2, depth)
+        state = replace(drafted.state, base_depth=6)  # what history has moved is not what was set
+        _, history = each.observe(state, IterationFeedback(2, 3, *counts, tree=tree, order=order))
+        assert history.window == (value,) and history.statistic == statistic
+
+
+def test_the_depth_as_drafted_is_in_records_of_trees_alone():
+    drafter = DynaTreeDrafter(history_statistic="accepted_over_drafted_depth")
+    with pytest.raises(SettingsError, match="recorded without its tree"):
+        drafter.observe(drafter.start([]), IterationFeedback(1, 2, 3, 3, 2))
+
+
 def test_adapted_settings_are_the_ones_in_force():
     drafter = DynaTreeDrafter()
     state, _ = observe(drafter, drafter.start([1]), accepted=5, times=9)

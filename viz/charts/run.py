@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
-from viz.glossary import setting_title
+from viz.glossary import setting_title, statistic_words
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
@@ -147,7 +147,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers, first = [place for place, _ in adapted], adapted[0][1]
-    statistic = escaped(first.statistic.replace("_", " "))
+    statistic = escaped(statistic_words(first.statistic))
     figure.add_scatter(
         x=numbers, y=[history.mean for _, history in adapted],
         name=f"{statistic} (mean of window)", mode="lines+markers",
