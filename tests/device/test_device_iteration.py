@@ -65,6 +65,9 @@ METHODS_ON_DEVICE = {
     "dynatree, depth only": DYNATREE.with_settings(adaptive_breadth=False, history=False, branch_first_level=True),
     "dynatree, plain": DYNATREE.with_settings(adaptive_breadth=False, dynamic_depth=False, prune_probability=0.0),
     "dynatree, out of budget": DYNATREE.with_settings(node_budget=7, branch_first_level=True, stop_probability=0.0),
+    "dynatree, all adapt": DYNATREE.with_settings(
+        branch_first_level=True, history_minimum=1, history_probability_step=0.2, history_confidence_low=True
+    ),
     "dynatree, quick history": DYNATREE.with_settings(history_minimum=1, history_statistic="committed_over_drafted"),
     **{
         f"dynatree, {statistic}": DYNATREE.with_settings(history_minimum=1, history_statistic=statistic)

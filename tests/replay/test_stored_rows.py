@@ -29,6 +29,7 @@ RUNS = {
         METHODS["dynatree"].with_settings(
             branch_first_level=True,
             verify_pruned=True,
+            history_confidence_low=True,
             history_minimum=1,
             history_statistic="accepted_over_drafted_depth",
         ),
