@@ -176,6 +176,9 @@ _PRESETS: dict[str, Method] = {
     "fixed tree D8 B3 tau 0.03 (best of the sweep)": METHODS["fixed_tree"].with_settings(prune_probability=0.03),
     "fixed tree D8 B3 as printed": METHODS["fixed_tree"].with_settings(verify_pruned=True),
     "fixed tree D5 B2 (ablation)": METHODS["fixed_tree"].with_settings(max_depth=5, branching=2),
+    "fixed tree D5 B2 tau 0.05 (ablation)": METHODS["fixed_tree"].with_settings(
+        max_depth=5, branching=2, prune_probability=0.05
+    ),
     "fixed tree D6 B2 tau 0.05 (earlier version)": METHODS["fixed_tree"].with_settings(
         max_depth=6, branching=2, prune_probability=0.05
     ),
