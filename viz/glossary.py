@@ -85,6 +85,8 @@ VERIFYING: dict[str, str] = {
     "acceptance rate (drafted)": "Accepted drafted tokens / all drafted nodes; the final token counts in neither.",
     "acceptance rate (verified)": "Accepted drafted tokens / nodes given to the target; the final token counts in "
     "neither.",
+    "node agreement": "Drafted nodes whose token is the target's likeliest after their parent / drafted nodes whose "
+    "parent the target saw: of the whole tree, not of the accepted path alone.",
     "expected tokens": "Mean tokens committed by one pass, over all draws of the verifier, final token included.",
     "provenance": "Where a token of the text comes from: the prompt, drafted and accepted, or one of the final tokens.",
     "committed": "Written into the text for good; the next iteration starts after it.",
