@@ -44,21 +44,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     "cache": ("commit_s", "adapt_s"),
 }
 COUNTED = ["drafted", "accepted"]
-DEPTHS = {"linear": "length", "fixed_tree": "max_depth", "dynatree": "base_depth"}  # a method's depth by its setting
 
 
 def runs(rows: pd.DataFrame) -> pd.DataFrame:
     """The results with columns that only paper results need: `sampling` as text, `drafted_per_pass`, `filled`.
 
-    A prompt that is not `filled` is shorter than the requested length and must not count for it. What the two DynaTree
-    papers call acceptance is `committed_over_depth_1` and `_2`: tokens per pass over the depth as set, D or D_0, and 1
-    or 2 more; of a chain over its length K.
+    A prompt that is not `filled` is shorter than the requested length and must not count for it.
     """
-    reach = pd.Series(np.nan, rows.index)
-    for method, setting in DEPTHS.items():
-        if f"settings.{setting}" in rows:
-            reach = reach.where(rows["method"] != method, rows[f"settings.{setting}"].astype(float))
-    per_pass, tree = rows["tokens_per_iteration"], rows["method"] != "linear"
     return rows.assign(
         sampling=[
             f"T = {temperature:g}" if top_p == 1 else f"top-p = {top_p:g}"
@@ -66,8 +58,6 @@ def runs(rows: pd.DataFrame) -> pd.DataFrame:
         ],
         drafted_per_pass=rows["drafted"] / rows["iterations"],
         filled=rows["prompt_tokens"] == rows["cut"],
-        committed_over_depth_1=per_pass / (reach + tree),
-        committed_over_depth_2=per_pass / (reach + 2 * tree),
     )
 
 
