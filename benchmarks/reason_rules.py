@@ -235,8 +235,9 @@ def dynatree(case: RuleCase) -> None:
 
 
 def _by_level(case: RuleCase, wide: Callable[[Path], tuple[str, int]], stops: Callable[[int, float], set[str]]) -> None:
-    """Level by level the best children of every node that may grow, while the budget lasts; improbable paths go."""
+    """Level by level the best children of every node that may grow, while the budget lasts; improbable paths may go."""
     budget, least = case.settings["node_budget"], case.settings["prune_probability"]
+    lost = None if case.settings.get("verify_pruned") else "improbable"
     if not case.limit:
         case.leaf((), {"length_limit"})
         return
@@ -245,7 +246,7 @@ def _by_level(case: RuleCase, wide: Callable[[Path], tuple[str, int]], stops: Ca
         level: list[Path] = []
         for path in frontier:
             breadth, width = wide(path)
-            case.expand(path, breadth, width, "improbable" if path and values[path] < least else None)
+            case.expand(path, breadth, width, lost if path and values[path] < least else None)
             for token, prob in case.likeliest(path, width):
                 if drafted < budget:
                     level.append((*path, token))
@@ -257,7 +258,7 @@ def _by_level(case: RuleCase, wide: Callable[[Path], tuple[str, int]], stops: Ca
             why |= {"below_threshold"} if values[path] < least else set()
             why |= {"budget"} if drafted >= budget else set()
             if why:
-                case.leaf(path, why, "improbable" if values[path] < least else None)
+                case.leaf(path, why, lost if values[path] < least else None)
             else:
                 frontier.append(path)
 

@@ -153,6 +153,7 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
             "branch_mid": widths[1], "branch_max": widths[2], "confidence_high": high + 0.001, "confidence_low": low,
             "stop_probability": share(0, 0.1), "deep_probability": share(0.1, 0.6), "adaptive_breadth": coin(),
             "prune_probability": share(0, 0.1) * coin(), "dynamic_depth": coin(), "history": coin(),
+            "history_confidence_low": coin(), "history_minimum": 1,
         },
         "dyspec": search,
         "dyspec_threshold": search | {"threshold": share(0.001, 0.2)},
@@ -180,7 +181,7 @@ def random_drafter(name: str, random: np.random.Generator) -> Drafter:
     if name not in settings or name not in RULES:
         raise LookupError(f"{name} needs a rule in RULES and small settings in random_drafter (benchmarks/reasons.py).")
     if name in ("fixed_tree", "dynatree"):
-        settings[name]["branch_first_level"] = coin()
+        settings[name] |= {"branch_first_level": coin(), "verify_pruned": coin()}
     return DRAFTERS[name](**settings[name])
 
 

@@ -96,6 +96,8 @@ VERIFYING: dict[str, str] = {
     "acceptance rate (drafted)": "Accepted drafted tokens / all drafted nodes; the final token counts in neither.",
     "acceptance rate (verified)": "Accepted drafted tokens / nodes given to the target; the final token counts in "
     "neither.",
+    "node agreement": "Drafted nodes whose token is the target's likeliest after their parent / drafted nodes whose "
+    "parent the target saw: of the whole tree, not of the accepted path alone.",
     "expected tokens": "Mean tokens committed by one pass, over all draws of the verifier, final token included.",
     "provenance": "Where a token of the text comes from: the prompt, drafted and accepted, or one of the final tokens.",
     "committed": "Written into the text for good; the next iteration starts after it.",
@@ -247,6 +249,20 @@ SETTING_TITLES: dict[str, str] = {
     "threshold": "Threshold (θ)",
     "widths": "Widths",
 }
+
+
+# What history adaptation averages, in words; declared beside the drafter as well.
+STATISTIC_WORDS = {
+    "accepted_over_depth": "accepted over depth as verified",
+    "accepted_over_drafted_depth": "accepted over depth as drafted",
+    "committed_over_drafted": "committed over drafted (the paper)",
+    "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
+}
+
+
+def statistic_words(name: str) -> str:
+    """What a sentence calls a statistic of history adaptation."""
+    return STATISTIC_WORDS.get(name, name.replace("_", " "))
 
 
 def setting_title(name: str) -> str:

@@ -155,7 +155,7 @@ class ChangeSearch:
 
     def number(self, name: str) -> float:
         """A setting in force that is searched (see `is_searched`)."""
-        value = self.drafter.settings()[name]
+        value = getattr(self.drafter, name)
         if isinstance(value, str):
             raise ValueError(f"{name} is a text, which has no order")
         return value

@@ -85,6 +85,11 @@ class IterationFeedback:
             raise SettingsError("An iteration was recorded without the target's likeliest tokens: re-run it.")
         return self.top()
 
+    @property
+    def drafted_depth(self) -> int:
+        """Depth of the tree as drafted; raises `SettingsError` where a record has left it out."""
+        return int(self.drafted_tree()[0].depths.max())
+
     @classmethod
     def recorded(cls, iteration: IterationTrace) -> "IterationFeedback":
         """The outcome of a recorded iteration."""

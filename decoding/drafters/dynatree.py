@@ -19,11 +19,17 @@ from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, con
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace
 from decoding.tree.draft import Draft
 
-STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
+STATISTICS = {
+    "accepted_over_depth": "accepted over depth as verified",
+    "accepted_over_drafted_depth": "accepted over depth as drafted",
+    "committed_over_drafted": "committed over drafted (the paper)",
+    "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
+}
 CONFIDENCE: tuple[Breadth, ...] = ("confident", "between", "unsure")
-# Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers.
+# Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers. That of τ_l is ours.
 BASE_DEPTH_FLOOR = 2
 CONFIDENCE_HIGH_RANGE = (0.5, 0.95)
+CONFIDENCE_LOW_RANGE = (0.1, 0.5)
 DEEP_PROBABILITY_RANGE = (0.3, 0.8)
 
 _setting = partial(setting, paper="DynaTree")
@@ -40,11 +46,8 @@ class Adapted:
     base_depth: int
     confidence_high: float
     deep_probability: float
+    confidence_low: float
     window: tuple[float, ...] = ()
-
-    def values(self) -> dict[str, float]:
-        """The adapted settings by name."""
-        return {name: getattr(self, name) for name in DynaTreeDrafter.moving}
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class DynaTreeDrafter(LevelDrafter):
     prune_probability: float = shared.prune_probability(0.05, paper="DynaTree", in_code=True)
     node_budget: int = shared.node_budget(256, paper="DynaTree", in_code=True)
     branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
+    verify_pruned: bool = shared.verify_pruned(False, paper="DynaTree")
     adaptive_breadth: bool = _setting(
         True, group=BREADTH, label="Adaptive breadth",
         help="The number of children follows the draft's confidence; off: every node gets B_mid.",
@@ -126,9 +130,20 @@ class DynaTreeDrafter(LevelDrafter):
     history_probability_step: float = _schedule(
         0.05, 0.0, 0.5, step=0.01, label="τ_h and ρ_deep step", help="Change of both per adjustment."
     )
-    history_statistic: Literal["accepted_over_depth", "committed_over_drafted"] = setting(
+    history_statistic: Literal[
+        "accepted_over_depth", "accepted_over_drafted_depth", "committed_over_drafted", "committed_over_base_depth"
+    ] = setting(
         "accepted_over_depth", group=HISTORY, needs="history", label="Statistic", choices=STATISTICS,
-        help="Accepted tokens over the tree's depth, or the paper's committed over drafted tokens.",
+        help="Accepted tokens over the depth of the tree as verified, which is higher where pruning has made it "
+        "shallower, or over its depth as drafted; or committed tokens over drafted ones, as the paper defines it, or "
+        "over D_0 + 2 with D_0 as set, as its public code does.",
+    )  # fmt: skip
+
+    history_confidence_low: bool = _schedule(
+        False, label="Adapt τ_l too",
+        help="τ_l moves with τ_h, by the same step and never above it, from "
+        f"{CONFIDENCE_LOW_RANGE[0]} to {CONFIDENCE_LOW_RANGE[1]}, as the paper's pseudo-code names it; its public code "
+        "leaves it.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -158,10 +173,15 @@ class DynaTreeDrafter(LevelDrafter):
             f"history_minimum ({self.history_minimum}) must not be above history_window (W = {self.history_window}).",
         )
 
-    moving = ("base_depth", "confidence_high", "deep_probability")
+    optional = ("verify_pruned", "history_confidence_low")
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        low = ("confidence_low",) if self.history_confidence_low else ()
+        return ("base_depth", "confidence_high", *low, "deep_probability")
 
     def start(self, prompt_ids) -> Adapted:
-        return Adapted(self.base_depth, self.confidence_high, self.deep_probability)
+        return Adapted(self.base_depth, self.confidence_high, self.deep_probability, self.confidence_low)
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
         """Lines 13 to 25 of Algorithm 1; a drafted token has there a depth less by 1."""
@@ -183,8 +203,8 @@ class DynaTreeDrafter(LevelDrafter):
                 "depth_gate": np.where(gated, settings["deep_probability"], NEVER),
                 "budget": NEVER,
             },
-            prune_probability=self.prune_probability,
-            confidence_low=self.confidence_low,
+            prune_probability=0.0 if self.verify_pruned else self.prune_probability,
+            confidence_low=settings["confidence_low"],
             confidence_high=settings["confidence_high"],
         )
 
@@ -192,7 +212,8 @@ class DynaTreeDrafter(LevelDrafter):
         breadths = super().breadths(draft)
         if not self.adaptive_breadth:
             return breadths
-        kinds = confidence_class(draft.tree.confidence, self.confidence_low, draft.settings["confidence_high"])
+        low, high = (draft.settings[name] for name in ("confidence_low", "confidence_high"))
+        kinds = confidence_class(draft.tree.confidence, low, high)
         with_kinds = zip(breadths, kinds.tolist(), strict=True)
         return [CONFIDENCE[kind] if breadth == self.breadth else breadth for breadth, kind in with_kinds]
 
@@ -203,7 +224,7 @@ class DynaTreeDrafter(LevelDrafter):
             first_depth=0,
             threshold_setting="prune_probability",
             breadth_setting="branch_mid",
-            left_out="improbable",
+            left_out=None if self.verify_pruned else "improbable",
         )
 
     def resumed(self, state: Adapted, iteration: IterationTrace) -> Adapted:
@@ -219,11 +240,7 @@ class DynaTreeDrafter(LevelDrafter):
     def observe(self, state: Adapted, outcome: IterationFeedback) -> tuple[Adapted, HistoryTrace | None]:
         if not self.history:
             return state, None
-        if self.history_statistic == "accepted_over_depth":
-            value = outcome.accepted / max(outcome.depth, 1)
-        else:
-            value = outcome.committed / max(outcome.drafted, 1)
-        window = (*state.window, value)[-self.history_window :]
+        window = (*state.window, self._statistic(outcome))[-self.history_window :]
         mean = sum(window) / len(window)
         after, decision = state, "hold"
         if len(window) < self.history_minimum:
@@ -239,20 +256,37 @@ class DynaTreeDrafter(LevelDrafter):
             mean=mean,
             target=self.history_target,
             dead_band=self.history_dead_band,
-            before=state.values(),
-            after=after.values(),
+            before={name: getattr(state, name) for name in self.moving},
+            after={name: getattr(after, name) for name in self.moving},
             decision=decision,
         )
         return after, trace
 
+    def _statistic(self, outcome: IterationFeedback) -> float:
+        """The statistic of an iteration whose mean over the window is held against the goal."""
+        match self.history_statistic:
+            case "accepted_over_depth":
+                return outcome.accepted / max(outcome.depth, 1)
+            case "accepted_over_drafted_depth":
+                return outcome.accepted / max(outcome.drafted_depth, 1)
+            case "committed_over_drafted":
+                return outcome.committed / max(outcome.drafted, 1)
+            case "committed_over_base_depth":
+                return outcome.committed / (self.base_depth + 2)
+
     def _adjusted(self, state: Adapted, sign: int) -> Adapted:
         """Bolder (1): deeper base, lower thresholds; more careful (-1): the reverse."""
         step = -sign * self.history_probability_step
-        high, deep = CONFIDENCE_HIGH_RANGE, DEEP_PROBABILITY_RANGE
+        low, high, deep = CONFIDENCE_LOW_RANGE, CONFIDENCE_HIGH_RANGE, DEEP_PROBABILITY_RANGE
+        confidence_low = state.confidence_low
+        if self.history_confidence_low:
+            confidence_low = stepped(confidence_low, step, low[0], min(low[1], state.confidence_high))
+        confidence_high = stepped(state.confidence_high, step, max(high[0], confidence_low), high[1])
         return Adapted(
             base_depth=stepped(state.base_depth, sign * self.history_depth_step, BASE_DEPTH_FLOOR, self.max_depth - 1),
-            confidence_high=stepped(state.confidence_high, step, max(high[0], self.confidence_low), high[1]),
+            confidence_high=confidence_high,
             deep_probability=stepped(state.deep_probability, step, max(deep[0], self.stop_probability), deep[1]),
+            confidence_low=confidence_low,
         )
 
 

@@ -1,6 +1,6 @@
 """Fixed tree: depth D, B children per node, pruned by path probability (DynaTree's earlier version; its baseline)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class FixedTreeDrafter(LevelDrafter):
 
     Depths are the paper's: the first drafted token has depth 0. With `branch_first_level` off, the first level is the
     draft's top token alone, as in the paper. Nodes whose path probability is below `prune_probability` (tau) are not
-    expanded, and are removed before verification.
+    expanded, and are removed before verification unless `verify_pruned`.
     """
 
     traced = RuleTrace(
@@ -36,9 +36,14 @@ class FixedTreeDrafter(LevelDrafter):
     prune_probability: float = shared.prune_probability(0.1, paper="DynaTree")
     node_budget: int = shared.node_budget(256, paper="DynaTree")
     branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
+    verify_pruned: bool = shared.verify_pruned(False, paper="DynaTree")
+
+    optional = ("verify_pruned",)
+
+    def rule(self, settings) -> RuleTrace:
+        return replace(self.traced, left_out=None) if self.verify_pruned else self.traced
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
-
         depths = np.arange(1, min(self.max_depth + 1, depth_limit) + 1)
         return LevelRule(
             top=self.branching,
@@ -50,5 +55,5 @@ class FixedTreeDrafter(LevelDrafter):
                 "budget": NEVER,
                 "below_threshold": self.prune_probability,
             },
-            prune_probability=self.prune_probability,
+            prune_probability=0.0 if self.verify_pruned else self.prune_probability,
         )

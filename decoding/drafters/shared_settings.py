@@ -28,7 +28,12 @@ max_depth = partial(
 )
 prune_probability = partial(
     setting, low=0.0, below=1.0, step=0.01, offered=(0.0, 0.5), group=SIZE, label="Pruning", symbol="τ",
-    help="Nodes with a smaller path probability are removed before verification.",
+    help="Nodes with a smaller path probability are not expanded, and removed before verification.",
+)  # fmt: skip
+verify_pruned = partial(
+    setting, group=SIZE, label="Verify pruned nodes",
+    help="On: nodes below τ are only not expanded, as DynaTree's pseudo-code is printed and its public code does; off: "
+    "they are removed before verification, as its text describes.",
 )  # fmt: skip
 branch_first_level = partial(
     setting, group=BREADTH, label="First level may branch",

@@ -104,7 +104,13 @@ OWN_BLOCK = ["pair", "machine", "block"]  # a grid has the same blocks on every 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     """Results without loops and failures, with derived columns: `speedup` and others."""
     if not len(rows):
-        return rows.assign(speedup=[], forwards_per_pass=[], committed_over_drafted=[])
+        derived = (
+            "speedup",
+            "forwards_per_pass",
+            "committed_over_drafted",
+            *(f"committed_over_depth_{n}" for n in (1, 2)),
+        )
+        return rows.assign(**dict.fromkeys(derived, ()))
     kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
     for name in MEASURED:
         kept[name] = kept[LOOP_FREE + name]
@@ -112,10 +118,18 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     kept["speedup"] = kept["throughput"] / plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
     kept["forwards_per_pass"] = kept["draft_forwards"] / kept["iterations"]
     kept["committed_over_drafted"] = kept["new_tokens"] / kept["drafted"]  # the bonus token counts, as in DynaTree
+    # What the DynaTree papers call acceptance: tokens per pass over the depth as set and 1 or 2 more, a chain over K.
+    reach, tree = pd.Series(np.nan, kept.index), kept["method"] != "linear"
+    for method, setting in DEPTHS.items():
+        if PREFIX + setting in kept:
+            reach = reach.where(kept["method"] != method, kept[PREFIX + setting].astype(float))
+    for more in (1, 2):
+        kept[f"committed_over_depth_{more}"] = kept["tokens_per_iteration"] / (reach + more * tree)
     return kept
 
 
 PREFIX = "settings."
+DEPTHS = {"linear": "length", "fixed_tree": "max_depth", "dynatree": "base_depth"}  # a method's depth by its setting
 PROMPT = ["prompt_set", "kind", "prompt"]
 SAMPLING = ["temperature", "top_p", "draft_temperature", "seed"]
 CONDITIONS = ["cut", "asked_tokens", *SAMPLING]

@@ -183,7 +183,11 @@ _PRESETS: dict[str, Method] = {
     "linear K=7 (earlier version)": METHODS["linear"].with_settings(length=7),
     "fixed tree D8 B3 (main table)": METHODS["fixed_tree"],
     "fixed tree D8 B3 tau 0.03 (best of the sweep)": METHODS["fixed_tree"].with_settings(prune_probability=0.03),
+    "fixed tree D8 B3 as printed": METHODS["fixed_tree"].with_settings(verify_pruned=True),
     "fixed tree D5 B2 (ablation)": METHODS["fixed_tree"].with_settings(max_depth=5, branching=2),
+    "fixed tree D5 B2 tau 0.05 (ablation)": METHODS["fixed_tree"].with_settings(
+        max_depth=5, branching=2, prune_probability=0.05
+    ),
     "fixed tree D6 B2 tau 0.05 (earlier version)": METHODS["fixed_tree"].with_settings(
         max_depth=6, branching=2, prune_probability=0.05
     ),
@@ -193,6 +197,7 @@ _PRESETS: dict[str, Method] = {
     "DynaTree breadth only (ablation)": METHODS["dynatree"].with_settings(dynamic_depth=False, history=False),
     "DynaTree breadth + depth (ablation)": METHODS["dynatree"].with_settings(history=False),
     "DynaTree (main table)": METHODS["dynatree"],
+    "DynaTree as printed": METHODS["dynatree"].with_settings(verify_pruned=True),
     "DynaTree, first level may branch": METHODS["dynatree"].with_settings(branch_first_level=True),
     "DynaTree as published, rollback + rebuild": METHODS["dynatree"].with_settings(
         cache_policy="rebuild", history_statistic="committed_over_drafted"

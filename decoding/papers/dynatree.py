@@ -1,12 +1,13 @@
-"""DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5, 6 and 8.
+"""DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8.
 
-Figure 3 shows Table 1, Figure 4 Table 4; the fixed trees of Figure 7 are swept in `dynatree_pruned`.
+Figure 3 shows Table 1, Figure 4 Table 4.
 """
 
 from decoding.papers.paper_result import (
     COMMITTED_OVER_DRAFTED,
     COUNTED,
     MEMORY,
+    OVER_DEPTH_2,
     OVER_DRAFTED,
     PASSES,
     PATH,
@@ -26,10 +27,15 @@ AR, LINEAR, FIXED, DYNATREE = "Autoregressive", "Linear, K = 8", "Fixed tree, D 
 LINES = {AR: "autoregressive", LINEAR: "linear", FIXED: "fixed_tree", DYNATREE: "dynatree"}
 
 
-def _ways(**figures: tuple[float | None, ...]) -> tuple[Entry, ...]:
-    """The four methods of the main table with the paper's numbers by column, in the order of `LINES`."""
+SHORT = "Linear, K = 5"
+ON_BOOKS = {AR: "autoregressive", SHORT: "linear:length=5", FIXED: "fixed_tree", DYNATREE: "dynatree"}
+BOOKS = PROTOCOL.replace("WikiText-2", "PG-19").replace("800", "1,000") + "; ours are the prompts of fiction"
+
+
+def _ways(lines: dict[str, str] = LINES, **figures: tuple[float | None, ...]) -> tuple[Entry, ...]:
+    """The four methods of the main table with the paper's numbers by column, in the order of `lines`."""
     found = []
-    for place, (words, line) in enumerate(LINES.items()):
+    for place, (words, line) in enumerate(lines.items()):
         paper = {column: value for column, values in figures.items() if (value := values[place]) is not None}
         found.append(Entry(words, line, paper))
     return tuple(found)
@@ -41,6 +47,13 @@ TABLE_1 = PaperResult(
     (Ordering(LINEAR, AR, THROUGHPUT), Ordering(FIXED, LINEAR, THROUGHPUT), Ordering(DYNATREE, FIXED, THROUGHPUT)),
 )  # fmt: skip
 
+TABLE_1_BOOKS = PaperResult(
+    "dynatree/table-1-pg-19", PAPER, "Table 1: throughput, PG-19", "dynatree_main", BOOKS, (SPEEDUP, THROUGHPUT),
+    _ways(ON_BOOKS, throughput=(114.8, 144.9, 185.5, 194.9), speedup=(1.0, 1.26, 1.62, 1.70)),
+    (Ordering(SHORT, AR, THROUGHPUT), Ordering(FIXED, SHORT, THROUGHPUT), Ordering(DYNATREE, FIXED, THROUGHPUT)),
+    only={"kind": "fiction"},
+)  # fmt: skip
+
 TABLE_2 = PaperResult(
     "dynatree/table-2", PAPER, "Table 2: latency", "dynatree_main", PROTOCOL, (TPOT, TTFT),
     _ways(ttft_s=(18.9, 14.6, 14.6, 14.4), tpot_s=(7.48, 5.32, 5.30, 4.59)),
@@ -48,15 +61,40 @@ TABLE_2 = PaperResult(
      Ordering(DYNATREE, AR, TTFT, False)),
 )  # fmt: skip
 
+BONUS = (
+    "; its acceptance is tokens per pass / (D + 2), of a chain / K, and its path length counts the bonus token, as its "
+    "public code does: ours does not and has no number of the paper beside it"
+)
+VERIFICATION = (PER_PASS, OVER_DEPTH_2, PASSES, PATH, COMMITTED_OVER_DRAFTED, OVER_DRAFTED)
 TABLE_3 = PaperResult(
     "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
-    f"{PROTOCOL}; its acceptance rate counts the bonus token",
-    (PER_PASS, PATH, PASSES, COMMITTED_OVER_DRAFTED, OVER_DRAFTED),
-    _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), accepted_mean=(None, 7.05, 7.10, 7.15),
-          iterations=(1500, 220, 221, 212),
-          committed_over_drafted=(None, 88.2, 71.0, 102.2)),
+    PROTOCOL + BONUS, VERIFICATION,
+    _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), iterations=(1500, 220, 221, 212),
+          committed_over_depth_2=(None, 88.2, 71.0, 102.2)),
     (Ordering(DYNATREE, LINEAR, PER_PASS), Ordering(DYNATREE, FIXED, PER_PASS),
-     Ordering(DYNATREE, FIXED, COMMITTED_OVER_DRAFTED)),
+     Ordering(DYNATREE, FIXED, OVER_DEPTH_2)),
+)  # fmt: skip
+
+TABLE_3_BOOKS = PaperResult(
+    "dynatree/table-3-pg-19", PAPER, "Table 3: verification, PG-19", "dynatree_main", BOOKS + BONUS, VERIFICATION,
+    _ways(ON_BOOKS, tokens_per_iteration=(1.0, 4.56, 6.20, 6.17), iterations=(1500, 329, 242, 243),
+          committed_over_depth_2=(None, 92.5, 64.3, 92.2)),
+    (Ordering(DYNATREE, SHORT, PER_PASS), Ordering(FIXED, SHORT, PER_PASS), Ordering(DYNATREE, FIXED, OVER_DEPTH_2)),
+    only={"kind": "fiction"},
+)  # fmt: skip
+
+AS_PRINTED = "as printed: all verified"
+TREES = PaperResult(
+    "dynatree/algorithm-1", PAPER, "Algorithm 1: as described and as printed", "dynatree_main",
+    f"{PROTOCOL}; its text removes nodes below tau before verification, its pseudo-code verifies them",
+    (PER_PASS, SPEEDUP, THROUGHPUT, OVER_DEPTH_2),
+    (
+        Entry(FIXED, "fixed_tree"), Entry(f"{FIXED}, {AS_PRINTED}", "fixed tree D8 B3 as printed"),
+        Entry(DYNATREE, "dynatree"), Entry(f"{DYNATREE}, {AS_PRINTED}", "DynaTree as printed"),
+        Entry(LINEAR, "linear"),
+    ),
+    tuple(Ordering(f"{words}, {AS_PRINTED}", other, PER_PASS) for words, other in
+          ((FIXED, FIXED), (DYNATREE, DYNATREE), (DYNATREE, LINEAR))),
 )  # fmt: skip
 
 TABLE_5 = PaperResult(
@@ -67,10 +105,11 @@ TABLE_5 = PaperResult(
 
 SMALL, BOTH, WHOLE = "Fixed tree, D = 5, B = 2", "+ dynamic breadth and depth", "+ history"
 TABLE_4 = PaperResult(
-    "dynatree/table-4", PAPER, "Table 4 and Figure 4: ablation", "dynatree_ablation", PROTOCOL,
-    (SPEEDUP, THROUGHPUT, PER_PASS),
+    "dynatree/table-4", PAPER, "Table 4 and Figure 4: ablation", "dynatree_ablation",
+    f"{PROTOCOL}; all with tau = 0.05",
+    (SPEEDUP, THROUGHPUT, PER_PASS, PASSES, OVER_DEPTH_2),
     (
-        Entry(SMALL, "fixed tree D5 B2 (ablation)", {"throughput": 188.0, "speedup": 1.42}),
+        Entry(SMALL, "fixed tree D5 B2 tau 0.05 (ablation)", {"throughput": 188.0, "speedup": 1.42}),
         Entry("+ dynamic breadth", "DynaTree breadth only (ablation)"),
         Entry(BOTH, "DynaTree breadth + depth (ablation)", {"throughput": 213.2, "speedup": 1.61}),
         Entry(WHOLE, "DynaTree (main table)", {"throughput": 218.5, "speedup": 1.65}),
@@ -80,7 +119,7 @@ TABLE_4 = PaperResult(
 
 FIGURE_5 = PaperResult(
     "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL,
-    (SPEEDUP, THROUGHPUT, PER_PASS, PATH, COMMITTED_OVER_DRAFTED, COUNTED),
+    (SPEEDUP, THROUGHPUT, PER_PASS, PATH, OVER_DEPTH_2, COUNTED),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="asked_tokens",
     axis="tokens requested",
 )  # fmt: skip
@@ -109,14 +148,14 @@ def _around(words: str, axis: str = "", **settings: float) -> Entry:
 
 
 def _sensitivity(
-    letter: str, title: str, ways: tuple[Entry, ...], usual: str, axis: str = "", words: str = ""
+    letter: str, title: str, ways: tuple[Entry, ...], usual: str, axis: str = "", words: str = "", across: str = ""
 ) -> PaperResult:
     """A panel of Figure 6, with the main table's setting against the fixed tree."""
     at = (USUAL[axis], USUAL[axis]) if axis else None
     return PaperResult(
         f"dynatree/figure-6{letter}", PAPER, f"Figure 6{letter}: {title}", "dynatree_sensitivity", PROTOCOL,
         (THROUGHPUT, SPEEDUP, PER_PASS), (*ways, *LEVELS), (Ordering(usual, FIXED, THROUGHPUT, at=at),),
-        by=f"settings.{axis}" if axis else "", axis=words,
+        by=f"settings.{axis}" if axis else "", axis=words, across=across and f"settings.{across}",
     )  # fmt: skip
 
 
@@ -124,7 +163,7 @@ FIGURE_6 = (
     _sensitivity(
         "a", "confidence thresholds",
         tuple(_around(f"tau_l = {low}", "confidence_high", confidence_low=low) for low in (0.2, 0.3, 0.4, 0.5)),
-        "tau_l = 0.4", "confidence_high", "tau_h",
+        "tau_l = 0.4", "confidence_high", "tau_h", "confidence_low",
     ),
     _sensitivity(
         "b", "breadth bounds",
@@ -137,6 +176,37 @@ FIGURE_6 = (
         tuple(_around(f"D_0 = {base}", "max_depth", base_depth=base) for base in (3, 4, 5, 6)),
         "D_0 = 5", "max_depth", "D_max",
     ),
+    _sensitivity(
+        "d", "crossings of thresholds, breadth and depth",
+        (_around("main table"),
+         *(_around(f"tau_h = {high}, B to {most}, D = {base} to {deep}",
+                   confidence_high=high, branch_max=most, base_depth=base, max_depth=deep)
+           for high in (0.8, 0.9) for most in (3, 4) for base in (4, 6) for deep in (8, 10))),
+        "main table",
+    ),
 )  # fmt: skip
 
-PAPER_RESULTS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, FIGURE_5, *FIGURE_6, FIGURE_8)
+# Figure 7 varies one setting of the main table's fixed tree; the paper's main table is its horizontal line.
+TREE = {"max_depth": 8, "branching": 3, "prune_probability": 0.1}
+
+
+def _fixed(letter: str, axis: str, words: str) -> PaperResult:
+    """A panel of Figure 7: fixed trees that differ from the main table's in one setting."""
+    others = {f"settings.{name}": value for name, value in TREE.items() if name != axis}
+    return PaperResult(
+        f"dynatree/figure-7{letter}", PAPER, f"Figure 7{letter}: fixed trees by {words}", "fixed_tree_long", PROTOCOL,
+        (SPEEDUP, THROUGHPUT, PER_PASS, OVER_DEPTH_2),
+        (Entry("Fixed tree", "fixed_tree", where=others), Entry(AR, "autoregressive", flat=True)),
+        (Ordering("Fixed tree", AR, SPEEDUP, at=(TREE[axis], TREE[axis])),), by=f"settings.{axis}", axis=words,
+    )  # fmt: skip
+
+
+FIGURE_7 = (
+    _fixed("a", "max_depth", "depth"), _fixed("b", "branching", "branching"),
+    _fixed("c", "prune_probability", "pruning threshold"),
+)  # fmt: skip
+
+PAPER_RESULTS = (
+    TABLE_1, TABLE_1_BOOKS, TABLE_2, TABLE_3, TABLE_3_BOOKS, TABLE_4, TABLE_5, TREES, FIGURE_5, *FIGURE_6, *FIGURE_7,
+    FIGURE_8,
+)  # fmt: skip

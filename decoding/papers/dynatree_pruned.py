@@ -4,7 +4,9 @@ Figures 2, 4, 5 and 6 show Tables 1, 4, 5 and 6.
 """
 
 from decoding.papers.paper_result import (
+    COMMITTED_OVER_DRAFTED,
     MEMORY,
+    OVER_DEPTH_1,
     OVER_DRAFTED,
     PATH,
     PER_PASS,
@@ -32,10 +34,10 @@ LINES = {
     STREAMING: "linear@streaming", D6: "fixed tree D6 B2 tau 0.05 (earlier version)",
     D7: "fixed tree D7 B2 tau 0.05 (earlier version)",
 }  # fmt: skip
-# Speed-up, tokens/s, tokens per pass.
+# Speed-up, tokens/s, tokens per pass, acceptance.
 MAIN = {
-    AR: (1.0, 119.4, 1.0), HF: (1.36, 161.9, 3.0), K6: (1.11, 133.1, 4.87), K7: (1.16, 138.7, 5.33),
-    STREAMING: (1.11, 132.9), D6: (1.55, 185.2, 5.56), D7: (1.55, 184.6, 5.81),
+    AR: (1.0, 119.4, 1.0), HF: (1.36, 161.9, 3.0), K6: (1.11, 133.1, 4.87, 81.2), K7: (1.16, 138.7, 5.33, 76.2),
+    STREAMING: (1.11, 132.9), D6: (1.55, 185.2, 5.56, 79.5), D7: (1.55, 184.6, 5.81, 72.6),
 }  # fmt: skip
 LATENCY = {AR: (7.47, 18.69), K6: (6.16, 12.17), D6: (5.46, 12.48)}
 # Tokens/s by prompt length.
@@ -44,12 +46,21 @@ BY_LENGTH = {
     AR: (132.8, 127.4, 133.2, 135.0), K6: (158.4, 175.6, 167.7, 139.8), K7: (161.7, 178.2, 173.4, 143.1),
     D6: (181.2, 197.9, 185.3, 162.8), D7: (177.0, 198.0, 184.5, 172.6),
 }  # fmt: skip
-BEST = {100: (113.4, 1.54), 200: (166.2, 1.32), 500: (185.3, 1.39), 750: (186.7, 1.48), 1000: (205.6, 1.57)}
+# Tokens/s, speed-up, acceptance and depth of the best tree by generation length; all have B = 2, tau = 0.05.
+BEST = {
+    100: (113.4, 1.54, 50.3, 5),
+    200: (166.2, 1.32, 72.0, 6),
+    500: (185.3, 1.39, 79.5, 6),
+    750: (186.7, 1.48, 75.1, 7),
+    1000: (205.6, 1.57, 73.3, 7),
+}
 SWEPT = ("settings.max_depth", "settings.branching", "settings.prune_probability")
 
+COLUMNS = ("speedup", "throughput", "tokens_per_iteration", "committed_over_depth_1")
 TABLE_1 = PaperResult(
-    "pruned/table-1", PAPER, "Table 1: throughput", "dynatree_pruned", UNJUDGED, (SPEEDUP, THROUGHPUT, PER_PASS),
-    tuple(Entry(words, line, dict(zip(("speedup", "throughput", "tokens_per_iteration"), MAIN[words], strict=False)))
+    "pruned/table-1", PAPER, "Table 1: throughput", "dynatree_pruned", UNJUDGED,
+    (SPEEDUP, THROUGHPUT, PER_PASS, OVER_DEPTH_1),
+    tuple(Entry(words, line, dict(zip(COLUMNS, MAIN[words], strict=False)))
           for words, line in LINES.items()),
     (Ordering(D6, HF, SPEEDUP), Ordering(D6, K6, SPEEDUP), Ordering(HF, K6, SPEEDUP)),
     only={"cut": 800},
@@ -65,13 +76,31 @@ TABLE_2 = PaperResult(
 
 TABLE_4 = PaperResult(
     "pruned/table-4", PAPER, "Table 4: best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
-    (SPEEDUP, THROUGHPUT, OVER_DRAFTED),
+    (SPEEDUP, THROUGHPUT, OVER_DEPTH_1),
     (
         Entry("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
-            | {("speedup", n): value[1] for n, value in BEST.items()}, SWEPT),
+            | {("speedup", n): value[1] for n, value in BEST.items()}
+            | {("committed_over_depth_1", n): value[2] for n, value in BEST.items()}, SWEPT),
         Entry(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
     ),
     (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens requested",
+)  # fmt: skip
+
+# The trees that the paper found best, at every length, and which is best at which.
+OPTIMA = {depth: f"Fixed tree, D = {depth}, B = 2, tau = 0.05" for depth in (5, 6, 7)}
+TABLE_4_OPTIMA = PaperResult(
+    "pruned/table-4-settings", PAPER, "Table 4: the best settings by generation length", "fixed_tree_sweep", SWEEP,
+    (SPEEDUP, THROUGHPUT, OVER_DEPTH_1),
+    tuple(
+        Entry(words, "fixed_tree",
+            {(column, n): value for n, (*values, best) in BEST.items() if best == depth
+             for column, value in zip(("throughput", "speedup", "committed_over_depth_1"), values, strict=True)},
+            where={"settings.max_depth": depth, "settings.branching": 2, "settings.prune_probability": 0.05})
+        for depth, words in OPTIMA.items()
+    ),
+    tuple(Ordering(OPTIMA[best[3]], words, SPEEDUP, at=(n, n))
+          for n, best in BEST.items() for depth, words in OPTIMA.items() if depth != best[3]),
+    by="asked_tokens", axis="tokens requested",
 )  # fmt: skip
 
 TABLE_6 = PaperResult(
@@ -86,13 +115,13 @@ TABLE_6 = PaperResult(
 BEST_TREE = "Fixed tree, D = 8, B = 3, tau = 0.03"
 TABLE_3 = PaperResult(
     "pruned/table-3", PAPER, "Table 3: verification", "dynatree_pruned", MAIN_TEXT,
-    (PER_PASS, OVER_DRAFTED, Figure("drafted_per_pass", "drafted tokens per pass", digits=1)),
+    (PER_PASS, COMMITTED_OVER_DRAFTED, Figure("drafted_per_pass", "drafted tokens per pass", digits=1), OVER_DRAFTED),
     (
-        Entry(K6, LINES[K6], {"tokens_per_iteration": 4.10, "acceptance_drafted": 68.0, "drafted_per_pass": 6}),
+        Entry(K6, LINES[K6], {"tokens_per_iteration": 4.10, "committed_over_drafted": 68.0, "drafted_per_pass": 6}),
         Entry(BEST_TREE, "fixed tree D8 B3 tau 0.03 (best of the sweep)",
-            {"tokens_per_iteration": 6.94, "acceptance_drafted": 38.0, "drafted_per_pass": 18}),
+            {"tokens_per_iteration": 6.94, "committed_over_drafted": 38.0, "drafted_per_pass": 18}),
     ),
-    (Ordering(BEST_TREE, K6, PER_PASS), Ordering(K6, BEST_TREE, OVER_DRAFTED)), only={"cut": 800},
+    (Ordering(BEST_TREE, K6, PER_PASS), Ordering(K6, BEST_TREE, COMMITTED_OVER_DRAFTED)), only={"cut": 800},
 )  # fmt: skip
 
 # Tokens/s on PG-19 and WikiText-2, books and articles: our fiction and encyclopedia prompts.
@@ -139,6 +168,22 @@ FIGURE_7 = (
     _slice("b", "branching", "branching", (2, 3, 4), 3, (2, 4)),
     _slice("c", "threshold", "prune_probability", (0.01, 0.02, 0.03, 0.05, 0.1), 0.03, (0.01, 0.1)),
 )
+FIGURE_7E = PaperResult(
+    "pruned/figure-7e", PAPER, "Figure 7e: accepted path over depth and branching", "fixed_tree_sweep", SWEEP,
+    (PATH, PER_PASS),
+    tuple(Entry(f"B = {width}", "fixed_tree",
+                where={"settings.branching": width, "settings.prune_probability": 0.03}) for width in (2, 3, 4)),
+    tuple(Ordering(f"B = {width}", f"B = {width}", PATH, at=(8, 3)) for width in (2, 3, 4)),
+    by="settings.max_depth", only={"asked_tokens": 500}, axis="depth D", across="settings.branching",
+)  # fmt: skip
+WIDE = "Fixed tree, D = 8, B = 3"
+FIGURE_7F = PaperResult(
+    "pruned/figure-7f", PAPER, "Figure 7f: acceptance by pruning threshold", "fixed_tree_sweep",
+    SWEEP + "; acceptance as in Tables 1 and 4", (OVER_DEPTH_1, COMMITTED_OVER_DRAFTED, OVER_DRAFTED, SPEEDUP),
+    (Entry(WIDE, "fixed_tree", where={"settings.max_depth": 8, "settings.branching": 3}),),
+    (Ordering(WIDE, WIDE, OVER_DEPTH_1, at=(0.01, 0.1)),),
+    by="settings.prune_probability", only={"asked_tokens": 500}, axis="pruning threshold tau",
+)  # fmt: skip
 # Figure 3: one setting on the axis, a line for each value of another, the third fixed; as in Figure 7, at 500 tokens.
 AXES = {
     "max_depth": ("depth", (3, 4, 5, 6, 7, 8), "D"), "branching": ("branching", (2, 3, 4), "B"),
@@ -169,4 +214,7 @@ FIGURE_3 = (
     _panel("b", "max_depth", "branching", {"prune_probability": 0.03}, 3, 2),
     _panel("c", "prune_probability", "max_depth", {"branching": 3}, 8, 3),
 )
-PAPER_RESULTS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, *FIGURE_3, *FIGURE_7)
+PAPER_RESULTS = (
+    TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_4_OPTIMA, TABLE_5, TABLE_6, TABLE_7, *FIGURE_3, *FIGURE_7, FIGURE_7E,
+    FIGURE_7F,
+)  # fmt: skip

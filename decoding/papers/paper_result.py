@@ -29,6 +29,9 @@ TPOT = Figure("tpot_s", "TPOT, ms", 1000)
 PER_PASS = Figure("tokens_per_iteration", "tokens per pass")
 OVER_DRAFTED = Figure("acceptance_drafted", "accepted / drafted, %", 100, 1)
 COMMITTED_OVER_DRAFTED = Figure("committed_over_drafted", "committed / drafted, %", 100, 1)
+# As the two DynaTree papers compute acceptance: not a share of drafted tokens.
+OVER_DEPTH_2 = Figure("committed_over_depth_2", "committed per pass / (D + 2), of a chain / K, %", 100, 1)
+OVER_DEPTH_1 = Figure("committed_over_depth_1", "committed per pass / (D + 1), of a chain / K, %", 100, 1)
 PASSES = Figure("iterations", "verification passes", digits=0)
 MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
 PATH = Figure("accepted_mean", "accepted path, tokens")
@@ -55,7 +58,7 @@ class Entry:
     line: str
     paper: Mapping[Any, float] = field(default_factory=dict)
     best: tuple[str, ...] = ()
-    where: Mapping[str, object] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)
     flat: bool = False
 
 
@@ -88,6 +91,7 @@ class PaperResult:
         view: how results are transformed first, one of `judge.VIEWS`.
         stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
         axis: title of the axis.
+        across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
         needs: what the command needs to measure this; empty where the sample prompts suffice.
     """
 
@@ -104,6 +108,7 @@ class PaperResult:
     view: str = "runs"
     stored: str = ""
     axis: str = ""
+    across: str = ""
     needs: str = ""
 
     @property

@@ -5,6 +5,7 @@
 * TPOT: (time of the last token - TTFT) / (tokens - tokens of the first iteration); for one token per iteration this is
   the usual (tokens - 1).
 * acceptance: accepted drafted tokens / drafted nodes, and / verified nodes; never with the bonus token.
+* node agreement: drafted nodes whose token is the target's likeliest after their parent / drafted nodes.
 * block efficiency (tokens per iteration): committed tokens / verification passes.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
-from decoding.trace.records import PHASES, RunTrace
+from decoding.trace.records import PHASES, IterationTrace, RunTrace
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,17 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
         peak_memory_bytes=run.totals.peak_memory_bytes,
         **counts,
     )
+
+
+def node_agreement(iterations: Sequence[IterationTrace]) -> tuple[int, int] | None:
+    """Drafted tokens that the target likes best after their parents, and those of which that is known.
+
+    It is what DynaTree calls acceptance rate in Section 4.2, on the whole tree and not along the accepted path alone.
+    None where a record has left out its trees.
+    """
+    best = [(node.token_id, i.nodes[node.parent_id].target_argmax) for i in iterations for node in i.nodes[1:]]
+    known = [token == favourite for token, favourite in best if favourite is not None]
+    return (sum(known), len(known)) if known else None
 
 
 def measure_timeline(timeline: Timeline, peak_memory_bytes: int | None) -> RunMetrics | None:

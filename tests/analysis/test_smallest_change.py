@@ -79,7 +79,7 @@ def test_the_tree_as_it_was_is_drafted_again_and_every_answer_keeps_the_token(pa
         for change in found.changes:
             kept, _ = search.draft(search.drafter.with_settings(**{change.setting: change.after}))
             assert keeps(kept, path) and len(kept.order) - 1 == change.verified
-            assert change.before == search.drafter.settings()[change.setting] != change.after
+            assert change.before == getattr(search.drafter, change.setting) != change.after
 
 
 def test_the_nearest_budget_is_found_by_halving(pair):
@@ -114,6 +114,17 @@ def test_no_single_setting_keeps_what_two_rules_keep_out(pair):
     token = iteration.draft_top(0)[3][0]  # the first level takes one token, and its path is below the pruning threshold
     found = smallest_changes(change_search(run, 0, pair), (token,))
     assert found.changes == () and "branch_first_level" in found.without and "prune_probability" in found.without
+
+
+def test_verifying_what_is_pruned_is_a_change_too(pair):
+    run = run_of(pair, "dynatree", branch_first_level=True)
+    iteration, node = next((each, node) for each in run.iterations for node in each.nodes if node.pruned)
+    path = node_paths(iteration)[node.node_id]
+    found = smallest_changes(change_search(run, iteration.index, pair), path)
+    change = next(each for each in found.changes if each.setting == "verify_pruned")
+    assert (change.before, change.after, change.drafted, change.verified) == (
+        False, True, iteration.drafted, iteration.drafted
+    )  # fmt: skip
 
 
 def test_a_search_can_be_ended(pair):

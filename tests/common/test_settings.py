@@ -91,7 +91,7 @@ def test_the_ends_of_the_range_are_those_of_validation(kind, info):
         ("confidence_high", 10**400, "must be a number above 0 and below 1, not 1"),
         ("history", 1, "history must be true or false, not 1"),
         ("history", "on", "history must be true or false, not 'on'"),
-        ("history_statistic", 3, "must be one of accepted_over_depth, committed_over_drafted, not 3"),
+        ("history_statistic", 3, "must be one of accepted_over_depth, accepted_over_drafted_depth, "),
         ("history_statistic", ["x"], "must be one of"),
     ],
 )  # fmt: skip

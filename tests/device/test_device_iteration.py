@@ -54,7 +54,9 @@ METHODS_ON_DEVICE = {
         prune_probability=0.0, max_depth=6, branching=4, node_budget=50, branch_first_level=True
     ),
     "fixed tree, wide": FIXED.with_settings(prune_probability=0.01, branch_first_level=True),
+    "fixed tree, as printed": FIXED.with_settings(branch_first_level=True, verify_pruned=True),
     "dynatree": DYNATREE,
+    "dynatree, as printed": DYNATREE.with_settings(branch_first_level=True, verify_pruned=True),
     "dynatree, wide": DYNATREE.with_settings(
         branch_first_level=True, stop_probability=0.01, prune_probability=0.005, base_depth=2
     ),
@@ -63,7 +65,14 @@ METHODS_ON_DEVICE = {
     "dynatree, depth only": DYNATREE.with_settings(adaptive_breadth=False, history=False, branch_first_level=True),
     "dynatree, plain": DYNATREE.with_settings(adaptive_breadth=False, dynamic_depth=False, prune_probability=0.0),
     "dynatree, out of budget": DYNATREE.with_settings(node_budget=7, branch_first_level=True, stop_probability=0.0),
+    "dynatree, all adapt": DYNATREE.with_settings(
+        branch_first_level=True, history_minimum=1, history_probability_step=0.2, history_confidence_low=True
+    ),
     "dynatree, quick history": DYNATREE.with_settings(history_minimum=1, history_statistic="committed_over_drafted"),
+    **{
+        f"dynatree, {statistic}": DYNATREE.with_settings(history_minimum=1, history_statistic=statistic)
+        for statistic in ("accepted_over_drafted_depth", "committed_over_base_depth")
+    },
     "eagle2": EAGLE,
     "eagle2, small": EAGLE.with_settings(node_budget=8, beam_width=3, max_depth=3),
     "eagle2, a chain": EAGLE.with_settings(node_budget=3, beam_width=1, max_depth=5),
@@ -112,7 +121,7 @@ def watch(monkeypatch):
     return kinds
 
 
-QUICK = ("autoregressive", "linear", "dynatree, wide", "eagle2, small")
+QUICK = ("autoregressive", "linear", "dynatree, wide", "dynatree, as printed", "eagle2, small")
 
 
 @pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))

@@ -16,6 +16,7 @@ from tests.helpers.traces import bonus
 SURE = [0.95, 0.03, 0.01, 0.01]
 MIDDLE = [0.5, 0.3, 0.15, 0.05]
 UNSURE = [0.3, 0.28, 0.22, 0.2]
+LOW = {"confidence_low": 0.4}  # stays as set
 
 
 def draft(drafter, table=None, default=SURE, depth_limit=100):
@@ -65,6 +66,25 @@ def test_early_stop_and_pruning():
     assert (kept >= 0.2).all() and drafted.tree.size > len(drafted.order)
 
 
+def test_as_printed_what_is_improbable_is_verified_and_not_expanded():
+    described = DynaTreeDrafter(
+        branch_first_level=True, base_depth=1, max_depth=2, stop_probability=0.0, prune_probability=0.25
+    )
+    printed = described.with_settings(verify_pruned=True)
+    shown = {}
+    for name, drafter in (("described", described), ("printed", printed)):
+        drafted, _ = draft(drafter, {(): UNSURE})
+        shown[name] = [(path_tokens(drafted.tree, n), stop_reason(drafted, n)) for n in range(1, drafted.tree.size)]
+        shown[f"{name}, verified"] = [path_tokens(drafted.tree, n) for n in drafted.order[1:]]
+    # The root's three children have 0.3, 0.28 and 0.22, the only grandchildren 0.3 x 0.95 and 0.28 x 0.95.
+    reasons = ["expanded", "expanded", "below_threshold", "depth_gate", "depth_gate"]
+    assert shown["described"] == shown["printed"] == list(zip([(0,), (1,), (2,), (0, 0), (1, 0)], reasons, strict=True))
+    assert shown["described, verified"] == [(0,), (1,), (0, 0), (1, 0)]
+    assert shown["printed, verified"] == [(0,), (1,), (2,), (0, 0), (1, 0)]
+    assert [each.rule({}).left_out for each in (described, printed)] == ["improbable", None]
+    assert "verify_pruned" not in described.settings() and printed.settings()["verify_pruned"] is True
+
+
 def test_node_budget_is_never_exceeded_and_is_said():
     drafter = DynaTreeDrafter(branch_first_level=True, node_budget=7, prune_probability=0.0, stop_probability=0.0)
     drafted, _ = draft(drafter, default=UNSURE)
@@ -96,6 +116,11 @@ def test_ablation_switches():
     assert set(widths[1:].tolist()) == {2}
 
 
+def held(state):
+    """The settings that history may move, by name, τ_l among them."""
+    return {name: value for name, value in vars(state).items() if name != "window"}
+
+
 def observe(drafter, state, accepted, times):
     history = None
     for _ in range(times):
@@ -106,15 +131,15 @@ def observe(drafter, state, accepted, times):
 def test_history_waits_then_moves_each_iteration_and_stays_in_range():
     drafter = DynaTreeDrafter()
     state, history = observe(drafter, drafter.start([1]), accepted=5, times=4)
-    assert history.decision == "too_few" and state.values() == drafter.start([1]).values()
+    assert history.decision == "too_few" and held(state) == held(drafter.start([1]))
     state, history = observe(drafter, state, accepted=5, times=1)
     assert history.decision == "bolder" and history.mean == 1.0
-    assert state.values() == {"base_depth": 6, "confidence_high": 0.85, "deep_probability": 0.45}
+    assert held(state) == {"base_depth": 6, "confidence_high": 0.85, "deep_probability": 0.45} | LOW
     state, _ = observe(drafter, state, accepted=5, times=30)
-    assert state.values() == {"base_depth": 7, "confidence_high": 0.5, "deep_probability": 0.3}
+    assert held(state) == {"base_depth": 7, "confidence_high": 0.5, "deep_probability": 0.3} | LOW
     state, history = observe(drafter, state, accepted=0, times=60)
     assert history.decision == "more_careful"
-    assert state.values() == {"base_depth": 2, "confidence_high": 0.95, "deep_probability": 0.8}
+    assert held(state) == {"base_depth": 2, "confidence_high": 0.95, "deep_probability": 0.8} | LOW
     assert len(history.window) == drafter.history_window
 
 
@@ -124,8 +149,8 @@ def adapted(values, decision, **settings):
     drafter = DynaTreeDrafter(**dict(zip(names, values, strict=True)), history_minimum=1, **settings)
     state, history = observe(drafter, drafter.start([1]), accepted=5 if decision == "bolder" else 0, times=1)
     assert history.decision == decision
-    drafter.with_settings(**state.values())  # what history makes of settings never contradicts the others
-    return tuple(state.values()[name] for name in names)
+    drafter.with_settings(**held(state))  # what history makes of settings never contradicts the others
+    return tuple(held(state)[name] for name in names)
 
 
 @pytest.mark.parametrize("decision", ["bolder", "more_careful"])
@@ -166,7 +191,7 @@ def test_settings_outside_the_range_of_the_schedule_stay_or_go_the_way_that_is_a
 def test_history_holds_inside_the_dead_band_and_can_be_switched_off():
     drafter = DynaTreeDrafter(history_target=0.6)
     state, history = observe(drafter, drafter.start([1]), accepted=3, times=8)
-    assert history.decision == "hold" and state.values() == drafter.start([1]).values()
+    assert history.decision == "hold" and held(state) == held(drafter.start([1]))
     state, history = DynaTreeDrafter(history=False).observe(state, IterationFeedback(5, 6, 10, 10, 5))
     assert history is None
 
@@ -175,6 +200,72 @@ def test_the_papers_fraction_counts_committed_over_drafted():
     drafter = DynaTreeDrafter(history_statistic="committed_over_drafted")
     _, history = observe(drafter, drafter.start([1]), accepted=4, times=1)
     assert history.window == (0.5,)
+
+
+def test_the_low_threshold_adapts_too_where_it_is_asked_for():
+    drafter = DynaTreeDrafter(history_confidence_low=True, history_minimum=1)
+    state, history = observe(drafter, drafter.start([1]), accepted=5, times=1)
+    assert history.before == {"base_depth": 5, "confidence_high": 0.9, "confidence_low": 0.4, "deep_probability": 0.5}
+    assert history.after == {"base_depth": 6, "confidence_high": 0.85, "confidence_low": 0.35, "deep_probability": 0.45}
+    assert drafter.resumed(drafter.start([1]), replace(bonus(), history=history)) == state
+    lowest, _ = observe(drafter, state, accepted=5, times=20)
+    highest, _ = observe(drafter, state, accepted=0, times=30)
+    assert (lowest.confidence_low, lowest.confidence_high) == (0.1, 0.5)
+    assert (highest.confidence_low, highest.confidence_high) == (0.5, 0.95)
+    # It is the one in force: 0.38 is between the thresholds where τ_l has come down to 0.35.
+    wide = drafter.with_settings(branch_first_level=True)
+    for start, breadth, children in ((wide.start([1]), "unsure", 3), (state, "between", 2)):
+        drafted = wide.draft(start, TableSource({}, [0.38, 0.32, 0.2, 0.1]), 7, None)
+        assert (wide.breadths(drafted)[0], drafted.tree.branching[0]) == (breadth, children)
+        assert drafted.settings["confidence_low"] == start.confidence_low
+    assert "history_confidence_low" not in DynaTreeDrafter().settings()
+
+
+@pytest.mark.parametrize("decision", ["bolder", "more_careful"])
+@pytest.mark.parametrize("step", [0.0, 0.05, 0.5])
+def test_the_low_threshold_never_passes_the_high_one(decision, step):
+    for low, high in product((0.01, 0.1, 0.3, 0.45, 0.5, 0.7), (0.1, 0.3, 0.45, 0.5, 0.52, 0.7, 0.97)):
+        if low > high:
+            continue
+        drafter = DynaTreeDrafter(
+            confidence_low=low, confidence_high=high, history_confidence_low=True, history_minimum=1,
+            history_probability_step=step,
+        )  # fmt: skip
+        state, _ = observe(drafter, drafter.start([1]), accepted=5 if decision == "bolder" else 0, times=3)
+        assert state.confidence_low <= state.confidence_high
+        moved = state.confidence_low - low
+        assert moved <= 0 if decision == "bolder" else moved >= 0
+        assert not 0.1 <= low <= 0.5 or 0.1 <= state.confidence_low <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("statistic", "described", "printed"),
+    [
+        ("accepted_over_depth", 2 / 2, 2 / 3),
+        ("accepted_over_drafted_depth", 2 / 3, 2 / 3),
+        ("committed_over_drafted", 3 / 5, 3 / 5),
+        ("committed_over_base_depth", 3 / 4, 3 / 4),
+    ],
+)
+def test_each_statistic_by_hand(statistic, described, printed):
+    """Levels of 0.95, of 0.475 and 0.285, and of 0.2375 and 0.1425 below the likelier one; two nodes are accepted."""
+    drafter = DynaTreeDrafter(
+        base_depth=2, adaptive_breadth=False, dynamic_depth=False, prune_probability=0.3, history_statistic=statistic
+    )
+    for each, value, depth in ((drafter, described, 2), (drafter.with_settings(verify_pruned=True), printed, 3)):
+        drafted, _ = draft(each, {(): SURE}, MIDDLE)
+        tree, order = drafted.tree, drafted.order
+        counts = tree.size - 1, len(order) - 1, int(tree.depths[order].max())
+        assert counts == (5, 5 if each.verify_pruned else 2, depth)
+        state = replace(drafted.state, base_depth=6)  # what history has moved is not what was set
+        _, history = each.observe(state, IterationFeedback(2, 3, *counts, tree=tree, order=order))
+        assert history.window == (value,) and history.statistic == statistic
+
+
+def test_the_depth_as_drafted_is_in_records_of_trees_alone():
+    drafter = DynaTreeDrafter(history_statistic="accepted_over_drafted_depth")
+    with pytest.raises(SettingsError, match="recorded without its tree"):
+        drafter.observe(drafter.start([]), IterationFeedback(1, 2, 3, 3, 2))
 
 
 def test_adapted_settings_are_the_ones_in_force():

@@ -43,6 +43,11 @@ def test_pruned_nodes_are_drafted_but_not_verified_and_not_expanded():
     assert (drafted.tree.level[low] == -1).all()
     parents = drafted.tree.parents[drafted.order[1:]]
     assert np.isin(parents, drafted.order).all()
+    assert (drafted.tree.size - 1, len(drafted.order) - 1) == (14, 6)  # 0.6, 0.4, 0.36, twice 0.24, 0.216
+    printed = drafter.with_settings(verify_pruned=True).draft(None, TableSource({}, HALVES), 9, None)
+    assert printed.order.tolist() == list(range(15))
+    assert (printed.tree.stop_reason == drafted.tree.stop_reason).all()
+    assert drafter.with_settings(verify_pruned=True).rule({}).left_out is None
 
 
 def test_budget():

@@ -64,7 +64,7 @@ def test_without_rows_it_shows_the_paper_and_offers_to_run():
     at = open_page(PAGE)
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
     assert at.button(key="papers_run").label == "Run on this machine"
-    assert "At most 90 runs; the time is unknown until some have run" in captions(at)
+    assert "At most 120 runs; the time is unknown until some have run" in captions(at)
     assert f"0 of {len(PAPER_RESULTS)} tables and figures have been re-run." in captions(at)
     at.button(key="papers_see_salf/table-4").click().run()
     assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
@@ -77,7 +77,7 @@ def test_with_rows_ours_stand_beside_theirs(home):
     assert "1.80 (1.80 to 1.80)" in said and "✓ reproduced" in said and "✗ not reproduced" in said
     assert "commits about as many tokens per pass" in said
     assert "6 prompts of samples; Embedded pair on a test" in captions(at)
-    assert "about 11 min at the time per token so far on this machine" in captions(at)
+    assert "about 14 min at the time per token so far on this machine" in captions(at)
     RowStore(home / "dynatree_main").append([{"key": "z", "settings": "{}", "experiment": "another"}])
     assert not sentences(at.run())
 

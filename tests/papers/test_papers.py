@@ -167,6 +167,44 @@ def test_the_best_of_a_sweep_is_chosen_at_every_length():
     assert outcome.judged[0].paper == pytest.approx(0.54)
 
 
+@pytest.mark.parametrize(
+    ("line", "settings", "per_pass", "more", "percent"),
+    [  # the papers' own numbers: Table 3 of the later version, Table 1 of the earlier one
+        ("linear", {"length": 8}, 7.05, 2, 88.2),
+        ("fixed_tree", {"max_depth": 8}, 7.10, 2, 71.0),
+        ("dynatree", {"base_depth": 5, "max_depth": 8}, 7.15, 2, 102.2),
+        ("linear", {"length": 5}, 4.63, 2, 92.5),
+        ("fixed_tree", {"max_depth": 8}, 6.43, 2, 64.3),
+        ("linear", {"length": 6}, 4.87, 1, 81.2),
+        ("fixed_tree", {"max_depth": 6}, 5.56, 1, 79.5),
+        ("fixed_tree", {"max_depth": 7}, 5.81, 1, 72.6),
+    ],
+)
+def test_acceptance_is_computed_as_the_papers_did(line, settings, per_pass, more, percent):
+    made = row(line, "p", 100.0) | {f"settings.{name}": value for name, value in settings.items()}
+    made |= {f"{LOOP_FREE}tokens_per_iteration": per_pass}
+    found = prepared(pd.DataFrame([made, row("autoregressive", "p", 100.0)]))
+    column = found[f"committed_over_depth_{more}"]
+    assert 100 * column[0] == pytest.approx(percent, abs=0.15) and math.isnan(column[1])
+
+
+def test_the_rows_of_the_ablation_share_one_pruning_threshold():
+    ways = [parse_contestant(way.line).method.drafter for way in BY_KEY["dynatree/table-4"].ways]
+    assert {way.prune_probability for way in ways} == {0.05} and len(ways) == 4
+
+
+def test_a_paper_compares_with_the_statistic_that_it_computed():
+    """Acceptance of the paper stands only beside ours by the same formula, and differs where the formulas do."""
+    for key, column in (
+        ("dynatree/table-3", "committed_over_depth_2"), ("dynatree/table-3-pg-19", "committed_over_depth_2"),
+        ("pruned/table-1", "committed_over_depth_1"), ("pruned/table-3", "committed_over_drafted"),
+        ("pruned/table-4", "committed_over_depth_1"), ("pruned/table-4-settings", "committed_over_depth_1"),
+    ):  # fmt: skip
+        columns = [name if isinstance(name, str) else name[0] for way in BY_KEY[key].ways for name in way.paper]
+        shares = {name for name in columns if name.startswith(("accept", "committed"))}
+        assert shares == {column}, key
+
+
 def test_a_sweep_whose_figure_was_never_measured_has_no_best():
     paper_result = BY_KEY["delayed/table-2"]
     way = paper_result.ways[0]

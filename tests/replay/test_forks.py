@@ -107,6 +107,10 @@ def check_both_ways(session, index, change):
     [
         (ForkChange(), "nothing changed"),
         (ForkChange(WIDE.with_settings(node_budget=3)), "N_max 256 → 3"),
+        (
+            ForkChange(WIDE.with_settings(history_statistic="accepted_over_drafted_depth")),
+            "statistic accepted_over_depth → accepted_over_drafted_depth",
+        ),
         (ForkChange(WIDE.with_settings(cache_policy="rebuild")), "KV cache compaction → rebuild"),
         (ForkChange(METHODS["linear"].with_settings(length=1)), f"{WIDE_LABEL} → Linear chain · length 1"),
         (ForkChange(METHODS["autoregressive"]), f"{WIDE_LABEL} → Autoregressive"),

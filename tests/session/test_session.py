@@ -27,6 +27,7 @@ VARIANTS = {
     "wide dynatree": METHODS["dynatree"].with_settings(
         branch_first_level=True, stop_probability=0.01, prune_probability=0.005
     ),
+    "printed": METHODS["dynatree"].with_settings(branch_first_level=True, verify_pruned=True, cache_policy="rebuild"),
     "dyspec": METHODS["dyspec"].with_settings(node_budget=12),
     "sequoia": METHODS["sequoia"].with_settings(node_budget=10, max_depth=3, acceptance="0.5,0.2,0.1"),
     "eagle2": METHODS["eagle2"].with_settings(node_budget=8, beam_width=3, max_depth=3),

@@ -15,9 +15,11 @@ from decoding.trace.metrics import (
     Timeline,
     measure_run,
     measure_timeline,
+    node_agreement,
     spread,
     tokens_before_loop,
 )
+from tests.helpers import traces
 from tests.helpers.traces import run_mixed, run_replayed
 
 
@@ -42,6 +44,14 @@ def test_totals_of_a_file_that_contradict_its_iterations_divide_nothing_by_zero(
     assert measure_run(whole).decode_throughput is None
 
 
+def test_nodes_agree_where_their_token_is_the_targets_after_their_parent():
+    trace = traces.dynatree_recovered()
+    by_hand = [node.node_id for node in trace.nodes[1:] if trace.nodes[node.parent_id].target_argmax == node.token_id]
+    agreeing, known = node_agreement([trace, trace])
+    assert agreeing == 2 * len(by_hand) and 0 < len(by_hand) < known // 2 == len(trace.nodes) - 1
+    assert node_agreement([traces.summary()]) is None
+
+
 def test_run_metrics_count_drafted_tokens_only(embedded):
     ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
     session = DecodeSession(embedded, METHODS["dynatree"], ids, limits=Limits(max_new_tokens=30))
@@ -52,6 +62,8 @@ def test_run_metrics_count_drafted_tokens_only(embedded):
     assert metrics.acceptance_drafted == metrics.accepted / sum(len(i.nodes) - 1 for i in iterations) <= 1
     assert metrics.acceptance_verified == metrics.accepted / sum(len(i.flatten_order) - 1 for i in iterations)
     assert metrics.tokens_per_iteration == 30 / len(iterations)
+    agreeing, known = node_agreement(iterations)
+    assert metrics.accepted <= agreeing < known == sum(i.drafted for i in iterations)
     assert metrics.ttft_s == pytest.approx(iterations[0].ended_s)
     for drafted in (i for i in iterations if len(i.nodes) > 1):
         assert sum(drafted.phase_s.values()) == pytest.approx(drafted.times.total_s, abs=1e-9)

@@ -43,6 +43,9 @@ TREES = {
     "wor": SequoiaDrafter(node_budget=5, max_depth=2, acceptance="0.5,0.3"),
     "dyspec": DySpecDrafter(node_budget=4),
     "deterministic": FixedTreeDrafter(max_depth=1, branching=2, prune_probability=0.0, branch_first_level=True),
+    "as printed": FixedTreeDrafter(
+        max_depth=1, branching=2, prune_probability=0.3, branch_first_level=True, verify_pruned=True
+    ),
     "hardware_aware": HardwareAwareDrafter(5, max_depth=3, verify_ms="1:1 6:1.2", level_ms="0.1", odds="1 1"),
 }
 

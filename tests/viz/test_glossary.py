@@ -9,7 +9,7 @@ from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
 from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
 from pages.ui.common.errors import known_settings
-from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, TERMS, explain_term
+from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, STATISTIC_WORDS, TERMS, explain_term
 from viz.scope.cards import cards
 from viz.scope.data import legend
 from viz.scope.scene import build_scene
@@ -81,6 +81,7 @@ def test_other_words_lead_to_an_entry():
 def test_sentences_name_settings_as_the_forms_do():
     declared = known_settings()
     assert {name: declared[name].title for name in SETTING_TITLES} == SETTING_TITLES
+    assert declared["history_statistic"].choices == STATISTIC_WORDS
     rules = [method.drafter.traced for method in METHODS.values() if method.drafter.traced is not None]
     named = {rule.depth_setting for rule in rules} | {rule.threshold_setting for rule in rules}
     named |= {rule.breadth_setting for rule in rules} | {rule.children_setting for rule in rules}

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from decoding.trace.tree_mask import tree_mask
+from decoding.trace.validation import check_run
 from tests.helpers import traces
 from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import run_luck_figure
@@ -210,6 +211,19 @@ def test_lying_bars_are_read_along_their_axis_and_markup_is_taken_out():
 def test_a_chart_without_data_says_what_it_says_itself():
     assert "no history adaptation" in chart_sentence(adaptation_figure(traces.run_autoregressive()))
     assert chart_sentence(go.Figure()) == "An empty chart."
+
+
+def test_a_fork_that_moves_one_setting_more_is_a_run_and_has_a_chart():
+    before, after = traces.bonus(1), traces.bonus(2)
+    moved = {side: {**getattr(after.history, side), "confidence_low": 0.35} for side in ("before", "after")}
+    after = replace(
+        after, history=replace(after.history, **moved), settings=after.settings | {"history_confidence_low": True}
+    )
+    run = traces.run_of([traces.fallback(0), before, after])
+    check_run(run)
+    table = chart_table(adaptation_figure(run))
+    column = next(place for place, head in enumerate(table.heads) if head.startswith("Low confidence (τ_l)"))
+    assert [row[column] for row in table.rows] == ["–", "0.35"]
 
 
 def test_history_says_the_same_iteration_in_the_chart_the_strip_the_phase_and_the_table():

@@ -3,7 +3,7 @@
 import pytest
 
 from viz.charts.description import chart_sentence
-from viz.charts.papers import PaperMark, far_apart, lines_figure, table_figure
+from viz.charts.papers import PaperMark, far_apart, lines_figure, places_figure, table_figure
 
 TABLE = [
     PaperMark("Autoregressive", ours=1.0, low=1.0, high=1.0, paper=1.0),
@@ -60,6 +60,21 @@ def test_a_figure_has_a_line_per_way_over_its_axis():
     assert figure.data[2].marker.symbol.endswith("-open") and figure.data[2].showlegend
     assert figure.layout.xaxis.title.text == "generated tokens" and len(figure.layout.annotations) == 1
     assert not lines_figure(LINES, "speed-up", "length").layout.annotations
+
+
+def test_places_of_two_settings_are_coloured_marks():
+    marks = [PaperMark(way, at, at * 100 + up) for way, up in (("low", 2), ("lower", 1)) for at in (0.8, 0.9)]
+    level = PaperMark("Tree <b>", 0.8, 70.0)
+    figure = places_figure(
+        [*marks, PaperMark("low", 0.95), level], {"low": 0.4, "lower": 0.3}, "tokens/s", "τ_h", "τ_l"
+    )
+    (found,) = figure.data
+    assert list(zip(found.x, found.y, found.marker.color, strict=True)) == [
+        (0.8, 0.4, 82.0), (0.9, 0.4, 92.0), (0.8, 0.3, 81.0), (0.9, 0.3, 91.0)
+    ]  # fmt: skip
+    assert found.mode == "markers+text" and list(found.text) == ["82", "92", "81", "91"]
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("τ_h", "τ_l")
+    assert [each.text for each in figure.layout.annotations] == ["Tree &lt;b&gt;: 70"]
 
 
 def test_few_places_are_the_ticks_of_their_axis():

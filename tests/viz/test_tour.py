@@ -58,7 +58,7 @@ def test_numbers_are_those_of_the_trace(steps):
     assert f"other {cache.slots_freed} freed" in steps["rollback"].words
     assert f"commits {len(iteration.committed_ids)} tokens" in steps["accept"].words
     assert "Base depth (D_0) 5 → 6" in steps["adapt"].words
-    assert "0.95 of the tree's depth" in steps["adapt"].words
+    assert "0.95 of the verified tree's depth" in steps["adapt"].words
 
 
 def test_a_tree_that_branches_alike_everywhere_is_not_called_wider():

@@ -5,7 +5,7 @@ figure = table_figure(marks, "speed-up")
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.charts.methods import beside
+from viz.charts.sweeps import SCALES
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
 from viz.tokens import escaped
 
@@ -128,6 +129,38 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
             yanchor="bottom", font={"size": 11, "color": palette(dark).muted},
         )  # fmt: skip
     return figure
+
+
+def places_figure(
+    marks: Sequence[PaperMark], up: Mapping[str, float], words: str, axis: str, across: str, dark: bool = False
+) -> go.Figure:
+    """A mark per place of two settings, coloured by what we measured; ways without a place are told in a line above.
+
+    Args:
+        up: by method, its value on the vertical axis; `axis` and `across` are the titles of both.
+    """
+    there = [mark for mark in marks if mark.way in up and mark.ours is not None]
+    levels = {mark.way: mark.ours for mark in marks if mark.way not in up and mark.ours is not None}
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[mark.at for mark in there], y=[up[mark.way] for mark in there], mode="markers+text", showlegend=False,
+        text=[f"{mark.ours:.4g}" for mark in there], textposition="top center",
+        marker={"size": 18, "color": [mark.ours for mark in there], "colorscale": SCALES[dark], "showscale": True,
+                "line": {"width": 1, "color": palette(dark).muted},
+                "colorbar": {"title": {"text": words, "side": "right"}, "thickness": 10, "outlinewidth": 0}},
+        customdata=[_interval(mark) for mark in there], name=words,
+        hovertemplate=f"{axis} %{{x}}, {across} %{{y}}: %{{marker.color:.4g}}%{{customdata}}<extra></extra>",
+    )  # fmt: skip
+    if levels:
+        figure.add_annotation(
+            text=escaped(" · ".join(f"{way}: {value:.4g}" for way, value in levels.items())), showarrow=False,
+            xref="paper", yref="paper", x=0, y=1, xanchor="left", yanchor="bottom",
+            font={"size": 11, "color": palette(dark).muted},
+        )  # fmt: skip
+    style(figure, dark).update_layout(height=LINES_HEIGHT, margin={"l": 56, "r": 16, "t": 26, "b": 46})
+    places = sorted({mark.at for mark in there if isinstance(mark.at, int | float)})
+    figure.update_xaxes(title_text=axis, tickvals=places)
+    return figure.update_yaxes(title_text=across, tickvals=sorted(set(up.values())), automargin=True)
 
 
 def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: str, aside: float) -> None:

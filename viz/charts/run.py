@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
-from viz.glossary import setting_title
+from viz.glossary import setting_title, statistic_words
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
@@ -147,7 +147,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers, first = [place for place, _ in adapted], adapted[0][1]
-    statistic = escaped(first.statistic.replace("_", " "))
+    statistic = escaped(statistic_words(first.statistic))
     figure.add_scatter(
         x=numbers, y=[history.mean for _, history in adapted],
         name=f"{statistic} (mean of window)", mode="lines+markers",
@@ -162,17 +162,18 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         y0=first.target - first.dead_band, y1=first.target + first.dead_band, fillcolor=MARKS["accepted"].color,
         opacity=0.15, line_width=0, layer="below",
     )  # fmt: skip
-    moving = [name for name, value in first.before.items() if isinstance(value, int | float)]
-    wide = [name for name in moving if any(float(history.after[name]) > 1 for _, history in adapted)]
+    moving = list(dict.fromkeys(name for _, history in adapted for name in history.after))  # a fork may move others
+    after = {name: [history.after.get(name) for _, history in adapted] for name in moving}
+    wide = [name for name in moving if any(value is not None and value > 1 for value in after[name])]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(history.after[name]) for _, history in adapted],
+            x=numbers, y=after[name],
             name=f"{escaped(setting_title(name))} after it",
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             # Large where it changed.
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8],
-                    "size": [9 if history.after[name] != history.before[name] else 5 for _, history in adapted]},
+                    "size": [9 if h.after.get(name) != h.before.get(name) else 5 for _, h in adapted]},
         )  # fmt: skip
     if wide:
         title = {"title": {"text": escaped(", ".join(map(setting_title, wide)))}, "rangemode": "tozero"}

@@ -149,7 +149,7 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     path, limit = parent.path_probability * probability, float(settings["prune_probability"])
     answer: dict[str, Setting] = {} if rank <= (parent.branching or 0) else {knob: value}
     reasons = [] if not answer else [rule]
-    if path < limit:
+    if path < limit and iteration.rule.left_out:
         answer["prune_probability"] = int(path * 100) / 100
         reasons.append(
             f"its path probability {number(path, 3)} is below {setting_title('prune_probability')} {limit:g}"

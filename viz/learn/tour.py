@@ -180,7 +180,7 @@ def _adapt(run: RunTrace) -> TourStep:
     settings = "" if iteration.settings.get("branch_first_level") else " with the paper's default"
     words = (
         f"Another run{settings}: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of "
-        f"the tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
+        f"the verified tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
         f"So drafting gets {direction}: {changes}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)

@@ -28,10 +28,11 @@ export function buildCard(view, parent) {
   const probs = html("div", "probs", box);
   const absent = labelled(html("p", "absent", box), "status");
   const facts = html("dl", "facts", box);
+  const gates = html("dl", "facts gates", box);
   const tests = html("div", "tests", box);
   const residuals = html("div", "tests residuals", box);
   const compare = html("div", "compare", box);
-  view.card = { box, picture, token, kind, why, probs, absent, facts, tests, residuals, compare };
+  view.card = { box, picture, token, kind, why, probs, absent, facts, gates, tests, residuals, compare };
   let height = 0;
   new ResizeObserver(() => {
     if (view.drawn && Math.abs(box.clientHeight - height) > 8) paintCard(view);
@@ -53,7 +54,7 @@ function fillCard(view) {
   const { card } = view;
   const shown = presentNode(view, view.selected ?? view.hovered);
   const entry = asOfPhase(view, shown);
-  for (const part of [card.probs, card.facts, card.tests, card.residuals, card.picture, card.compare])
+  for (const part of [card.probs, card.facts, card.gates, card.tests, card.residuals, card.picture, card.compare])
     part.replaceChildren();
   card.absent.textContent = "";
   const comparing = view.second !== null && view.second !== shown && entry !== undefined;
@@ -78,9 +79,15 @@ function fillCard(view) {
     html("b", "", card.absent, view.absent.token);
     card.absent.append(": " + view.absent.words);
   }
+  const gates = entry.gates || [];
   for (const [name, value] of entry.facts) {
+    if (name === "expansion" && gates.length) continue;
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
+  }
+  for (const [outcome, name, words] of gates) {
+    html("dt", outcome, card.gates, name);
+    html("dd", outcome, card.gates, words);
   }
   const probs = probsOf(view, entry);
   if (!probs) return;
@@ -172,7 +179,7 @@ function paintResiduals(view, residuals) {
 
 // Pixels left for the rows of the distributions after everything else, without scrolling.
 function lawRoom(card) {
-  const beside = [card.facts, card.why, card.token, card.tests, card.residuals, card.absent];
+  const beside = [card.facts, card.gates, card.why, card.token, card.tests, card.residuals, card.absent];
   return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - PROBS_SURROUNDINGS;
 }
 

@@ -6,6 +6,7 @@ from functools import partial
 from decoding.trace.records import IterationTrace
 from viz.explain.draft_rule import DraftRanks
 from viz.explain.expansion import Absences, why_drafted, why_not_expanded
+from viz.explain.gates import gates_met
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
@@ -89,6 +90,8 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
         "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
+        # They say what the fact on expansion says, and more.
+        "gates": [[gate.outcome, gate.name, gate.words] for gate in gates_met(iteration, node_id)],
         "residuals": left(node.parent_id, node.token_id) if node_id else [],
     }
 

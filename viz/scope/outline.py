@@ -18,6 +18,7 @@ from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
+from viz.glossary import statistic_words
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
 from viz.tokens import quote, readable, visible
@@ -180,7 +181,7 @@ def history_table(index: int, history: HistoryTrace) -> Table:
     rows = tuple((str(place), number(value, 3)) for place, value in enumerate(history.window, start=first))
     note = f"Mean {number(history.mean, 3)}, aim {history.target:g} ± {history.dead_band:g}: "
     note += history_changes(history) or "nothing changed"
-    return Table("History adaptation", ("Iteration", history.statistic.replace("_", " ")), rows, f"{note}.")
+    return Table("History adaptation", ("Iteration", statistic_words(history.statistic)), rows, f"{note}.")
 
 
 def table_csv(table: Table) -> str:

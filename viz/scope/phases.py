@@ -13,6 +13,7 @@ from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
+from viz.glossary import statistic_words
 from viz.theme import PHASE_WORDS
 from viz.tokens import quote
 
@@ -21,7 +22,7 @@ FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
 
 def prunes(iteration: IterationTrace) -> bool:
     """Whether its method removes nodes from the tree before verification."""
-    limit = iteration.settings.get("prune_probability")
+    limit = iteration.settings.get("prune_probability") if iteration.rule.left_out else 0
     return float(limit or 0) > 0 or any(node.pruned for node in iteration.nodes)
 
 
@@ -276,7 +277,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:
-    changes = history_changes(history)
+    changes, said = history_changes(history), statistic_words(history.statistic)
     decision = {
         "too_few": "too few iterations to judge",
         "hold": "inside the band, so settings stay",
@@ -285,7 +286,7 @@ def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str
         "off": "adaptation is off",
     }.get(history.decision, history.decision)
     caption = (
-        f"{history.statistic.replace('_', ' ').capitalize()} averages {number(history.mean)} over "
+        f"{said[0].upper()}{said[1:]} averages {number(history.mean)} over "
         f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
         f"{decision}{': ' + changes if changes else ''}. Window, newest last: "
         f"{'… ' if len(history.window) > WINDOW_TOLD else ''}{' '.join(map(number, history.window[-WINDOW_TOLD:]))}."

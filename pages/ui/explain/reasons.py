@@ -19,6 +19,7 @@ from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words
 from viz.explain.draft_rule import DraftRanks
 from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
+from viz.explain.gates import gates_met
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
@@ -210,7 +211,8 @@ def draw_reasons(run: Run) -> None:
         # Everything known about a token; its text comes from a model and is escaped.
         said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(iteration, subject))
         tests = _tests(iteration, max(subject.parent, 0), subject)
-        st.html(f'<div class="why">{_head(iteration, subject)}{said}{_numbers(iteration, subject)}{tests}</div>')
+        numbers, gates = _numbers(iteration, subject), _gates(iteration, subject)
+        st.html(f'<div class="why">{_head(iteration, subject)}{said}{numbers}{gates}{tests}</div>')
     with right:
         draw_change(run, iteration, subject)
         absent_tokens(run, iteration, subject)
@@ -290,6 +292,19 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("drafted", f"{node.multiplicity} times"))
     facts = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
     return f"<dl>{facts}</dl>" if facts else ""
+
+
+GATE_MARKS = {"passed": "✓", "stopped": "✗", "breadth": "→"}
+
+
+def _gates(iteration: IterationTrace, subject: Subject) -> str:
+    """The gates that a drafted node met, in order; empty for drafters without gates."""
+    met = gates_met(iteration, subject.node) if subject.in_tree else ()
+    rows = "".join(
+        f"<tr><td>{GATE_MARKS[gate.outcome]} {html.escape(gate.name)}</td><td>{html.escape(gate.words)}</td></tr>"
+        for gate in met
+    )
+    return f"<h5>Gates in order</h5><table>{rows}</table>" if met else ""
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:

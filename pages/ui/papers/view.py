@@ -11,7 +11,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from decoding.experiments.estimates import FEWEST
+from decoding.experiments.estimates import FEWEST, PREFIX
 from decoding.experiments.rows import LOOP_FREE
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, words_of
@@ -20,8 +20,9 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, StoredResults
 from pages.ui.papers.run import draw_work, size_of, work_of
-from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, table_figure
+from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.formats import plural
+from viz.glossary import setting_title
 
 STYLE = Path(__file__).with_suffix(".css")
 
@@ -282,7 +283,11 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     marks = marks_of(outcome, figure)
     if any(mark.ours is not None or mark.paper is not None for mark in marks):
         with st.container(border=True, key="papers_chart", gap=None):
-            if paper_result.by:
+            if across := paper_result.across:
+                up = {way.words: float(way.where[across]) for way in paper_result.ways if across in way.where}
+                name = across.removeprefix(PREFIX)
+                drawn = places_figure(marks, up, figure.words, axis_words(outcome), setting_title(name), is_dark())
+            elif paper_result.by:
                 drawn = lines_figure(marks, figure.words, axis_words(outcome), is_dark())
             else:
                 drawn = table_figure(marks, figure.words, is_dark())

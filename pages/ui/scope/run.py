@@ -6,7 +6,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.analysis.bottom_line import Option, bottom_line, paired
-from decoding.trace.metrics import measure_run
+from decoding.trace.metrics import measure_run, node_agreement
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.charts import STYLE, chart, is_dark
@@ -212,6 +212,7 @@ def run_table(run: RunTrace) -> Table:
             ("Block efficiency", f"{measured.tokens_per_iteration:.2f}"),
             ("Accepted / drafted", part_of(measured.accepted, measured.drafted)),
             ("Accepted / verified", part_of(measured.accepted, measured.verified)),
+            ("Node agreement", part_of(*(node_agreement(run.iterations) or (None, None)))),
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
         ]
     if run.bias:
