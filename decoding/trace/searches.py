@@ -8,6 +8,7 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from decoding.trace.records import TOP_TOKENS, IterationTrace
 
@@ -55,10 +56,18 @@ class Pop:
     asked: bool
 
 
-def searched(iteration: IterationTrace, drafter: str) -> bool:
-    """Whether this drafter made the recorded tree, and nobody put nodes in or took any out."""
+def search_kind(iteration: IterationTrace) -> Literal["heap", "rounds", ""]:
+    """How the recorded tree was searched for, empty where nothing here can do that again.
+
+    That is so with another drafter, without nodes, and where somebody put nodes into the tree or took any out.
+    """
     edited = any(each.kind in ("force_in", "force_out") for each in iteration.interventions)
-    return iteration.rule.drafter == drafter and len(iteration.nodes) > 1 and not edited
+    if len(iteration.nodes) < 2 or edited:
+        return ""
+    if iteration.rule.drafter == "dyspec":
+        return "heap"
+    known = all(isinstance(iteration.settings.get(name), int) for name in ("node_budget", "batch"))
+    return "rounds" if iteration.rule.drafter == "salf" and known else ""
 
 
 def heap_pops(iteration: IterationTrace) -> tuple[Pop, ...]:
@@ -66,11 +75,11 @@ def heap_pops(iteration: IterationTrace) -> tuple[Pop, ...]:
 
     Probabilities are float32, so a value is right to about 1e-6 and ties may look decided.
     """
-    if not searched(iteration, "dyspec"):
+    if search_kind(iteration) != "heap":
         return ()
     nodes, pops, forwards = iteration.nodes, [], 0
     rest = {node.node_id: {i: p for i, _, p in iteration.draft_top(node.node_id) if p > 0} for node in nodes}
-    left, drawn = defaultdict(lambda: 1.0), defaultdict[int, int](int)
+    left, drawn = defaultdict[int, float](lambda: 1.0), defaultdict[int, int](int)
     heap = [(-1.0, 0, Slot(1.0, 0, 1))]  # ties go to the slot that entered first
     for node in nodes[1:]:
         parent = nodes[node.parent_id]
@@ -139,9 +148,9 @@ def salf_rounds(iteration: IterationTrace) -> tuple[Round, ...]:
     one. So batches and sums are complete; of what waits only candidates are listed that no unrecorded one can precede.
     Places may lack a token of the deepest level, beyond those 20, that held one for a while.
     """
-    count, size = (iteration.settings.get(name) for name in ("node_budget", "batch"))
-    if not searched(iteration, "salf") or not isinstance(count, int) or not isinstance(size, int):
+    if search_kind(iteration) != "rounds":
         return ()
+    count, size = (int(iteration.settings[name]) for name in ("node_budget", "batch"))
     nodes = iteration.nodes
     levels, children = defaultdict[int, list[int]](list), defaultdict[int, dict[int, int]](dict)
     for node in nodes:
