@@ -35,6 +35,12 @@ def untimed(made):
     return replace(made, times=replace(made.times, draft_levels_s=()))
 
 
+def lists(search: dict, step: int) -> list[tuple]:
+    """The lists of a step: rows with their texts, and how many more there are."""
+    found = search["steps"][step]["lists"]
+    return [([[search["texts"][text], *rest] for text, *rest in rows], more) for _, rows, more in found]
+
+
 @pytest.mark.parametrize("as_timed", [lambda made: made, untimed], ids=["timed", "untimed"])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=lambda drafter: drafter.rule({}).drafter)
@@ -75,17 +81,18 @@ def test_the_steps_of_a_heap_say_what_was_drawn_and_what_waits():
     assert first["said"].endswith("with draft forward 1.") and "forward" not in second["said"]
     assert [name for name, _ in search["figures"]][:3] == ["v", "v₀ below", "v₁ beside"]
     assert first["values"] == ["1.000", "0.500", "0.500", "0.500", "1"] and third["values"][1] == "–"
-    (_, waiting, more), (_, rest, _) = first["lists"]
+    (waiting, more), (rest, _) = lists(search, 0)
     assert waiting == [["2nd below the root", 0.5, 0], ["1st below t0", 0.5, 1]] and more == 0
     assert rest == [["t1", 0.5, None], ["t2", 0.5, None]] and first["asked"] == [0]
 
 
 def test_the_steps_of_a_search_by_rounds_say_why_it_ended():
-    first, second, last = search_steps(ROUNDS)["steps"]
+    search = search_steps(ROUNDS)
+    first, second, last = search["steps"]
     assert "whose path probability is 1" in first["said"] and first["values"][:2] == ["1.000", "–"]
     assert "sum to S = 0.75, not below th = 0.70, so draft forward 2" in second["said"]
     assert second["values"] == ["0.750", "1.000", "0.7", "2 of 5", "0"]
-    assert [row[0] for row in second["lists"][1][1]] == ["+ t0", "+ t1"]
+    assert [text for text, *_ in lists(search, 1)[1][0]] == ["+ t0", "+ t1"]
     assert "S = 0.50, below Gain threshold (th) 0.7" in last["said"] and last["said"].endswith("after 2 forwards.")
     full = searched(SalfDrafter(node_budget=2, batch=4, gain_threshold=0.0), TableSource({(): [0.5, 0.5]}, [0.5, 0.5]))
     assert search_steps(full)["steps"][-1]["said"].startswith("The end: no waiting node can have a child among the 2")
@@ -96,7 +103,7 @@ def test_the_steps_of_a_search_by_rounds_say_why_it_ended():
 def test_steps_are_small_plain_data_and_a_table():
     made = searched(DySpecDrafter(node_budget=64), RandomTable(2, 300), GeneratorDraws(2))
     data = frame_data(made, scene_id="s")
-    assert len(json.dumps(data["search"], allow_nan=False)) < 64 * 800
+    assert len(json.dumps(data["search"], allow_nan=False)) < 64 * 500
     table = tables(made)[0]
     assert table.title == "Drafting: heap" and len(table.rows) == 64 and len(table.heads) == len(table.rows[0])
     assert tables(ROUNDS)[0].title == "Drafting: rounds"

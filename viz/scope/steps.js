@@ -69,7 +69,7 @@ export function paintSearch(view) {
   view.root.dataset.step = view.step ?? "";
   if (view.step === null) return;
   const { search } = view;
-  const { title, about, help, figures, steps } = view.data.search;
+  const { title, about, help, figures, texts, steps } = view.data.search;
   const { said, values, lists } = steps[view.step];
   write(search.title, title);
   search.title.title = help;
@@ -94,11 +94,11 @@ export function paintSearch(view) {
     boxes[place].title = meaning;
   });
   search.lists.replaceChildren();
-  for (const [head, rows, more] of lists) paintList(search.lists, head, rows, more);
+  for (const [head, rows, more] of lists) paintList(search.lists, texts[head], rows, more, texts);
   lightAll(view);
 }
 
-function paintList(parent, head, rows, more) {
+function paintList(parent, head, rows, more, texts) {
   const box = labelled(html("div", "list", parent), "group", head);
   html("h4", "", box, head).title = head;
   const most = Math.max(...rows.map((row) => row[1]), 1e-9);
@@ -106,7 +106,7 @@ function paintList(parent, head, rows, more) {
     const line = html("div", "list-row", box);
     link(line, node);
     line.style.setProperty("--share", `${(100 * value) / most}%`);
-    html("span", "name", line, text).title = text;
+    html("span", "name", line, texts[text]).title = texts[text];
     html("span", "", line, number(value, VALUE_DIGITS));
   }
   if (more) html("span", "list-more", box, `and ${more} more`);

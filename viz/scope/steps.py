@@ -44,7 +44,8 @@ def search_steps(iteration: IterationTrace) -> dict | None:
     """The steps of the search as plain data for the component; None for a drafter whose search is not stepped.
 
     `figures` are (name, help); each step has `said`, `values` of the figures, `asked`, the nodes drawn below or
-    expanded, and `lists` of (title, rows, how many more), a row being (text, value, node or None).
+    expanded, and `lists` of (title, rows, how many more), a row being (text, value, node or None). Titles and texts of
+    lists are places in `texts`: a draw waits for many pops.
     """
     if pops := heap_pops(iteration):
         words = ("Heap", explain_term("heap"), HEAP_HELP, HEAP_FIGURES)
@@ -55,7 +56,18 @@ def search_steps(iteration: IterationTrace) -> dict | None:
     else:
         return None
     title, about, formulas, figures = words
-    return {"title": title, "about": about, "help": formulas, "figures": figures, "steps": steps}
+    texts: dict[str, int] = {}
+    for step in steps:
+        step["lists"] = [
+            [
+                texts.setdefault(head, len(texts)),
+                [[texts.setdefault(text, len(texts)), round(value, 5), node] for text, value, node in rows],
+                more,
+            ]
+            for head, rows, more in step["lists"]
+        ]
+    named = {"title": title, "about": about, "help": formulas, "figures": figures}
+    return named | {"texts": list(texts), "steps": steps}
 
 
 def _pop(iteration: IterationTrace, place: int, pop: Pop, count: int) -> dict:
@@ -96,7 +108,7 @@ def _round(iteration: IterationTrace, place: int, each: Round) -> dict:
     nodes = [iteration.nodes[node] for node in each.batch]
     batch = [[_name(iteration, node.node_id), node.path_probability, node.node_id] for node in nodes]
     waiting = [[_candidate(iteration, one), one.value, one.node] for one in each.waiting]
-    lists = [
+    lists: list[tuple[str, list[list]]] = [
         (f"batch D, {'expanded' if each.expanded else 'not expanded'}", batch),
         ("enter (+), leave (−) the N best", moved),
     ]
