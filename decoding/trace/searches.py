@@ -59,14 +59,17 @@ class Pop:
 def search_kind(iteration: IterationTrace) -> Literal["heap", "rounds", ""]:
     """How the recorded tree was searched for, empty where nothing here can do that again.
 
-    That is so with another drafter, without nodes, and where somebody put nodes into the tree or took any out.
+    That is so with another drafter, without nodes, where somebody put nodes into the tree or took any out, and where a
+    file contradicts itself.
     """
     edited = any(each.kind in ("force_in", "force_out") for each in iteration.interventions)
-    if len(iteration.nodes) < 2 or edited:
+    levels = {node.draft_level for node in iteration.nodes} - {None}
+    if len(iteration.nodes) < 2 or edited or levels != set(range(len(levels))):
         return ""
     if iteration.rule.drafter == "dyspec":
         return "heap"
-    known = all(isinstance(iteration.settings.get(name), int) for name in ("node_budget", "batch"))
+    given = [iteration.settings.get(name) for name in ("node_budget", "batch")]
+    known = all(isinstance(each, int) and each > 0 for each in given)
     return "rounds" if iteration.rule.drafter == "salf" and known else ""
 
 
@@ -127,7 +130,7 @@ class Round:
         expanded: whether the draft scored their children; the last round, which stops, does not.
         entered: what took a place among the `node_budget` best in it. lost: what gave its place up.
         places: places taken after it. least: the value that the next one has to exceed, 0 while places are free.
-        waiting: the best of those scored that have not left the queue, best first.
+        waiting: the best of those in the queue that can still take a place, best first.
     """
 
     batch: tuple[int, ...]
@@ -177,8 +180,8 @@ def salf_rounds(iteration: IterationTrace) -> tuple[Round, ...]:
                 found = _scored(iteration, place, children[place])
                 unseen = max(unseen, nodes[place].path_probability * _floor(iteration, place))
                 queue += [each for each in found if each.value >= least]
-            queue = _ranked(queue)[:count]
-        waiting = tuple(each for each in queue if each.value > unseen)[:SHOWN]
+            queue = _ranked(queue)
+        waiting = tuple(each for each in queue if each.value > max(unseen, _least(best, count)))[:SHOWN]
         placed, kept = set(best), set(before)
         moved = tuple(e for e in best if e not in kept), tuple(e for e in before if e not in placed)
         held = len(best), _least(best, count)

@@ -19,7 +19,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import DrawTrace, InterventionTrace
-from decoding.trace.searches import Slot, heap_pops, salf_rounds
+from decoding.trace.searches import SHOWN, Slot, heap_pops, salf_rounds
 from tests.helpers.searches import ROOT, searched
 
 # After the root 0 at 0.5, 1 at 0.25, 2 at 0.25; after 0 token 1 at 0.75; elsewhere 0 at 1.
@@ -115,11 +115,27 @@ def test_a_search_that_no_node_can_improve_any_more_ends_with_an_empty_batch():
     assert last.batch == () and last.gain == 0.0 and not last.expanded and last.places == 2 and last.least == 0.5
 
 
+def test_only_what_can_still_take_a_place_waits():
+    table = {(): [0.5, 0.0625, 0.046875, 0.0], (0,): [0.5, 0.5, 0.0, 0.0]}
+    made = searched(SalfDrafter(node_budget=4, batch=2, gain_threshold=0.0), TableSource(table, [1.0, 0.0, 0.0, 0.0]))
+    _, second, third, *_ = salf_rounds(made)
+    assert [each.value for each in second.waiting] == [0.25, 0.25, 0.0625, 0.046875]
+    assert third.places == 4 and third.least == 0.0625 and [each.value for each in third.waiting] == [0.25, 0.25]
+
+
+def test_nothing_is_said_to_wait_that_an_unrecorded_token_may_precede():
+    weights = [(60 - token) / 1620 for token in range(40)]  # the record has the first 20 of them
+    drafter = SalfDrafter(node_budget=30, batch=1, gain_threshold=42.5 / 1620)
+    *_, before, last = salf_rounds(searched(drafter, TableSource({(): weights}, [1 / 40] * 40)))
+    assert before.gain == pytest.approx(weights[17]) and last.gain == pytest.approx(weights[18])
+    assert [each.value for each in before.waiting] == pytest.approx([weights[18]])
+
+
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("top_up", [False, True])
 def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
-    batches, bars = [], []
-    expand, bar = candidates.CandidateTree.expand, candidates.bar
+    batches, bars, bests = [], [], []
+    expand, bar, best = candidates.CandidateTree.expand, candidates.bar, candidates.best
 
     def spied(tree, found, which, least=0.0):
         batches.append(float(found[which]["value"].sum()))
@@ -129,7 +145,12 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
         bars.append(bar(found, count))
         return bars[-1]
 
+    def spied_best(found, count):
+        bests.append(best(found, count))
+        return bests[-1]
+
     monkeypatch.setattr(candidates.CandidateTree, "expand", spied)
+    monkeypatch.setattr(candidates, "best", spied_best)
     monkeypatch.setattr(candidates, "bar", spied_bar)
     random = np.random.default_rng(seed)
     vocab, depth = [(2, 9), (5, 3), (19, 2), (60, 3), (300, 12)][seed % 5]
@@ -151,6 +172,12 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
             continue  # what is topped up comes after it
         # A node of the deepest level that lost its place again may be missing from the record of a wide vocabulary.
         assert each.least == pytest.approx(least, abs=NEAR) if vocab < 20 else each.least <= least + NEAR
+    # After each round but the first and the last the drafter makes its best N and its queue.
+    made_of = zip(bests[0 : 2 * len(rounds) - 2 : 2], bests[1 : 2 * len(rounds) - 1 : 2], strict=True)
+    for each, (taken, queue) in zip(rounds[1:], made_of, strict=True):
+        open_to = queue["value"][queue["value"] > bar(taken, settings["node_budget"])]
+        assert [one.value for one in each.waiting] == pytest.approx(open_to[: len(each.waiting)], abs=1e-9)
+        assert len(each.waiting) == min(SHOWN, len(open_to)) or vocab >= 20, "no unrecorded one can precede"
     places = set()
     for each in [*rounds, last]:
         places = (places | set(each.entered)) - set(each.lost)
@@ -190,4 +217,7 @@ def test_other_drafters_and_edited_trees_have_no_steps():
     for kind in ("force_in", "force_out"):
         assert not salf_rounds(replace(made, interventions=(InterventionTrace(kind, (0,)),)))
     assert salf_rounds(replace(made, interventions=(InterventionTrace("accept", (0,)),)))
-    assert not salf_rounds(replace(made, settings={}))
+    for settings in ({}, made.settings | {"batch": 0}, made.settings | {"node_budget": "many"}):
+        assert not salf_rounds(replace(made, settings=settings))
+    far = replace(made.nodes[1], draft_level=2**40)
+    assert not salf_rounds(replace(made, nodes=(made.nodes[0], far, *made.nodes[2:])))

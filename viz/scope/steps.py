@@ -17,12 +17,12 @@ ROWS = 12  # of a list
 HEAP_HELP = (
     "DySpec, Algorithm 1: the token y splits the value v of its draw, v₀ = v · R(y) and v₁ = v − v₀, with R what "
     "is left of the draft's distribution there, scaled to 1. So v is the parent's path probability times the part of "
-    "its distribution not yet drawn. Values never rise from pop to pop."
+    "its distribution not yet drawn. Values never rise from pop to pop. In the tree a ring marks where the pop draws."
 )
 ROUNDS_HELP = (
     "SALF & TALF, Algorithm 2: D is the part of the batch above ε, the lowest of the N best, and S = Σ pr over D is "
     "held against the threshold th. Theorem 1: S never rises from round to round, so no later round reaches th either; "
-    "the children of D together cannot have more than S."
+    "the children of D together cannot have more than S. In the tree a ring marks the nodes of D."
 )
 HEAP_FIGURES = (
     ("v", "Value of the draw popped: how likely the draft expects it to be reached and accepted."),
