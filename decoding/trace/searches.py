@@ -12,12 +12,12 @@ from typing import Literal
 
 from decoding.trace.records import TOP_TOKENS, IterationTrace
 
-SHOWN = 6  # slots, tokens and candidates that a step lists
+SHOWN = 6  # draws, tokens and candidates that a step lists
 LIMITS = ("max_depth", "length_limit")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class NextDraw:
     """A draw that DySpec could make next: the `rank`-th below `parent`, 1 for the first.
 
     Attributes:
@@ -32,26 +32,26 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Pop:
-    """One pop of DySpec's heap (Algorithm 1): a slot leaves it, a token is drawn there, up to two slots enter it.
+    """One pop of DySpec's heap (Algorithm 1): a draw leaves it and is made, up to two draws enter it.
 
     Attributes:
-        node: what was drawn. slot: where.
+        draw: what was popped. node: what it drew.
         below: v0 = v R(y), the value of the first draw below the node; None where the node is on the deepest level.
         beside: v1 = v - v0, the value of the next draw beside it; None where every token is drawn.
         left: probability that is left of the draft's distribution at the parent; `rest`: its likeliest tokens and their
             probability in what is left.
-        waiting: the best slots in the heap after the pop, best first, of `slots` in all.
+        waiting: the best draws in the heap after the pop, best first, of `held` in all.
         forwards: draft forwards so far; `asked`: whether this pop needed one.
     """
 
     node: int
-    slot: Slot
+    draw: NextDraw
     below: float | None
     beside: float | None
     left: float
     rest: tuple[tuple[int, float], ...]
-    waiting: tuple[Slot, ...]
-    slots: int
+    waiting: tuple[NextDraw, ...]
+    held: int
     forwards: int
     asked: bool
 
@@ -83,12 +83,12 @@ def heap_pops(iteration: IterationTrace) -> tuple[Pop, ...]:
     nodes, pops, forwards = iteration.nodes, [], 0
     rest = {node.node_id: {i: p for i, _, p in iteration.draft_top(node.node_id) if p > 0} for node in nodes}
     left, drawn = defaultdict[int, float](lambda: 1.0), defaultdict[int, int](int)
-    heap = [(-1.0, 0, Slot(1.0, 0, 1))]  # ties go to the slot that entered first
+    heap = [(-1.0, 0, NextDraw(1.0, 0, 1))]  # ties go to the draw that entered first
     for node in nodes[1:]:
         parent = nodes[node.parent_id]
         here = parent.node_id
-        slot = Slot(parent.path_probability * left[here], here, drawn[here] + 1)
-        heap = [entry for entry in heap if entry[2] != slot]
+        draw = NextDraw(parent.path_probability * left[here], here, drawn[here] + 1)
+        heap = [entry for entry in heap if entry[2] != draw]
         left[here] = max(left[here] - (node.draft_probability or 0.0), 0.0)
         drawn[here] += 1
         rest[here].pop(node.token_id, None)
@@ -96,14 +96,14 @@ def heap_pops(iteration: IterationTrace) -> tuple[Pop, ...]:
         emptied = parent.breadth == "all_drawn" and drawn[here] == parent.branching
         beside = None if emptied else parent.path_probability * left[here]
         if beside is not None:
-            insort(heap, (-beside, 2 * node.node_id - 1, Slot(beside, here, drawn[here] + 1)))
+            insort(heap, (-beside, 2 * node.node_id - 1, NextDraw(beside, here, drawn[here] + 1)))
         if below is not None:
-            insort(heap, (-below, 2 * node.node_id, Slot(below, node.node_id, 1)))
+            insort(heap, (-below, 2 * node.node_id, NextDraw(below, node.node_id, 1)))
         before, forwards = forwards, max(forwards, 1 + (parent.draft_level or 0))
         tokens = () if emptied or left[here] <= 0 else tuple(rest[here].items())[:SHOWN]
         shares = tuple((token, min(probability / left[here], 1.0)) for token, probability in tokens)
         waiting = tuple(entry[2] for entry in heap[:SHOWN])
-        taken = (node.node_id, slot, below, beside, left[here], shares, waiting, len(heap))
+        taken = (node.node_id, draw, below, beside, left[here], shares, waiting, len(heap))
         pops.append(Pop(*taken, forwards, forwards > before))
     return tuple(pops)
 
@@ -120,7 +120,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SearchRound:
     """One round of SALF's search (Algorithm 2).
 
     Attributes:
@@ -144,7 +144,7 @@ class Round:
     waiting: tuple[Candidate, ...]
 
 
-def salf_rounds(iteration: IterationTrace) -> tuple[Round, ...]:
+def salf_rounds(iteration: IterationTrace) -> tuple[SearchRound, ...]:
     """The rounds of SALF's search in order; the last one is the check that ended it. None for another drafter.
 
     The record has every node that was expanded or has a place, and the draft's 20 likeliest tokens after each expanded
@@ -162,7 +162,7 @@ def salf_rounds(iteration: IterationTrace) -> tuple[Round, ...]:
         children[node.parent_id][node.token_id] = node.node_id
     ended = [node.node_id for node in nodes if node.stop_reason == "low_promise"]
     ended.sort(key=lambda place: (-nodes[place].path_probability, nodes[place].depth))
-    rounds: list[Round] = []
+    rounds: list[SearchRound] = []
     best, queue, unseen = list[Candidate](), list[Candidate](), 0.0
     for level in range(len(levels) + 1):
         last = level == len(levels)
@@ -186,7 +186,7 @@ def salf_rounds(iteration: IterationTrace) -> tuple[Round, ...]:
         moved = tuple(e for e in best if e not in kept), tuple(e for e in before if e not in placed)
         held = len(best), _least(best, count)
         bound = rounds[-1].gain if rounds else None
-        rounds.append(Round(tuple(batch), gain, bound, not last, *moved, *held, waiting))
+        rounds.append(SearchRound(tuple(batch), gain, bound, not last, *moved, *held, waiting))
     return tuple(rounds)
 
 

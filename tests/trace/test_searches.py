@@ -19,7 +19,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import DrawTrace, InterventionTrace
-from decoding.trace.searches import SHOWN, Slot, heap_pops, salf_rounds
+from decoding.trace.searches import SHOWN, NextDraw, heap_pops, salf_rounds
 from tests.helpers.searches import ROOT, searched
 
 # After the root 0 at 0.5, 1 at 0.25, 2 at 0.25; after 0 token 1 at 0.75; elsewhere 0 at 1.
@@ -48,24 +48,24 @@ def test_the_pops_of_a_small_heap_by_hand():
     first, second, third, fourth = heap_pops(made)
     # The root's first draw is worth 1 and gives token 0: of that 1/2 goes below it, 1/2 to the next draw beside it,
     # which entered the heap first and so wins the tie.
-    assert first.slot == Slot(1.0, 0, 1) and (first.below, first.beside, first.left) == (0.5, 0.5, 0.5)
-    assert first.waiting == (Slot(0.5, 0, 2), Slot(0.5, 1, 1)) and first.forwards == 1 and first.asked
+    assert first.draw == NextDraw(1.0, 0, 1) and (first.below, first.beside, first.left) == (0.5, 0.5, 0.5)
+    assert first.waiting == (NextDraw(0.5, 0, 2), NextDraw(0.5, 1, 1)) and first.forwards == 1 and first.asked
     assert first.rest == ((1, 0.5), (2, 0.5))
-    assert second.slot == Slot(0.5, 0, 2) and (second.below, second.beside) == (0.25, 0.25) and not second.asked
+    assert second.draw == NextDraw(0.5, 0, 2) and (second.below, second.beside) == (0.25, 0.25) and not second.asked
     # Below node 1: token 1 at 0.75 of 0.5, on the deepest level, so that nothing can be drawn below it.
-    assert third.slot == Slot(0.5, 1, 1) and third.below is None and third.beside == 0.125
+    assert third.draw == NextDraw(0.5, 1, 1) and third.below is None and third.beside == 0.125
     assert third.forwards == 2 and third.asked and third.rest == ((0, 1.0),)
-    # The last token below the root: nothing is left there, and two slots wait.
-    assert fourth.slot == Slot(0.25, 0, 3) and fourth.below == 0.25 and fourth.beside is None and fourth.rest == ()
-    assert fourth.waiting == (Slot(0.25, 2, 1), Slot(0.25, 4, 1), Slot(0.125, 1, 2)) and fourth.slots == 3
+    # The last token below the root: nothing is left there, and two draws wait.
+    assert fourth.draw == NextDraw(0.25, 0, 3) and fourth.below == 0.25 and fourth.beside is None and fourth.rest == ()
+    assert fourth.waiting == (NextDraw(0.25, 2, 1), NextDraw(0.25, 4, 1), NextDraw(0.125, 1, 2)) and fourth.held == 3
     assert [pop.node for pop in (first, second, third, fourth)] == [1, 2, 3, 4]
 
 
-def test_where_every_token_is_drawn_no_slot_is_left():
+def test_where_every_token_is_drawn_nothing_waits():
     made = searched(DySpecDrafter(node_budget=2, max_depth=1), TableSource({(): [0.5, 0.5]}, [1.0]), replayed([1, 0]))
     last = heap_pops(made)[-1]
     assert last.below is None and last.beside is None and last.left == 0.0 and last.rest == ()
-    assert last.waiting == () and last.slots == 0
+    assert last.waiting == () and last.held == 0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -83,11 +83,11 @@ def test_pops_follow_the_drafters_own_heap(seed, monkeypatch):
     pops = heap_pops(made)
     assert [pop.node for pop in pops] == [node.node_id for node in made.nodes[1:]] and len(popped) == len(pops)
     for pop, (minus_value, _, node, _, _) in zip(pops, popped, strict=True):
-        assert pop.slot.parent == node and pop.slot.value == pytest.approx(-minus_value, abs=NEAR)
+        assert pop.draw.parent == node and pop.draw.value == pytest.approx(-minus_value, abs=NEAR)
     for pop, after in pairwise(pops):
-        assert after.slot.value <= pop.slot.value + NEAR, "values never rise from pop to pop"
-        assert after.slot.value == pytest.approx(pop.waiting[0].value, abs=NEAR), "the best slot is popped next"
-        assert pop.beside is None or pop.below is None or pop.below + pop.beside == pytest.approx(pop.slot.value)
+        assert after.draw.value <= pop.draw.value + NEAR, "values never rise from pop to pop"
+        assert after.draw.value == pytest.approx(pop.waiting[0].value, abs=NEAR), "the best draw is popped next"
+        assert pop.beside is None or pop.below is None or pop.below + pop.beside == pytest.approx(pop.draw.value)
     assert pops[-1].forwards == made.draft_forwards == sum(pop.asked for pop in pops)
     for pop in pops:
         shares = [share for _, share in pop.rest]
@@ -205,8 +205,8 @@ def test_live_runs_give_their_steps_and_so_does_their_file(pair, tmp_path):
             assert [pop.node for pop in made] == list(range(1, len(live.nodes)))
             assert made[-1].forwards == live.draft_forwards
             for pop, after in pairwise(made):
-                assert after.slot.value == pytest.approx(pop.waiting[0].value, abs=NEAR)
-                assert after.slot.value <= pop.slot.value + NEAR
+                assert after.draw.value == pytest.approx(pop.waiting[0].value, abs=NEAR)
+                assert after.draw.value <= pop.draw.value + NEAR
 
 
 def test_other_drafters_and_edited_trees_have_no_steps():

@@ -5,7 +5,7 @@ which step a node appears.
 """
 
 from decoding.trace.records import IterationTrace
-from decoding.trace.searches import Candidate, Pop, Round, Slot, heap_pops, salf_rounds
+from decoding.trace.searches import Candidate, NextDraw, Pop, SearchRound, heap_pops, salf_rounds
 from viz.explain.expansion import setting_at
 from viz.formats import apart, number, ordinal, plural
 from viz.glossary import explain_term
@@ -71,34 +71,34 @@ def search_steps(iteration: IterationTrace) -> dict | None:
 
 
 def _pop(iteration: IterationTrace, place: int, pop: Pop, count: int) -> dict:
-    slot, node = pop.slot, iteration.nodes[pop.node]
+    draw, node = pop.draw, iteration.nodes[pop.node]
     ran = f", with draft forward {pop.forwards}" if pop.asked else ""
     said = (
-        f"Pop {place} of {count}: the {_slot_words(iteration, slot)} has the highest value, "
-        f"{number(slot.value, DIGITS)}; it draws {quote(node.text)}{ran}."
+        f"Pop {place} of {count}: the {_draw_words(iteration, draw)} has the highest value, "
+        f"{number(draw.value, DIGITS)}; it draws {quote(node.text)}{ran}."
     )
-    figures = [number(value, DIGITS) for value in (slot.value, pop.below, pop.beside, pop.left)]
-    waiting = [[_slot_words(iteration, each, short=True), each.value, each.parent] for each in pop.waiting]
+    figures = [number(value, DIGITS) for value in (draw.value, pop.below, pop.beside, pop.left)]
+    waiting = [[_draw_words(iteration, each, short=True), each.value, each.parent] for each in pop.waiting]
     rest = [[_token(iteration, token), share, None] for token, share in pop.rest]
     return {
         "said": said,
         "values": [*figures, str(pop.forwards)],
-        "asked": [slot.parent],
+        "asked": [draw.parent],
         "lists": [
-            ["waiting draws, best first", waiting, pop.slots - len(waiting)],
-            [f"left of the draft after {_name(iteration, slot.parent)}", rest, 0],
+            ["waiting draws, best first", waiting, pop.held - len(waiting)],
+            [f"left of the draft after {_name(iteration, draw.parent)}", rest, 0],
         ],
     }
 
 
-def _slot_words(iteration: IterationTrace, slot: Slot, short: bool = False) -> str:
+def _draw_words(iteration: IterationTrace, draw: NextDraw, short: bool = False) -> str:
     if short:
-        return f"{ordinal(slot.rank)} below {_name(iteration, slot.parent)}"
-    where = quote(iteration.nodes[slot.parent].text) if slot.parent else "the root"
-    return f"{ordinal(slot.rank)} draw below {where}"
+        return f"{ordinal(draw.rank)} below {_name(iteration, draw.parent)}"
+    where = quote(iteration.nodes[draw.parent].text) if draw.parent else "the root"
+    return f"{ordinal(draw.rank)} draw below {where}"
 
 
-def _round(iteration: IterationTrace, place: int, each: Round) -> dict:
+def _round(iteration: IterationTrace, place: int, each: SearchRound) -> dict:
     threshold = float(iteration.settings.get("gain_threshold") or 0.0)
     budget = int(iteration.settings["node_budget"])
     bound = "–" if each.bound is None else number(each.bound, DIGITS)
@@ -122,7 +122,7 @@ def _round(iteration: IterationTrace, place: int, each: Round) -> dict:
     }
 
 
-def _round_words(iteration: IterationTrace, place: int, each: Round, threshold: float) -> str:
+def _round_words(iteration: IterationTrace, place: int, each: SearchRound, threshold: float) -> str:
     count = plural(len(each.batch), "node")
     gain, limit = apart(each.gain, threshold)
     if each.bound is None:
