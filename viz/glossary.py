@@ -65,6 +65,10 @@ TREE: dict[str, str] = {
     "forced out": "Removed from the tree by hand on the What if page, before verification.",
     "node budget": "The largest number of nodes that a tree may have.",
     "draft forward": "One pass of the draft model; drafters that work level by level need one per depth of the tree.",
+    "heap": "The draws that could come next: a pop takes the one of highest value and draws its token, and two more "
+    "enter the heap, the first draw below the new node and the next draw beside it.",
+    "round": "A round takes the B best waiting nodes: if those that can still improve the N best sum to less than the "
+    "threshold, drafting stops, else a draft forward scores their children, which wait too.",
     "linear chain": "A tree without branches: a single guess of K tokens in a row.",
     "folded nodes": "Nodes of a large tree that are drawn as one mark; a click on it opens them.",
     "new in this step": "Nodes added by the draft forward of this phase.",

@@ -5,6 +5,7 @@ import { probability, signed } from "../components/formats.js";
 import { marker, markPicture } from "../components/marks.js";
 import { placeOf } from "./film.js";
 import { lightAll, link, paintSelection, select, setSelected } from "./scope.js";
+import { stateAt } from "./steps.js";
 
 const AFTER = ["select", "commit", "history"]; // phases in which every verdict is there
 const EARLY = new Set(["path probability", "drafted", "times drawn", "expansion", "byte"]); // known once drafted
@@ -122,8 +123,8 @@ function probsOf(view, entry) {
 }
 
 function stateOf(view, id) {
-  const { nodes, phases } = view.data.scene;
-  return phases[view.phase].states[nodes.findIndex((node) => node.node_id === id)];
+  const place = view.data.scene.nodes.findIndex((node) => node.node_id === id);
+  return place < 0 ? undefined : stateAt(view, place);
 }
 
 // The node to show: where the selected one is not there yet, the likeliest of those that the phase adds, or the root.

@@ -22,6 +22,7 @@ from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
+from viz.scope.steps import search_steps
 from viz.theme import MARKS, PHASE_COLORS
 from viz.tokens import quote, read_along, readable, visible
 
@@ -73,6 +74,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
             }
             for name, words, value in time_rows(iteration)
         ],
+        "search": search_steps(iteration),
         "recorded": bool(iteration.nodes),
         "overview": overview_data(iteration) if scene.hidden else None,
     }

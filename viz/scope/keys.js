@@ -5,13 +5,15 @@ import { compareHere, compareWith, showAbsent } from "./card.js";
 import { goTo } from "./film.js";
 import { zoomBars } from "./overview.js";
 import { select, setPhase, setSelected, unfold } from "./scope.js";
+import { goStep } from "./steps.js";
 import { resetZoom, zoomBy } from "./tree.js";
 
 const PLAY_MS = 1100;
 const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
 export const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc unpins";
 export const HINT_MORE =
-  "Left and right arrow: phase; [ and ]: first and last phase. Up and down: iteration; Home and End: first and last. " +
+  "Left and right arrow: phase; [ and ]: first and last phase. Comma and full stop: one " +
+  "pop or round of a heap or search that is stepped. Up and down: iteration; Home and End: first and last. " +
   "Space: play through phases and iterations, or one step if reduced motion is requested. Shift and arrows: " +
   "walk the tree. Enter: open the fold below the pinned node. Shift and click: compare with a second node; Shift " +
   "and Enter: compare the pinned node with the ones you move to. Escape: end the comparison, then unpin the node. " +
@@ -71,6 +73,8 @@ function plainKeys(view) {
   const keys = {
     ArrowLeft: () => setPhase(view, view.phase - 1),
     ArrowRight: () => (view.playing ? nextStep(view) : setPhase(view, view.phase + 1)),
+    ",": () => goStep(view, -1),
+    ".": () => goStep(view, 1),
     "[": () => setPhase(view, 0),
     "]": () => setPhase(view, Infinity),
     Escape: () => letGo(view),

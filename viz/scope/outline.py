@@ -20,6 +20,7 @@ from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.formats import duration, number, plural
 from viz.glossary import statistic_words
 from viz.scope.phases import FINAL_ID, time_rows
+from viz.scope.steps import search_steps
 from viz.theme import MARKS
 from viz.tokens import quote, readable, visible
 
@@ -108,7 +109,16 @@ def tables(iteration: IterationTrace) -> tuple[Table, ...]:
     drafts = () if iteration.kv_draft is None else (cache_table(iteration, "draft", iteration.kv_draft),)
     target = cache_table(iteration, "target", iteration.kv_target)
     history = () if iteration.history is None else (history_table(iteration.index, iteration.history),)
-    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration), *history)
+    search = search_steps(iteration)
+    searched = () if search is None else (search_table(search),)
+    return (*searched, steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration), *history)
+
+
+def search_table(search: dict) -> Table:
+    """The steps of a search that is stepped (`viz.scope.steps`): what each did, and its figures."""
+    rows = [(str(place), each["said"], *each["values"]) for place, each in enumerate(search["steps"], start=1)]
+    heads = ("Step", "What it does", *(name for name, _ in search["figures"]))
+    return Table(f"Drafting: {search['title'].lower()}", heads, tuple(rows), f"{search['about']} {search['help']}")
 
 
 def steps_table(iteration: IterationTrace) -> Table:

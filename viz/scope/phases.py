@@ -4,11 +4,14 @@ The draft's forwards are separate from the rest of drafting. Where they were not
 draft has one time. Time outside all phases is `other`.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf
 
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, NodeTrace
+from decoding.trace.searches import search_kind
 from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
@@ -77,6 +80,7 @@ class Phase:
         caption: one sentence with numbers from the trace.
         detail: which numbers are shown next to the nodes.
         states: state of each scene node, in the scene's order; `hidden` where it does not exist yet.
+        steps: first step of the search in it and the first after it, where drafting is stepped.
     """
 
     key: str
@@ -85,6 +89,7 @@ class Phase:
     caption: str
     detail: str
     states: tuple[str, ...]
+    steps: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +134,50 @@ def final_state(known: Known, node: NodeTrace) -> str:
 
 
 def appearance_levels(iteration: IterationTrace) -> list[int]:
-    """Draft forward that added each node: the one that processed its parent, or its depth without one."""
+    """Draft forward that added each node: the one that processed its parent, or its depth without one.
+
+    A heap goes back to earlier parents: it has a node no earlier than the nodes before it.
+    """
     levels = [0] * len(iteration.nodes)
     for node in iteration.nodes[1:]:
         level = iteration.nodes[node.parent_id].draft_level
         levels[node.node_id] = max((node.depth - 1 if level is None else level), levels[node.parent_id])
-    return levels
+    return list(accumulate(levels, max)) if iteration.rule.drafter == "dyspec" else levels
+
+
+def step_levels(iteration: IterationTrace) -> list[int]:
+    """Draft forward of each step of the search, empty where drafting is not stepped.
+
+    A pop of a heap belongs to the last forward before it or in it. The check that ends a search by rounds comes after
+    all forwards.
+    """
+    kind = search_kind(iteration)
+    rounds = list(range(_forwards(iteration) + 1)) if kind == "rounds" else []
+    return appearance_levels(iteration)[1:] if kind == "heap" else rounds
+
+
+def _forwards(iteration: IterationTrace) -> int:
+    """Draft forwards that processed nodes of the tree."""
+    return 1 + max((node.draft_level for node in iteration.nodes if node.draft_level is not None), default=-1)
+
+
+def appearances(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> tuple[int, ...]:
+    """Step of the search with which each scene node appears, -1 for the root; empty where drafting is not stepped.
+
+    The final token never does: its step is beyond all others.
+    """
+    if not (kind := search_kind(iteration)):
+        return ()
+    first = range(-1, len(iteration.nodes) - 1) if kind == "heap" else appearance_levels(iteration)
+    by_role = {"root": -1, "final": len(iteration.nodes) + 1}
+    return tuple(by_role.get(entry.role) or min(first[member] for member in entry.members) for entry in shown)
 
 
 def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list[Phase]:
     """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
     if not iteration.nodes or not iteration.tree_was_drafted:
         return []
-    levels = appearance_levels(iteration)
+    levels, steps = appearance_levels(iteration), step_levels(iteration)
     present = sorted(set(levels[1:])) or [0]
     size = -(-len(present) // MAX_DRAFT_PHASES)
     groups = [present[start : start + size] for start in range(0, len(present), size)]
@@ -153,11 +189,13 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list
         first = group[0] if place > 1 else 0
         after = groups[place][0] if place < len(groups) else len(iteration.times.draft_levels_s)
         seconds = list(iteration.times.draft_levels_s[first:after])
+        inside = bisect_left(steps, first), bisect_left(steps, after if place < len(groups) else _forwards(iteration))
         # Named after the forwards, which start at 1 on screen, not after the group.
         named = f"{group[0] + 1}–{group[-1] + 1}" if len(group) > 1 else str(group[0] + 1)
         title = "Draft" if len(groups) == 1 else f"Draft {named}"
         caption = _draft_caption(iteration, new, group, sum(seconds) if seconds else None)
-        phases.append(Phase(f"draft-{place}", title, sum(seconds) if seconds else None, caption, DRAFT_DETAIL, states))
+        took = sum(seconds) if seconds else None
+        phases.append(Phase(f"draft-{place}", title, took, caption, DRAFT_DETAIL, states, inside))
     return phases
 
 
@@ -201,7 +239,9 @@ def _tree(known: Known, shown: Sequence[PhaseNode]) -> Phase:
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
     title = (TREE if forwards > 0 or not iteration.timed else WHOLE).capitalize()
-    return Phase("tree", title, beside, caption, DRAFT_DETAIL, states)
+    steps = step_levels(iteration)
+    last = bisect_left(steps, _forwards(iteration)), len(steps)  # what ended the search
+    return Phase("tree", title, beside, caption, DRAFT_DETAIL, states, last)
 
 
 def _drafted_state(entry: PhaseNode, levels: list[int], group: list[int]) -> str:

@@ -14,7 +14,7 @@ from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.known import Known, target_of, target_shown
 from viz.formats import number, plural
-from viz.scope.phases import FINAL_ID, Phase, PhaseNode, phases_of
+from viz.scope.phases import FINAL_ID, Phase, PhaseNode, appearances, phases_of
 from viz.tokens import columns, visible
 
 
@@ -171,6 +171,7 @@ class Scene:
         rows: height of the layout in rows. column_chars: widest text per column, in characters.
         hidden: nodes of the trace that are folded away. note: says so.
         default_selected: the node worth looking at first.
+        appears: step of the search with which each node appears, where drafting is stepped.
     """
 
     scene_id: str
@@ -185,6 +186,7 @@ class Scene:
     unlabelled: int
     note: str
     default_selected: int
+    appears: tuple[int, ...]
 
 
 def build_scene(
@@ -244,6 +246,7 @@ def build_scene(
         unlabelled=sum(role == "node" and not flag for (*_, role), flag in zip(entries, labelled, strict=True)),
         note=_note(iteration, hidden),
         default_selected=_default_selected(iteration, keep),
+        appears=appearances(iteration, shown),
     )
 
 

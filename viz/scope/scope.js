@@ -32,6 +32,7 @@ import {
   paintText,
   paintTimes,
 } from "./panels.js";
+import { buildSearch, markAsked, paintSearch, stepOf } from "./steps.js";
 import { buildTreePanel, drawTree, paintTree, showLabels } from "./tree.js";
 
 const STAGES = ["draft", "tree", "prune", "mask", "verify", "select", "commit", "history"];
@@ -69,6 +70,7 @@ function buildView(root, data) {
     wanted: null,
     absent: null,
     playing: null,
+    step: null,
   };
   view.phaseKey = data.phase || "select";
   const full = data.mode === "scope";
@@ -80,6 +82,7 @@ function buildView(root, data) {
   if (full) buildCard(view, middle);
   if (full) {
     const lower = html("div", "lower", inner);
+    buildSearch(view, lower);
     buildMask(view, lower);
     buildCache(view, lower);
     buildText(view, lower);
@@ -175,17 +178,21 @@ function buildStep(view, place) {
   labelled(step, "tab").setAttribute("aria-controls", "tree-panel");
 }
 
-export function setPhase(view, place) {
+// Shows a phase, and of a search that is stepped one of its steps in it: the last one if none is given.
+export function setPhase(view, place, step = null) {
   const { phases } = view.data.scene;
   view.phase = clamp(place, 0, phases.length - 1);
   const phase = phases[view.phase];
   view.phaseKey = phase.key;
+  view.step = stepOf(view, phase, step);
   const stage = phase.key.split("-")[0];
   view.root.dataset.phase = phase.key;
   for (const name of STAGES) view.root.classList.toggle("past-" + name, STAGES.indexOf(stage) >= STAGES.indexOf(name));
   view.root.dataset.stage = stage;
   paintTree(view);
   if (view.mode !== "scope") return;
+  markAsked(view);
+  paintSearch(view);
   view.caption.textContent = view.caption.title = phase.caption;
   const moveFocus = view.steps.contains(view.shadow.activeElement);
   [...view.steps.children].forEach((step, index) => {

@@ -7,6 +7,7 @@ import { legendItem, marker, shapeOf } from "../components/marks.js";
 import { barLegend, buildOverview, drawOverview, resetBars } from "./overview.js";
 import { savePicture } from "./picture.js";
 import { link } from "./scope.js";
+import { stateAt } from "./steps.js";
 
 const ROW_MIN = 13;
 const ROW_MAX = 56;
@@ -269,12 +270,13 @@ function paintNote(view) {
 
 export function paintTree(view) {
   const phase = view.data.scene.phases[view.phase];
-  const there = new Set(phase.states);
+  const states = phase.states.map((_, place) => stateAt(view, place));
+  const there = new Set(states);
   view.tree.there = there;
   paintFoot(view);
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
-    const state = phase.states[place];
+    const state = states[place];
     write(mark.detail, { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "");
     if (mark.state === state) return;
     for (const element of mark.edge ? [mark.group, mark.edge] : [mark.group]) {
