@@ -1,7 +1,7 @@
 """What else must not change: keys of all grids, verdicts on papers, what addresses restore, names in files."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import parse_qs
@@ -54,10 +54,10 @@ def verdicts() -> dict[str, Any]:
     }
 
 
-def addresses() -> dict[str, Any]:
-    """What addresses restore, strange ones among them."""
+def addresses(known: Iterable[str] = ()) -> dict[str, Any]:
+    """What addresses restore, strange ones and those known from before among them."""
     recorded = sorted(file.stem for file in FOLDER.glob("*.dscope"))
-    queries = [*(encode(view).query for view in _views()), *STRANGE]
+    queries = dict.fromkeys([*known, *(encode(view).query for view in _views()), *STRANGE])
     found = {}
     for query in queries:
         view, said = decode(parse_qs(query), recorded)
