@@ -9,16 +9,17 @@ beside what was measured, methods in turn over the same prompts.
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 
 import torch
 
-from benchmarks.roofline import measure_ceilings
+from benchmarks.roofline import measure_ceilings, median_s
 from decoding.analysis.acceptance import run_acceptance
-from decoding.analysis.batch import Acceptance, Choice, iterations_speedup
+from decoding.analysis.batch import Acceptance, Choice, iterations_speedup, speed_by_batch
 from decoding.analysis.bottom_line import paired
 from decoding.analysis.model_shape import read_shape
-from decoding.analysis.roofline import Accelerator, Efficiency, Setup, pass_time
+from decoding.analysis.roofline import Accelerator, Efficiency, Setup, pass_time, roofline_costs
 from decoding.analysis.when_it_pays import measured_answer
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
@@ -26,6 +27,8 @@ from decoding.compare.comparison import compare
 from decoding.compare.contestants import parse_contestant
 from decoding.costs.batches import BATCHES, measure_batches
 from decoding.costs.measuring import cost_model
+from decoding.engines.batch import BatchMask
+from decoding.engines.packed import linear
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -34,7 +37,7 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
-from decoding.models.pair import Pair
+from decoding.models.pair import Model, Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, unrecorded
 from decoding.trace.records import RunTrace
@@ -67,7 +70,8 @@ def main() -> int:
     )
     found = measured_answer(costs, acceptance)
     points = [row.point for row in found.rows]
-    passes = modelled_passes(pair, costs)
+    modelled = roofline_here(pair, costs)
+    passes, gains = modelled_passes(costs, modelled), modelled_gains(costs, modelled, acceptance)
     checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1])
     print_surface("target, ms by verified tokens of each text", costs, "target")
     print_surface("draft, ms by width of a level of each text", costs, "draft")
@@ -80,15 +84,18 @@ def main() -> int:
         ],
     )
     print(f"\n{found.sentence}")
-    errors = [abs(each["error"]) for each in passes]
-    close = sum(error <= CLOSE for error in errors)
-    print(
-        f"\nroofline of this machine: {close} of {len(errors)} measured passes within {CLOSE:.0%}, "
-        f"median {median(errors):.0%}, largest {max(errors):.0%} off"
-    )
+    print(f"\nroofline of this machine beside measured passes: {within(passes)}")
     sizes = sorted({each["size"] for each in passes})
     cells = {(each["batch"], each["size"]): f"{each['error']:+.0%}" for each in passes}
     print_table(("batch", *map(str, sizes)), [(b, *(cells.get((b, size), "-") for size in sizes)) for b in costs])
+    print(f"\nspeed-up by the roofline beside that by measured passes: {within(gains)}")
+    print_table(
+        ("batch", "best", "measured passes", "roofline", "off by"),
+        [
+            (g["batch"], g["kind"], f"{g['measured']:.2f}x", f"{g['modelled']:.2f}x", f"{g['error']:+.0%}")
+            for g in gains
+        ],
+    )
     print("\nbatch of one, modelled beside measured")
     print_table(
         ("method", "modelled", "measured", "off by"),
@@ -96,7 +103,7 @@ def main() -> int:
     )
     figures = {
         "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked,
-        "passes": passes, "sentence": found.sentence,
+        "passes": passes, "gains": gains, "sentence": found.sentence,
         "acceptance": {"by_depth": acceptance.by_depth, "by_rank": acceptance.by_rank},
         "costs": [each.as_json() for each in costs.values()],
         "points": [
@@ -104,8 +111,15 @@ def main() -> int:
             for p in points
         ],
     }  # fmt: skip
-    save_figures(args, "batch", figures, pair.target.device, f"widened {args.widen}x" if args.widen > 1 else None)
+    save_figures(args, "batch", figures, pair.target.device, f"widened-{args.widen}x" if args.widen > 1 else None)
     return 0
+
+
+def within(rows: list[dict]) -> str:
+    """How many rows are close, and how far off they are, in words."""
+    errors = [abs(each["error"]) for each in rows]
+    close = sum(error <= CLOSE for error in errors)
+    return f"{close} of {len(errors)} within {CLOSE:.0%}, median {median(errors):.0%}, largest {max(errors):.0%} off"
 
 
 def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Acceptance:
@@ -142,31 +156,79 @@ def modelled_and_measured(
     return found
 
 
-def modelled_passes(pair: Pair, costs: dict[int, CostModel]) -> list[dict]:
-    """The target's measured passes beside the roofline of this machine, whose ceilings are measured.
+def roofline_here(pair: Pair, costs: dict[int, CostModel]) -> dict[int, CostModel]:
+    """The roofline of this machine by batch size, its ceilings measured.
 
-    What a pass costs beside bytes and operations is what the one over a single token leaves over; it is no row.
+    What a layer and a pass cost beside bytes and operations is what both models' passes over one token leave over.
     """
-    ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
-    chip = Accelerator(
-        "this machine", ceilings.copy_bytes_per_s, ceilings.product_operations_per_s, None, 1e12, "measured here"
-    )
-    config = pair.target.network.config.get_text_config().to_json_string()
-    shape = read_shape(config.encode(), pair.target.info.name)
-    number = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[pair.target.dtype]
-    prefix = costs[1].prefix_length
-    bare = Setup(chip, 1, number, number, prefix, Efficiency(1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
-    fixed_s = max(float(costs[1].target.seconds(1)) - pass_time(shape, bare, 1, 1).seconds, 0.0)
+    target, prefix = pair.target, costs[1].prefix_length
+    copied, rate = measure_ceilings(target.device, target.dtype).copy_bytes_per_s, product_rate(target)
+    read, attended = attention_rates(target, max(costs), prefix)
+    number = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[target.dtype]
+    shapes = [read_shape(model.network.config.get_text_config().to_json_string().encode(), model.info.name)
+              for model in (target, pair.draft)]  # fmt: skip
+    ceilings = Efficiency(
+        1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+        attention_bandwidth=min(read / copied, 1.0), attention_operations=min(attended / rate, 1.0),
+    )  # fmt: skip
+    chip = Accelerator("this machine", copied, rate, None, 1e12, "measured here")
+    setup = Setup(chip, 1, number, number, prefix, ceilings)
+    over = [max(float(curve.seconds(1)) - pass_time(shape, setup, 1, 1).seconds, 0.0)
+            for curve, shape in zip((costs[1].target, costs[1].draft), shapes, strict=True)]  # fmt: skip
+    layer_s = max(over[0] - over[1], 0.0) / max(shapes[0].layers - shapes[1].layers, 1)
+    fixed = replace(ceilings, layer_s=layer_s, pass_s=max(over[1] - shapes[1].layers * layer_s, 0.0))
+    return {batch: roofline_costs(*shapes, replace(setup, efficiency=fixed), batch) for batch in costs}
+
+
+def modelled_passes(costs: dict[int, CostModel], modelled: dict[int, CostModel]) -> list[dict]:
+    """The target's measured passes beside modelled ones; the pass that fixed costs were read off is no row."""
     found = []
     for batch, model in costs.items():
         for point in model.target.points:
-            modelled = pass_time(shape, bare, batch, point.size)
-            seconds = modelled.seconds + fixed_s
+            seconds = float(modelled[batch].target.seconds(point.size))
             if (batch, point.size) != (1, 1):
                 found.append({"batch": batch, "size": point.size, "measured_ms": 1000 * point.seconds,
-                              "modelled_ms": 1000 * seconds, "error": seconds / point.seconds - 1,
-                              "limit": modelled.limit})  # fmt: skip
+                              "modelled_ms": 1000 * seconds, "error": seconds / point.seconds - 1})  # fmt: skip
     return found
+
+
+def modelled_gains(costs: dict[int, CostModel], modelled: dict[int, CostModel], acceptance: Acceptance) -> list[dict]:
+    """Speed-up of the best chain and tree, passes alone, from measured passes and from modelled ones."""
+    passes = {batch: replace(each, iteration_s=0.0, level_s=0.0) for batch, each in costs.items()}
+    found = []
+    for mine, theirs in zip(speed_by_batch(passes, acceptance), speed_by_batch(modelled, acceptance), strict=True):
+        for kind in ("chain", "tree"):
+            one, other = getattr(mine, kind), getattr(theirs, kind)
+            if one is not None and other is not None:
+                found.append({"batch": mine.batch, "kind": kind, "measured": one.speedup, "modelled": other.speedup,
+                              "error": other.speedup / one.speedup - 1})  # fmt: skip
+    return found
+
+
+@torch.inference_mode()
+def product_rate(model: Model) -> float:
+    """Operations per second of a product as the model's forward makes it, with packed weights where it packs them."""
+    size, rows, maker = 1024, 512, torch.Generator(model.device).manual_seed(0)
+    module = torch.nn.Linear(size, 4 * size, bias=False, device=model.device, dtype=model.dtype)
+    x, product = torch.randn(rows, size, generator=maker, device=model.device).to(model.dtype), linear(module)
+    return 8 * rows * size**2 / median_s(lambda: product(x), model.device)
+
+
+@torch.inference_mode()
+def attention_rates(model: Model, batch: int, rows: int) -> tuple[float, float]:
+    """Bytes per second of attention over cached rows of `batch` texts with one query each, operations with 64."""
+    config = model.network.config.get_text_config()
+    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    like = {"device": model.device, "dtype": model.dtype}
+    keys, values = torch.randn(2, batch, kv_heads, rows, size, **like)
+
+    def seconds(queries: int) -> float:
+        mask = None if queries == 1 else torch.ones(1, 1, queries, rows, dtype=torch.bool, device=model.device)
+        seen, asked = BatchMask(batch, mask), torch.randn(batch * queries, heads, size, **like)
+        return median_s(lambda: seen.attend(asked, keys, values, size**-0.5), model.device)
+
+    return 2 * keys.nbytes / seconds(1), 4 * batch * heads * 64 * rows * size / seconds(64)
 
 
 def print_surface(title: str, costs: dict[int, CostModel], which: str) -> None:

@@ -95,6 +95,7 @@ class Efficiency:
         layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling.
         all_reduce_s: of each of the two per layer where several devices share a model; the bytes sent are left out.
         draft_s, sequence_s: what an engine adds to an iteration that verifies a draft, and for each of its sequences.
+        attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all.
     """
 
     bandwidth: float = 0.85
@@ -104,14 +105,17 @@ class Efficiency:
     all_reduce_s: float = 10e-6
     draft_s: float = 750e-6
     sequence_s: float = 0.0
+    attention_bandwidth: float | None = None
+    attention_operations: float | None = None
 
     def __post_init__(self):
+        shares = self.bandwidth, self.operations, self.attention_bandwidth, self.attention_operations
         require(
-            0 < self.bandwidth <= 1 and 0 < self.operations <= 1,
+            all(0 < share <= 1 for share in shares if share is not None),
             "Shares of bandwidth and operations must be above 0 and at most 1.",
         )
         require(
-            all(0 <= seconds < 1 for seconds in astuple(self)[2:]),
+            all(0 <= seconds < 1 for seconds in astuple(self)[2:-2]),
             "Fixed costs must be 0 or more, and less than a second.",
         )
 
@@ -209,21 +213,25 @@ def pass_time(model: ModelShape, setup: Setup, batch: int, rows: int) -> PassTim
     body_rate = of.operations * (chip.fp8 if in_8_bits and chip.fp8 else chip.bf16)
     shared_by = setup.devices
 
-    def part(name: str, moved: float, operations: float, rate: float, holders: int = shared_by) -> Part:
-        moved, operations = moved / holders, operations / shared_by
+    def part(name: str, moved: float, operations: float, rate: float) -> Part:
+        moved, operations = moved / shared_by, operations / shared_by
         return Part(name, moved, operations, moved / bandwidth, operations / rate)
+
+    def attention(moved: float, operations: float) -> Part:
+        # A device holds one key/value head at least
+        moved, operations = moved / min(shared_by, model.kv_heads), operations / shared_by
+        bytes_s = moved / (chip.bytes_per_s * (of.attention_bandwidth or of.bandwidth))
+        return Part("attention", moved, operations, bytes_s,
+                    operations / (chip.bf16 * (of.attention_operations or of.operations)))  # fmt: skip
 
     seen = setup.context + rows
     layer_rows = (model.layers - model.local_layers) * seen + model.local_layers * min(seen, model.window)
     body = model.body(model.touched_experts(tokens)) + model.other
     parts = (
         part("weights", weight_bytes * body, 2 * tokens * (model.body(model.active) + model.other), body_rate),
-        part(
-            "attention",
+        attention(
             CACHES[setup.cache] * model.kv_values * batch * (layer_rows + model.layers * rows),
             tokens * layer_rows * model.pair_operations,
-            rate,
-            min(shared_by, model.kv_heads),  # a device holds one key/value head at least
         ),
         part("output head", max(HEAD_BYTES, weight_bytes) * model.head, 2 * tokens * model.head, rate),
     )
