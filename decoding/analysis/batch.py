@@ -150,6 +150,21 @@ def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Acceptance) -> tu
     return tuple(points)
 
 
+def chain_by_batch(points: Sequence[BatchPoint]) -> list[tuple[int, int, int]]:
+    """First and last batch size, and the best chain's tokens there, 0 where plain decoding is faster.
+
+    A batch between two sizes takes the chain of the larger one.
+    """
+    found: list[tuple[int, int, int]] = []
+    for point in points:
+        tokens = point.chain.shape.nodes if point.chain.speedup > 1 else 0
+        if found and found[-1][2] == tokens:
+            found[-1] = (found[-1][0], point.batch, tokens)
+        else:
+            found.append((found[-1][1] + 1 if found else 1, point.batch, tokens))
+    return found
+
+
 def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
     """Modelled speed-up over plain decoding of iterations' own trees at the costs of a batch; None where none committed
     anything.

@@ -1,12 +1,13 @@
 """A run's method as the configuration of an inference engine, with what that engine cannot do said beside it.
 
-Every figure is one of the run (see `draft_figures`): nothing is estimated.
+Every figure is one of the run (see `draft_figures`), but for the chain by batch size, which is given.
 """
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from decoding.common.errors import require
@@ -59,11 +60,14 @@ class EngineConfig:
     notes: tuple[str, ...] = ()
 
 
-def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None) -> EngineConfig:
+def engine_config(
+    run: RunTrace, engine: str, chain: MeasuredChain | None = None, by_batch: Sequence[tuple[int, int, int]] = ()
+) -> EngineConfig:
     """A run's method as the configuration of an engine, one of `ENGINES`.
 
     Args:
         chain: the best chain measured beside the run, for engines that verify no trees like the run's.
+        by_batch: first and last batch size, and the best chain's tokens there, for engines that change it.
 
     Raises:
         SettingsError: there is no such engine.
@@ -83,10 +87,11 @@ def engine_config(run: RunTrace, engine: str, chain: MeasuredChain | None = None
             "prompt_lookup and export that run."
         )
         return _made(engine, limits=[nearest])
+    writer = partial(_vllm, by_batch=by_batch) if engine == "vllm" else _WRITERS[engine]
     own = None if chain is None else draft_figures(chain.run)
     if chain is None or own is None or _verifies(engine, run, figures):
-        return _WRITERS[engine](run, figures)
-    config = _WRITERS[engine](chain.run, own)
+        return writer(run, figures)
+    config = writer(chain.run, own)
     said = (
         f"{config.engine} verifies chains only with this draft: your best chain is {chain.label} "
         f"(K = {own.chain_length}), {speed_words(chain)}. Its configuration stands here."
@@ -102,7 +107,7 @@ def _verifies(engine: str, run: RunTrace, figures: DraftFigures) -> bool:
     return with_trees and nearest_beam(run, figures) is not None
 
 
-def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
+def _vllm(run: RunTrace, figures: DraftFigures, by_batch: Sequence[tuple[int, int, int]] = ()) -> EngineConfig:
     length, verifier = figures.chain_length, run.settings.get("verifier")
     config: dict[str, Any] = {"method": {"model": "draft_model", "head": "eagle", "text": "ngram"}[figures.drafted_by]}
     if figures.drafted_by != "text":
@@ -115,11 +120,18 @@ def _vllm(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         config["draft_sample_method"] = "probabilistic"
     if figures.chains and verifier == "block":
         config["rejection_sample_method"] = "block"
+    most = max((tokens for _, _, tokens in by_batch), default=0)
+    if most and figures.drafted_by != "text":
+        config |= {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": list(by_batch)}
+        batches = "is modelled from passes measured over batches by Draftscope: your engine's costs differ, so try it"
+    else:
+        batches = "is left out, because no passes over batches were measured: Your engine and Tune live measure them"
     notes = [
-        "synthetic_acceptance_rates are marginal: entry i is how often the first i + 1 drafted tokens are accepted.",
-        "num_speculative_tokens_per_batch_size takes [first batch size, last batch size, tokens] entries; it is left "
-        "out, because this run decoded one sequence at a time: measure acceptance and speed at your batch sizes first.",
+        "synthetic_acceptance_rates are marginal: entry i is how often the first i + 1 drafted tokens are accepted."
     ]
+    if figures.drafted_by != "text":
+        entries = "num_speculative_tokens_per_batch_size takes [first batch size, last batch size, tokens] entries"
+        notes.append(f"{entries}; it {batches}.")
     if rule(run) == "suffix":
         notes.append("vLLM looks suffixes up with a package of its own: pip install arctic-inference==0.1.1.")
         notes.append(

@@ -11,6 +11,7 @@ from decoding.analysis.batch import (
     BatchPoint,
     Choice,
     Shape,
+    chain_by_batch,
     chains,
     crossings,
     iterations_speedup,
@@ -78,6 +79,15 @@ def test_where_speculation_stops_to_pay():
     assert crossings(points(2.0, 0.5), "chain") == pytest.approx((2**0.5,))  # halfway in the logarithm
     assert crossings(points(0.5, 2.0, 0.5), "chain") == pytest.approx((2**0.5, 2**1.5))
     assert crossings(points(2.0, 0.5), "tree") == ()
+
+
+def test_the_best_chain_by_ranges_of_batch_sizes():
+    def point(batch: int, tokens: int, speedup: float) -> BatchPoint:
+        return BatchPoint(batch, 1.0, Choice(Shape(tokens, (1,) * tokens, 2.0), speedup), None)
+
+    points = [point(1, 3, 2.0), point(4, 3, 1.5), point(8, 1, 1.1), point(16, 1, 0.9), point(64, 2, 0.8)]
+    assert chain_by_batch(points) == [(1, 4, 3), (5, 8, 1), (9, 64, 0)]
+    assert chain_by_batch(points[:1]) == [(1, 1, 3)] and chain_by_batch([]) == []
 
 
 def test_a_runs_own_trees_at_the_costs_of_a_batch():

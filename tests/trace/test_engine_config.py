@@ -389,3 +389,17 @@ def test_recycled_tokens_are_exported_as_a_profile_alone():
         config = engine_config(run, engine)
         assert bool(config.text) == (engine == "profile"), engine
         assert engine == "profile" or "method suffix or prompt_lookup" in config.limits[0]
+
+
+def test_vllm_takes_the_best_chain_by_batch_size_where_it_is_known():
+    run = recorded("tree_helps_chain")
+    by_batch = ((1, 8, 4), (9, 64, 1))
+    config = engine_config(run, "vllm", by_batch=by_batch)
+    (line,) = [each for each in config.text.splitlines() if "--speculative-config" in each]
+    made = json.loads(line.split("'")[1])
+    assert made["num_speculative_tokens"] == 4
+    assert made["num_speculative_tokens_per_batch_size"] == [list(each) for each in by_batch]
+    assert any("your engine's costs differ" in note for note in config.notes)
+    assert "per_batch_size" not in config.load_test and "per_batch_size" not in engine_config(run, "vllm").text
+    never = engine_config(run, "vllm", by_batch=((1, 64, 0),))
+    assert "per_batch_size" not in never.text

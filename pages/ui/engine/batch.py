@@ -1,13 +1,14 @@
 """When speculation stops to pay: a target, a draft and an accelerator chosen, the modelled answer drawn."""
 
 import html
+import json
 from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
 
 from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.batch import Acceptance, Shape
+from decoding.analysis.batch import Acceptance, Shape, chain_by_batch
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
@@ -80,6 +81,11 @@ def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
     st.caption(escape_markdown(f"{about}. Acceptance by depth {rates} and so on{ranks}.{lacking}"))
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
+    schedule = json.dumps(chain_by_batch([row.point for row in found.rows]))
+    st.markdown(
+        "**The same for vLLM**, whose `--speculative-config` takes the chain by batch size (first, last, tokens)"
+    )
+    st.code(f'"num_speculative_tokens_per_batch_size": {schedule}', language="json", wrap_lines=True)
     for said in below:
         st.caption(escape_markdown(said))
 

@@ -4,13 +4,17 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from decoding.analysis.acceptance import run_acceptance
+from decoding.analysis.batch import chain_by_batch, speed_by_batch
 from decoding.analysis.bottom_line import Interval
+from decoding.common.errors import SettingsError
 from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
 
 HELP = (
     "What to give vLLM, SGLang, TensorRT-LLM, llama.cpp or transformers to draft as this run did, and what it cannot do"
@@ -39,6 +43,18 @@ def measured_chain(label: str, run: RunTrace, speed: Interval) -> MeasuredChain 
     return MeasuredChain(label, run, speed.value, *ends)
 
 
+def _by_batch(run: RunTrace) -> list[tuple[int, int, int]]:
+    """The best chain by batch size, where the pair in memory made the run and its passes over batches are measured."""
+    models = manager()
+    costs = models.batch_costs.get(str(run.settings.get("draft_head", "")))
+    if not costs or models.info is None or models.info.name != run.pair.name:
+        return []
+    try:
+        return chain_by_batch(speed_by_batch(costs, run_acceptance(run)))
+    except SettingsError:  # its trees were not recorded
+        return []
+
+
 @st.dialog(LABEL, width="large")
 def engine_dialog(run: RunTrace, chain: MeasuredChain | None = None) -> None:
     """The engines to choose from, and what one of them takes."""
@@ -46,7 +62,7 @@ def engine_dialog(run: RunTrace, chain: MeasuredChain | None = None) -> None:
         "Engine", ENGINES, default=ENGINES[0], required=True, key="engine_chosen", label_visibility="collapsed",
         format_func=lambda name: ENGINE_SOURCES[name].label,
     )  # fmt: skip
-    config = engine_config(run, chosen, chain)
+    config = engine_config(run, chosen, chain, _by_batch(run))
     for limit in config.limits:
         st.warning(escape_markdown(limit), icon=":material/difference:")
     if not config.text:
