@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.roofline import measure_ceilings, median_s
 from decoding.analysis.acceptance import run_acceptance
-from decoding.analysis.batch import Acceptance, Choice, iterations_speedup, speed_by_batch
+from decoding.analysis.batch import Choice, Rates, iterations_speedup, speed_by_batch
 from decoding.analysis.bottom_line import paired
 from decoding.analysis.model_shape import read_shape
 from decoding.analysis.roofline import Accelerator, Efficiency, Setup, pass_time, roofline_costs
@@ -122,7 +122,7 @@ def within(rows: list[dict]) -> str:
     return f"{close} of {len(errors)} within {CLOSE:.0%}, median {median(errors):.0%}, largest {max(errors):.0%} off"
 
 
-def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Acceptance:
+def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Rates:
     """Acceptance by depth and rank over greedy runs of a tree that leaves nothing out."""
     return run_acceptance(*decoded(pair, WIDE, prompts, tokens))
 
@@ -192,7 +192,7 @@ def modelled_passes(costs: dict[int, CostModel], modelled: dict[int, CostModel])
     return found
 
 
-def modelled_gains(costs: dict[int, CostModel], modelled: dict[int, CostModel], acceptance: Acceptance) -> list[dict]:
+def modelled_gains(costs: dict[int, CostModel], modelled: dict[int, CostModel], acceptance: Rates) -> list[dict]:
     """Speed-up of the best chain and tree, passes alone, from measured passes and from modelled ones."""
     passes = {batch: replace(each, iteration_s=0.0, level_s=0.0) for batch, each in costs.items()}
     found = []

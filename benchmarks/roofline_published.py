@@ -10,7 +10,7 @@ from statistics import median
 
 import torch
 
-from decoding.analysis.batch import Shape
+from decoding.analysis.batch import DraftShape
 from decoding.analysis.known_models import known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head
 from decoding.analysis.roofline import ACCELERATORS, Setup, pass_time, roofline_costs
@@ -98,7 +98,7 @@ def passes() -> Iterator[Beside]:
 def speedup(target: ModelShape, draft: ModelShape, setup: Setup, batch: int, length: int, tokens: float) -> float:
     """Of a chain with a known mean acceptance length, over plain decoding."""
     costs = roofline_costs(target, draft, setup, batch)
-    return tokens * float(costs.verification.seconds(1)) / Shape(length, (1,) * length, tokens).seconds(costs)
+    return tokens * float(costs.verification.seconds(1)) / DraftShape(length, (1,) * length, tokens).seconds(costs)
 
 
 def speculation() -> Iterator[Beside]:

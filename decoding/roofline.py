@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import fill
 
 from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.batch import Acceptance
+from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import (
     EAGLE3_VOCABULARY,
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _acceptance(args: argparse.Namespace) -> Acceptance:
+def _acceptance(args: argparse.Namespace) -> Rates:
     if args.metrics:
         return engine_acceptance(load_metrics(args.metrics))
     if args.run:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from itertools import takewhile
 
-from decoding.analysis.batch import Acceptance
+from decoding.analysis.batch import Rates
 from decoding.common.errors import SettingsError, require
 from decoding.trace.engine_metrics import EngineMetrics
 from decoding.trace.records import IterationTrace, RunTrace
@@ -11,7 +11,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 FEWEST_TESTS = 8  # of a rate: a deeper depth or a later rank with fewer says nothing
 
 
-def typed_acceptance(by_depth: str, by_rank: str = "") -> Acceptance:
+def typed_acceptance(by_depth: str, by_rank: str = "") -> Rates:
     """Rates as a person types them, `0.8,0.7`."""
     rates = []
     for text in (by_depth, by_rank):
@@ -19,10 +19,10 @@ def typed_acceptance(by_depth: str, by_rank: str = "") -> Acceptance:
             rates.append(tuple(float(each) for each in text.replace(",", " ").split()))
         except ValueError:
             raise SettingsError(f"Acceptance must be rates from 0 to 1 such as 0.8,0.7, not {text!r}.") from None
-    return Acceptance(*rates)
+    return Rates(*rates)
 
 
-def even_acceptance(mean_length: float, draft_length: int) -> Acceptance:
+def even_acceptance(mean_length: float, draft_length: int) -> Rates:
     """The one rate at every depth that gives a mean acceptance length, the bonus token counted, at a draft length."""
     require(
         draft_length >= 1 and 1 <= mean_length <= draft_length + 1,
@@ -33,10 +33,10 @@ def even_acceptance(mean_length: float, draft_length: int) -> Acceptance:
         rate = (low + high) / 2
         shorter = sum(rate**depth for depth in range(draft_length + 1)) < mean_length
         low, high = (rate, high) if shorter else (low, rate)
-    return Acceptance((high,))
+    return Rates((high,))
 
 
-def engine_acceptance(metrics: EngineMetrics) -> Acceptance:
+def engine_acceptance(metrics: EngineMetrics) -> Rates:
     """Conditional rates by position; or, where an engine tells none, the one rate that gives its mean length.
 
     Raises:
@@ -48,7 +48,7 @@ def engine_acceptance(metrics: EngineMetrics) -> Acceptance:
             break
         rates.append(each.conditional)
     if rates:
-        return Acceptance(tuple(rates))
+        return Rates(tuple(rates))
     mean = metrics.value("mean acceptance length")
     if mean is None or not metrics.draft_length or not 1 <= mean <= metrics.draft_length + 1:
         raise SettingsError(
@@ -58,7 +58,7 @@ def engine_acceptance(metrics: EngineMetrics) -> Acceptance:
     return even_acceptance(mean, metrics.draft_length)
 
 
-def run_acceptance(*runs: RunTrace) -> Acceptance:
+def run_acceptance(*runs: RunTrace) -> Rates:
     """What the own trees of runs accepted, by depth of the first child and by rank among siblings in draft order.
 
     Counted are nodes that the verifier came to and that had a child. A rank's rate is the share of those with so many
@@ -79,7 +79,7 @@ def run_acceptance(*runs: RunTrace) -> Acceptance:
     for share in _shares(by_rank):
         ranks.append(left * share)
         left *= 1 - share
-    return Acceptance(_shares(by_depth), tuple(ranks) if len(ranks) > 1 else ())
+    return Rates(_shares(by_depth), tuple(ranks) if len(ranks) > 1 else ())
 
 
 def _shares(tests: dict[int, list[bool]]) -> tuple[float, ...]:

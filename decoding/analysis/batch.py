@@ -1,6 +1,6 @@
 """When speculation stops to pay: speed-up of the best chain and of the best tree by the number of sequences in a batch.
 
-    points = speed_by_batch(costs, Acceptance((0.7, 0.6), (0.65, 0.1)))     # costs: {1: CostModel, 8: CostModel, ...}
+    points = speed_by_batch(costs, Rates((0.7, 0.6), (0.65, 0.1)))     # costs: {1: CostModel, 8: CostModel, ...}
     points[0].tree.speedup, crossings(points, "tree")
 
 A batch of one leaves an accelerator waiting for the weights, so that verifying more tokens costs next to nothing; a
@@ -25,7 +25,7 @@ MOST_DEPTH, MOST_NODES = 16, 64
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class Rates:
     """How often drafted tokens are accepted once all before them are.
 
     Attributes:
@@ -53,7 +53,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DraftShape:
     """A draft by its size; `widths` are the nodes that each draft level asks the draft model about, the root's first.
 
     Attributes:
@@ -79,7 +79,7 @@ class Shape:
 class Choice:
     """A shape, and its tokens per second over those of plain decoding at the same batch."""
 
-    shape: Shape
+    shape: DraftShape
     speedup: float
 
 
@@ -97,22 +97,22 @@ class BatchPoint:
     tree: Choice | None
 
 
-def chains(acceptance: Acceptance, most: int = MOST_DEPTH) -> tuple[Shape, ...]:
+def chains(acceptance: Rates, most: int = MOST_DEPTH) -> tuple[DraftShape, ...]:
     """Chains of 1 to `most` tokens."""
     reached = np.cumprod([acceptance.chances(depth)[0] for depth in range(1, most + 1)])
-    return tuple(Shape(k, (1,) * k, 1.0 + float(reached[:k].sum())) for k in range(1, most + 1))
+    return tuple(DraftShape(k, (1,) * k, 1.0 + float(reached[:k].sum())) for k in range(1, most + 1))
 
 
-def trees(acceptance: Acceptance, most: int = MOST_NODES, deepest: int = MOST_DEPTH) -> tuple[Shape, ...]:
+def trees(acceptance: Rates, most: int = MOST_NODES, deepest: int = MOST_DEPTH) -> tuple[DraftShape, ...]:
     """For every depth, the trees of 1 to `most` nodes that are likeliest to be accepted (Sequoia's model of a tree)."""
     return tuple(shape for depth in range(1, deepest + 1) for shape in _trees(acceptance, most, depth))
 
 
-def _trees(acceptance: Acceptance, most: int, deepest: int) -> list[Shape]:
+def _trees(acceptance: Rates, most: int, deepest: int) -> list[DraftShape]:
     """Best first: no child is worth more than its parent, so each of these is a tree."""
     chances = [acceptance.chances(depth) for depth in range(1, deepest + 1)]
     waiting: list[tuple[float, int, int, int]] = []  # value (negative), number, depth, parent
-    number, widths, asked, tokens, found = 0, [0] * deepest, set[int](), 1.0, list[Shape]()
+    number, widths, asked, tokens, found = 0, [0] * deepest, set[int](), 1.0, list[DraftShape]()
 
     def offer(value: float, depth: int, parent: int) -> None:
         nonlocal number
@@ -128,13 +128,13 @@ def _trees(acceptance: Acceptance, most: int, deepest: int) -> list[Shape]:
         if parent not in asked:
             asked.add(parent)
             widths[depth - 1] += 1
-        found.append(Shape(len(found) + 1, tuple(width for width in widths if width), tokens))
+        found.append(DraftShape(len(found) + 1, tuple(width for width in widths if width), tokens))
         if depth < deepest:
             offer(-value, depth + 1, node)
     return found
 
 
-def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Acceptance) -> tuple[BatchPoint, ...]:
+def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[BatchPoint, ...]:
     """The best chain and tree of every batch size, ascending."""
     straight = chains(acceptance)
     branching = trees(acceptance) if acceptance.by_rank else ()

@@ -2,7 +2,7 @@
 
     setup = Setup(ACCELERATORS["h100-sxm"], context=1024)
     costs = {batch: roofline_costs(target, eagle_head(target), setup, batch) for batch in BATCHES}
-    speed_by_batch(costs, Acceptance((0.7, 0.6)))
+    speed_by_batch(costs, Rates((0.7, 0.6)))
 
 A pass is three parts that run one after the other: the layers' weights, attention over cached rows, the output head.
 Each takes as long as the slower of its bytes and its operations (Williams et al. 2009), and every layer and pass has a

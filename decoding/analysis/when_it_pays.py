@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from decoding.analysis.batch import Acceptance, BatchPoint, best_choice, crossings, speed_by_batch
+from decoding.analysis.batch import BatchPoint, Rates, best_choice, crossings, speed_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.roofline import BATCHES, Setup, needed_bytes, pass_time, roofline_costs
 from decoding.common.cost_model import CostModel
@@ -60,7 +60,7 @@ def answer(
     target: ModelShape,
     draft: ModelShape | None,
     setup: Setup,
-    acceptance: Acceptance,
+    acceptance: Rates,
     batches: tuple[int, ...] = BATCHES,
 ) -> Answer:
     """All of it; `draft` None is lookup in the text, which costs nothing."""
@@ -79,7 +79,7 @@ def answer(
     return Answer(tuple(rows), crossings(points, "chain"), crossings(points, "tree"), f"Modelled: {said}")
 
 
-def measured_answer(costs: Mapping[int, CostModel], acceptance: Acceptance) -> Answer:
+def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates) -> Answer:
     """The same from passes that were measured, by batch size."""
     points = speed_by_batch(costs, acceptance)
     rows = []

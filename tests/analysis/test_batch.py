@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from decoding.analysis.batch import (
-    Acceptance,
     BatchPoint,
     Choice,
-    Shape,
+    DraftShape,
+    Rates,
     chain_by_batch,
     chains,
     crossings,
@@ -22,7 +22,7 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
 
-RATES = Acceptance(by_depth=(0.6, 0.5), by_rank=(0.55, 0.2, 0.1))
+RATES = Rates(by_depth=(0.6, 0.5), by_rank=(0.55, 0.2, 0.1))
 
 
 def costs(verify: dict[int, float], level: float, batch: int = 1) -> CostModel:
@@ -38,7 +38,7 @@ def test_a_chain_makes_the_tokens_that_its_rates_promise():
 def test_further_children_share_what_the_first_leaves():
     assert RATES.chances(1) == pytest.approx([0.6, 0.2 * 0.4 / 0.45, 0.1 * 0.4 / 0.45])
     assert RATES.chances(7) == pytest.approx([0.5, 0.2 * 0.5 / 0.45, 0.1 * 0.5 / 0.45])
-    assert Acceptance((0.5,)).chances(2).tolist() == [0.5] and Acceptance((1.0,), (1.0, 0.0)).chances(1)[1] == 0
+    assert Rates((0.5,)).chances(2).tolist() == [0.5] and Rates((1.0,), (1.0, 0.0)).chances(1)[1] == 0
 
 
 def test_no_tree_of_a_size_and_depth_promises_more():
@@ -57,14 +57,14 @@ def test_no_tree_of_a_size_and_depth_promises_more():
 
 
 def test_a_level_is_as_wide_as_the_nodes_that_have_children():
-    even = Acceptance((0.5,), (0.5, 0.45))
+    even = Rates((0.5,), (0.5, 0.45))
     shape = next(each for each in trees(even, 6, 2) if each.nodes == 6)
     assert shape.widths == (1, 2) and shape.tokens == pytest.approx(1 + 0.95 + 0.95 * 0.95)
 
 
 def test_the_best_shape_and_its_speed_by_hand():
     cheap, dear = costs({1: 1.0, 2: 1.0, 3: 4.0}, 0.25), costs({1: 1.0, 2: 2.0}, 0.5, batch=8)
-    small, large = speed_by_batch({8: dear, 1: cheap}, Acceptance((0.8,)))
+    small, large = speed_by_batch({8: dear, 1: cheap}, Rates((0.8,)))
     assert (small.batch, small.chain.shape.nodes, small.tree) == (1, 1, None)
     assert small.chain.speedup == pytest.approx(1.8 / 1.25) and small.plain == 1
     assert large.chain.speedup == pytest.approx(1.8 / 2.5) and large.plain == 8
@@ -72,7 +72,7 @@ def test_the_best_shape_and_its_speed_by_hand():
 
 def test_where_speculation_stops_to_pay():
     def points(*speedups: float) -> tuple[BatchPoint, ...]:
-        shape = Shape(1, (1,), 1.5)
+        shape = DraftShape(1, (1,), 1.5)
         return tuple(BatchPoint(2**place, 1.0, Choice(shape, each), None) for place, each in enumerate(speedups))
 
     assert crossings(points(1.5, 1.2, 1.1), "chain") == ()
@@ -83,7 +83,7 @@ def test_where_speculation_stops_to_pay():
 
 def test_the_best_chain_by_ranges_of_batch_sizes():
     def point(batch: int, tokens: int, speedup: float) -> BatchPoint:
-        return BatchPoint(batch, 1.0, Choice(Shape(tokens, (1,) * tokens, 2.0), speedup), None)
+        return BatchPoint(batch, 1.0, Choice(DraftShape(tokens, (1,) * tokens, 2.0), speedup), None)
 
     points = [point(1, 3, 2.0), point(4, 3, 1.5), point(8, 1, 1.1), point(16, 1, 0.9), point(64, 2, 0.8)]
     assert chain_by_batch(points) == [(1, 4, 3), (5, 8, 1), (9, 64, 0)]
@@ -112,4 +112,4 @@ def test_a_summary_of_a_run_costs_what_its_trees_do():
 @pytest.mark.parametrize("rates", [((), ()), ((1.2,), ()), ((0.5,), (0.8, 0.3)), ((-0.1,), ())])
 def test_what_are_no_rates_is_refused(rates):
     with pytest.raises(SettingsError, match="from 0 to 1"):
-        Acceptance(*rates)
+        Rates(*rates)

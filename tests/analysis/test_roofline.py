@@ -12,7 +12,7 @@ from decoding.analysis.acceptance import (
     run_acceptance,
     typed_acceptance,
 )
-from decoding.analysis.batch import Acceptance, crossings, speed_by_batch
+from decoding.analysis.batch import Rates, crossings, speed_by_batch
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import eagle_head, read_shape
 from decoding.analysis.roofline import (
@@ -128,7 +128,7 @@ def test_it_breaks_even_where_operations_double():
     chip = Accelerator("half and half", 1e6, 16e6, None, 1e12, "a test")  # weights: compute-bound from 16 tokens
     setup = Setup(chip, context=0, efficiency=BARE)
     assert compute_bound_from(SMALL, setup) == 17  # at 16 both take the same
-    found = answer(SMALL, None, setup, Acceptance((0.5, 0.0)), (1, 4, 8, 16, 64, 1024))
+    found = answer(SMALL, None, setup, Rates((0.5, 0.0)), (1, 4, 8, 16, 64, 1024))
     gains = {row.point.batch: row.point.chain.speedup for row in found.rows}
     assert gains[1] == pytest.approx(1.5, rel=0.05) and gains[1024] == pytest.approx(0.75, rel=0.05)
     points = tuple(row.point for row in found.rows)
@@ -144,30 +144,30 @@ def test_measured_passes_answer_in_the_same_words():
                          for first, second in ((1.0, verify), (level, level)))  # fmt: skip
         return CostModel(target, draft, 0.0, 0.0, 1, 1, "", "", batch=batch)
 
-    found = measured_answer({1: costs(1, 1.0, 0.25), 4: costs(4, 1.75, 0.25)}, Acceptance((0.5,)))
+    found = measured_answer({1: costs(1, 1.0, 0.25), 4: costs(4, 1.75, 0.25)}, Rates((0.5,)))
     assert [row.point.chain.speedup for row in found.rows] == pytest.approx([1.5 / 1.25, 0.75])
     assert found.rows[1].verify_s == pytest.approx(1.75) and found.source == "modelled from measured passes"
     assert found.sentence == (
         f"Modelled from measured passes: speculate up to a batch of about {found.chain_ends[0]:.0f}. At 4 verifying 2 "
         "tokens a sequence adds 75% to a plain iteration for 0.50 more tokens."
     )
-    dear = measured_answer({1: costs(1, 1.25, 0.5)}, Acceptance((0.5,)))
+    dear = measured_answer({1: costs(1, 1.25, 0.5)}, Rates((0.5,)))
     assert dear.sentence.endswith("At 1 drafting takes 50% of a plain iteration for 0.50 more tokens.")
 
 
 def test_the_sentence_fits_the_case():
     target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"], context=16_384)
     head = eagle_head(target)
-    always = answer(target, head, setup, Acceptance((0.8,)))
+    always = answer(target, head, setup, Rates((0.8,)))
     assert always.chain_ends == () and "at every batch up to 256" in always.sentence
     assert "bandwidth (attention)" in always.sentence
-    never = answer(target, known_shape("Qwen3-8B"), setup, Acceptance((0.5,)))
+    never = answer(target, known_shape("Qwen3-8B"), setup, Rates((0.5,)))
     assert "do not speculate, at no batch from 1 to 256" in never.sentence
     assert "of a plain pass to make" in never.sentence
     slow = replace(setup, efficiency=Efficiency(draft_s=0.02))
-    assert "the engine's own work on a draft" in answer(target, None, slow, Acceptance((0.3,))).sentence
+    assert "the engine's own work on a draft" in answer(target, None, slow, Rates((0.3,))).sentence
     sparse = known_shape("Qwen3-30B-A3B")
-    dip = answer(sparse, eagle_head(sparse, 32_000), Setup(ACCELERATORS["h100-sxm"]), Acceptance((0.55, 0.4)))
+    dip = answer(sparse, eagle_head(sparse, 32_000), Setup(ACCELERATORS["h100-sxm"]), Rates((0.55, 0.4)))
     assert "speculate at batches of about" in dip.sentence and "16 of 128 experts a layer, not to 8" in dip.sentence
     assert len(dip.chain_ends) == 1 and dip.rows[0].point.chain.speedup < 1 < dip.rows[-1].point.chain.speedup
 
@@ -175,7 +175,7 @@ def test_the_sentence_fits_the_case():
 def test_crossings_go_both_ways():
     target = known_shape("Llama-3.1-8B")
     points = speed_by_batch({b: roofline_costs(target, None, Setup(ACCELERATORS["h200"]), b) for b in (1, 2, 4, 8)},
-                            Acceptance((0.5,)))  # fmt: skip
+                            Rates((0.5,)))  # fmt: skip
     made = [replace(p, chain=replace(p.chain, speedup=gain)) for p, gain in zip(points, (0.5, 2, 2, 0.5), strict=True)]
     assert crossings(tuple(made), "chain") == (pytest.approx(2**0.5), pytest.approx(4 * 2**0.5))
     assert crossings(tuple(made), "tree") == ()
@@ -213,7 +213,7 @@ def test_accelerators_name_their_sheet():
 
 
 def test_typed_and_even_acceptance():
-    assert typed_acceptance("0.8, 0.7", "0.6 0.1") == Acceptance((0.8, 0.7), (0.6, 0.1))
+    assert typed_acceptance("0.8, 0.7", "0.6 0.1") == Rates((0.8, 0.7), (0.6, 0.1))
     with pytest.raises(SettingsError, match="not 'much'"):
         typed_acceptance("much")
     (rate,) = even_acceptance(1.75, 2).by_depth
@@ -244,7 +244,7 @@ def test_acceptance_of_a_run_by_hand():
     assert found.by_depth == (pytest.approx(2 / 3), 0.5)  # of 3 roots two, of 2 nodes at depth 1 one
     assert found.by_rank == (pytest.approx(3 / 5), 0.0)  # of 5 nodes three; of one with a second child, none
     few = run_acceptance(run_of([bonus(0), fallback(1)]))
-    assert few == Acceptance((0.5,))
+    assert few == Rates((0.5,))
     chain = run_acceptance(recorded_run("tree_helps_chain"))
     assert chain.by_rank == () and 1 <= len(chain.by_depth) <= 3
     assert len(run_acceptance(recorded_run("tree_helps")).by_rank) > 1  # what Your engine opens with has trees
@@ -278,8 +278,8 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
         (["--target", "nowhere.json"], "nowhere.json cannot be read"),
         (["--target", "Llama-3.1-8B", "--accelerator", "abacus"], "The accelerator is 'abacus'"),
         (["--target", "Llama-3.1-8B", "--accelerator", "0,1,1"], "must be above 0"),
-        (["--target", "Llama-3.1-8B", "--acceptance", "2"], "Acceptance rates must be from 0 to 1"),
-        (["--target", "Llama-3.1-8B", "--acceptance", ""], "Acceptance rates must be from 0 to 1"),
+        (["--target", "Llama-3.1-8B", "--acceptance", "2"], "Rates rates must be from 0 to 1"),
+        (["--target", "Llama-3.1-8B", "--acceptance", ""], "Rates rates must be from 0 to 1"),
         (["--target", "Llama-3.1-8B", "--bandwidth-share", "7"], "Shares of bandwidth"),
     ],
 )

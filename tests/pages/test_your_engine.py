@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.analysis.batch import Acceptance
+from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import known_shape
 from decoding.analysis.roofline import ACCELERATORS, Setup
 from decoding.analysis.when_it_pays import answer
@@ -92,7 +92,7 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance by depth" in shown(page)
+    assert "**Modelled from measured passes" in shown(page) and "A pair. Rates by depth" in shown(page)
     assert "Other programs" not in shown(page)
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()
@@ -129,7 +129,7 @@ def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():
 
 def test_the_table_by_batch_says_that_it_is_modelled():
     target = known_shape("Llama-3.1-8B")
-    found = answer(target, None, Setup(ACCELERATORS["l40s"]), Acceptance((0.5,), (0.4, 0.2)), (1, 64))
+    found = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.5,), (0.4, 0.2)), (1, 64))
     said = batches_html(found)
     assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "no room" not in said
     assert f"{found.rows[1].point.tree.speedup:.2f}x" in said

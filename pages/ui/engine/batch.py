@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.batch import Acceptance, Shape, chain_by_batch
+from decoding.analysis.batch import DraftShape, Rates, chain_by_batch
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
@@ -96,9 +96,7 @@ def _about(target: ModelShape, draft: ModelShape | None) -> str:
     return f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}"
 
 
-def _measured(
-    metrics: EngineMetrics | None, is_example: bool
-) -> tuple[Answer | None, Acceptance | None, str, list[str]]:
+def _measured(metrics: EngineMetrics | None, is_example: bool) -> tuple[Answer | None, Rates | None, str, list[str]]:
     """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
     costs = manager().batch_costs.get("")
     if costs is None:
@@ -207,7 +205,7 @@ def _efficiency() -> Efficiency:
     return Efficiency(*shares, *(each / 1e6 for each in costs))
 
 
-def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> Acceptance:
+def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> Rates:
     run = current_run()
     there = {FIGURES: metrics is not None, ON_SCREEN: run is not None, RECORDED: True, TYPED: True}
     offered = [name for name in there if there[name]]
@@ -241,7 +239,7 @@ def _figure(found: Answer, dark: bool):
     return speedup_by_batch_figure(series, ends, MODELLED, crowded, dark)
 
 
-def _tree_words(shape: Shape) -> str:
+def _tree_words(shape: DraftShape) -> str:
     return f"{plural(shape.nodes, 'node')}, depth {shape.depth}"
 
 
