@@ -278,8 +278,8 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
         (["--target", "nowhere.json"], "nowhere.json cannot be read"),
         (["--target", "Llama-3.1-8B", "--accelerator", "abacus"], "The accelerator is 'abacus'"),
         (["--target", "Llama-3.1-8B", "--accelerator", "0,1,1"], "must be above 0"),
-        (["--target", "Llama-3.1-8B", "--acceptance", "2"], "Rates rates must be from 0 to 1"),
-        (["--target", "Llama-3.1-8B", "--acceptance", ""], "Rates rates must be from 0 to 1"),
+        (["--target", "Llama-3.1-8B", "--acceptance", "2"], "Acceptance rates must be from 0 to 1"),
+        (["--target", "Llama-3.1-8B", "--acceptance", ""], "Acceptance rates must be from 0 to 1"),
         (["--target", "Llama-3.1-8B", "--bandwidth-share", "7"], "Shares of bandwidth"),
     ],
 )

@@ -92,7 +92,7 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**Modelled from measured passes" in shown(page) and "A pair. Rates by depth" in shown(page)
+    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance by depth" in shown(page)
     assert "Other programs" not in shown(page)
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()
