@@ -187,10 +187,11 @@ def main() -> int:
         "--against", metavar="PAIR", help="embedded, or a folder with target and draft, to compare with"
     )
     parser.add_argument("--pieces", type=int, default=PIECES, metavar="N", help="of text of each kind")
+    parser.add_argument("--tokens", type=int, default=NEW_TOKENS, metavar="N", help="of each greedy continuation")
     args = parser.parse_args()
     texts = texts_of(args)
     prompt_tokens = PROMPT_TOKENS if args.corpus is not None else SAMPLE_PROMPT_TOKENS
-    new_tokens = NEW_TOKENS // 4 if args.quick else NEW_TOKENS
+    new_tokens = args.tokens // 4 if args.quick else args.tokens
     pair = pair_from(args)
     measured = measure(pair, texts, prompt_tokens, new_tokens)
     print_figures(measured)
