@@ -4,6 +4,7 @@ The target writes; where a text falls into a loop, every token of the runs that 
 place is made unlikely, not only those that complete a loop: a loop has to be left before it counts as one.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,14 @@ from transformers import GPTNeoXForCausalLM
 
 from decoding.trace.metrics import NGRAM, tokens_before_loop
 from decoding.training.pair_networks import compute_dtype, continuations, head_logits, hidden_states
-from decoding.training.pair_phases import ROWS_AT_ONCE, OwnTextSettings, PairLearner, token_losses
+from decoding.training.pair_phases import (
+    ROWS_AT_ONCE,
+    OwnTextSettings,
+    PairLearner,
+    distributions,
+    divergence,
+    token_losses,
+)
 from decoding.training.pair_tokens import END_ID
 
 HELD_OUT_PROMPTS = 12  # of each kind
@@ -31,6 +39,7 @@ class LoopSettings(OwnTextSettings):
         least: tokens of a run from which on it is made unlikely in texts with a loop; ordinary text repeats short ones.
         weight: of the loss of texts with loops, by their share of all texts, beside that of ordinary text.
         temperature: of `unlikelihood`.
+        anchor: weight of the divergence from what the network said of ordinary text before the phase.
         kept: share of the way that the weights went which is kept at the end; ordinary text loses less by going a part
             of it than loops do (Wortsman et al. 2022, on other tasks).
     """
@@ -43,23 +52,35 @@ class LoopSettings(OwnTextSettings):
     least: int = 8
     weight: float = 1.0
     temperature: float = 0.25
+    anchor: float = 3.0
     kept: float = 1.0
 
 
 class LoopLearner(PairLearner):
-    """Unlikelihood of what the network's own text repeats in loops, and likelihood of ordinary text."""
+    """Unlikelihood of what the network's own text repeats in loops; what it says of ordinary text is to stay.
+
+    Args:
+        before: weights of the network before the phase.
+    """
 
     settings: LoopSettings
 
-    def __init__(self, network: GPTNeoXForCausalLM, *more: Any):
+    def __init__(self, network: GPTNeoXForCausalLM, before: Mapping[str, Tensor], *more: Any):
         super().__init__(network, *more)
+        self._before = copy.deepcopy(network).requires_grad_(False)
+        self._before.load_state_dict(before)
         self._own = torch.empty(0, dtype=torch.long)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share`."""
         settings, seed = self.settings, self.seed + 2**20
         window = settings.window_of(number)
-        loss = token_losses(self.network, self.batch(seed, 2 * number, window, window + 1)).mean()
+        rows = self.batch(seed, 2 * number, window, window + 1)
+        if window == settings.window:  # its own distributions are labels with less noise than the text
+            found = distributions(self._before, self.network, rows[:, :-1])
+            loss = settings.anchor * torch.cat([divergence(*both) for both in found]).mean()
+        else:  # it may never have seen windows of that length
+            loss = token_losses(self.network, rows).mean()
         loss.backward()
         turn, place = divmod(number, settings.steps_each)
         if place == 0:
@@ -78,7 +99,8 @@ class LoopLearner(PairLearner):
             penalty.backward()
             unlikely = float(penalty.detach())
         norm = self.optimiser.step((1.0 - share) * settings.warmed_up(number))
-        return {"loss": float(loss.detach()), "unlikelihood_loss": unlikely, "looping": len(by_length) / settings.rows,
+        name = "divergence_loss" if window == settings.window else "loss"
+        return {name: float(loss.detach()), "unlikelihood_loss": unlikely, "looping": len(by_length) / settings.rows,
                 "gradient_norm": norm}  # fmt: skip
 
     def _done(self, texts: Tensor) -> Tensor:
@@ -138,10 +160,9 @@ def loops(rows: np.ndarray, run: int, least: int, prompt: int) -> tuple[np.ndarr
     """
     lengths, size = run_lengths(rows), rows.shape[1]
     lengths[:, :prompt] = 0
-    ended = np.maximum.accumulate(rows == END_ID, axis=1)
-    ended[:, :prompt] = False
-    lengths[ended] = 0  # what comes behind an end of text is another text
-    looped = (lengths >= run).any(1)
+    ended = (rows == END_ID) & (np.arange(size) >= prompt)
+    lengths[np.maximum.accumulate(ended, axis=1)] = 0  # what comes behind an end of text is another text
+    looped = lengths.max(1) >= run
     ends = np.where(looped, np.minimum((lengths >= run).argmax(1) + run, size - 1), size)
     return (lengths >= least) & looped[:, None] & (np.arange(size) <= ends[:, None]), ends
 

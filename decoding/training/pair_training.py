@@ -142,9 +142,10 @@ class PairTraining:
             begun = {name: weights.clone() for name, weights in network.state_dict().items()}
             if COOLING in left:
                 self._train_target(network, STEADY in left, resume)
-            self._train(LoopLearner(network, self.arrays, self.setup.loops, self.setup.seed), LOOPS, resume)
             kept = self.folder.path / COOLED_CHECKPOINT
             before = load_checkpoint(kept, self.belongs_to).state["network"] if kept.exists() else begun
+            learner = LoopLearner(network, before, self.arrays, self.setup.loops, self.setup.seed)
+            self._train(learner, LOOPS, resume)
             go_back(network, before, self.setup.loops.kept)
             self._save(network, OUT, "target")
         elif not (self.folder.path / OUT / "target").exists():
@@ -154,8 +155,8 @@ class PairTraining:
         nn.Module.to(target, self.setup.device)
         draft = self._new("draft", target)
         tree = partial(self._tree, target, draft)
-        learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
-        self._train(learner, DISTILLING, resume)
+        distilled = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
+        self._train(distilled, DISTILLING, resume)
         self._save(draft, OUT, "draft")
 
     def _phase(self, resume: bool) -> str:

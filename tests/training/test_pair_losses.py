@@ -118,6 +118,7 @@ def test_of_a_text_in_a_loop_its_runs_are_marked_up_to_a_little_behind_its_begin
     rows = np.array([looping, ending, going_on])
     marked, ends = loops(rows, run=4, least=2, prompt=4)
     assert ends.tolist() == [15, 16, 16]
+    assert loops(rows, run=4, least=2, prompt=5)[1].tolist() == [15, 12, 16], "one in the prompt ends nothing"
     assert marked[0].nonzero()[0].tolist() == [6, 9, 10, 11, 12, 13, 14]
     assert not marked[1].any(), "behind an end of text there is another one"
     assert not marked[2].any(), "ordinary text repeats short runs"
@@ -144,8 +145,8 @@ def test_a_narrower_network_begins_with_the_embeddings_on_their_principal_axes(n
     shrink_embeddings(network, wider)
     assert torch.equal(wider.gpt_neox.embed_in.weight[:, 32:], rest)
     shrink_embeddings(network, narrow)
-    kept = float(narrow.gpt_neox.embed_in.weight.square().sum())
-    assert float(torch.linalg.svdvals(theirs)[:16].square().sum()) == pytest.approx(kept, rel=1e-4)
+    kept = float(narrow.gpt_neox.embed_in.weight.detach().square().sum())
+    assert float(torch.linalg.svdvals(theirs.detach())[:16].square().sum()) == pytest.approx(kept, rel=1e-4)
 
 
 def test_divergence_and_overlap_by_hand():

@@ -245,7 +245,9 @@ def test_loops_are_unlearned(begun):
     """What the network repeats of its own text becomes less likely, and ordinary text no less likely."""
     arrays, _ = begun
     network = new_network(SETUP.target_shape, len(arrays.tokenizer), seed=0)
-    learner = LoopLearner(network, arrays, replace(SETUP.loops, rows=8, matrix_rate=0.02, other_rate=3e-3), seed=0)
+    learner = LoopLearner(
+        network, network.state_dict(), arrays, replace(SETUP.loops, rows=8, matrix_rate=0.02, other_rate=3e-3), seed=0
+    )
     prompts = torch.from_numpy(arrays.held_out_rows("stories", 8, 8))
 
     def repeated() -> float:
