@@ -30,6 +30,7 @@ from benchmarks.held_out import (
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
+from decoding.models.embedded import EMBEDDED_FOLDER
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.training.text import read_corpus
@@ -145,8 +146,9 @@ def files_of(pair: Pair) -> list[dict[str, Any]]:
     """Weights of both models on disk: size and SHA-256."""
     found = []
     for role in ("target", "draft"):
-        folder = model_folder(getattr(pair.settings, role), role)
-        for file in sorted(folder.glob("*.safetensors")) if folder is not None else ():
+        name = getattr(pair.settings, role)
+        folder = EMBEDDED_FOLDER / role if name == EMBEDDED else model_folder(name, role)
+        for file in sorted(folder.glob("*.safetensors*")) if folder is not None else ():
             content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             parameters = getattr(pair, role).info.parameters
