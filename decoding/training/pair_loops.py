@@ -48,6 +48,7 @@ class LoopSettings(OwnTextSettings):
     other_rate: float = 4e-4
     warm_up: int = 10
     batch_tokens: int = 3072
+    window: int = 1024  # what is to stay includes what the network copies from far back
     run: int = NGRAM
     least: int = 8
     weight: float = 1.0

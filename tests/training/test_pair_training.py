@@ -245,9 +245,8 @@ def test_loops_are_unlearned(begun):
     """What the network repeats of its own text becomes less likely, and ordinary text no less likely."""
     arrays, _ = begun
     network = new_network(SETUP.target_shape, len(arrays.tokenizer), seed=0)
-    learner = LoopLearner(
-        network, network.state_dict(), arrays, replace(SETUP.loops, rows=8, matrix_rate=0.02, other_rate=3e-3), seed=0
-    )
+    settings = replace(SETUP.loops, rows=8, matrix_rate=0.02, other_rate=3e-3, anchor=0.5)
+    learner = LoopLearner(network, network.state_dict(), arrays, settings, 0)
     prompts = torch.from_numpy(arrays.held_out_rows("stories", 8, 8))
 
     def repeated() -> float:
@@ -255,8 +254,9 @@ def test_loops_are_unlearned(begun):
         return (run_lengths(continuations(network, prompts, 40).numpy()) >= 4).mean()
 
     before, loss = repeated(), learner.evaluate()["held_out"]
+    names = set()
     for step in range(30):
-        figures = learner.step(step, 0.0)
-    assert set(figures) == {"loss", "unlikelihood_loss", "looping", "gradient_norm"}
+        names |= set(learner.step(step, 0.0))
+    assert names == {"loss", "divergence_loss", "unlikelihood_loss", "looping", "gradient_norm"}
     assert before > 0.8 and repeated() < before - 0.15
-    assert learner.evaluate()["held_out"] < loss - 1
+    assert learner.evaluate()["held_out"] < loss + 0.1
