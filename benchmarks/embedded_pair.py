@@ -30,6 +30,7 @@ from benchmarks.held_out import (
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
+from decoding.models.embedded import EMBEDDED_FOLDER
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.training.text import read_corpus
@@ -145,8 +146,9 @@ def files_of(pair: Pair) -> list[dict[str, Any]]:
     """Weights of both models on disk: size and SHA-256."""
     found = []
     for role in ("target", "draft"):
-        folder = model_folder(getattr(pair.settings, role), role)
-        for file in sorted(folder.glob("*.safetensors")) if folder is not None else ():
+        name = getattr(pair.settings, role)
+        folder = EMBEDDED_FOLDER / role if name == EMBEDDED else model_folder(name, role)
+        for file in sorted(folder.glob("*.safetensors*")) if folder is not None else ():
             content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             parameters = getattr(pair, role).info.parameters
@@ -187,10 +189,11 @@ def main() -> int:
         "--against", metavar="PAIR", help="embedded, or a folder with target and draft, to compare with"
     )
     parser.add_argument("--pieces", type=int, default=PIECES, metavar="N", help="of text of each kind")
+    parser.add_argument("--tokens", type=int, default=NEW_TOKENS, metavar="N", help="of each greedy continuation")
     args = parser.parse_args()
     texts = texts_of(args)
     prompt_tokens = PROMPT_TOKENS if args.corpus is not None else SAMPLE_PROMPT_TOKENS
-    new_tokens = NEW_TOKENS // 4 if args.quick else NEW_TOKENS
+    new_tokens = args.tokens // 4 if args.quick else args.tokens
     pair = pair_from(args)
     measured = measure(pair, texts, prompt_tokens, new_tokens)
     print_figures(measured)

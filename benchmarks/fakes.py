@@ -15,7 +15,7 @@ import transformers
 from tokenizers import processors
 from transformers import AutoTokenizer, GenerationConfig
 
-from decoding.models.presets import EMBEDDED_FOLDER
+from decoding.models.embedded import embedded_folder
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -160,7 +160,7 @@ def make_pair(
 
 def make_tokenizer(chat: str | None = None) -> Any:
     """The embedded pair's tokenizer, with the template, special tokens and start token of a chat family."""
-    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER / "target")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder("target"))
     if chat is None:
         return tokenizer
     template, specials, start = CHATS[chat]

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from decoding.models.presets import EMBEDDED_FOLDER
+from decoding.models.embedded import embedded_folder
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 TOKENIZER, TOKENIZER_CONFIG, INDEX = "tokenizer.json", "tokenizer_config.json", "model.safetensors.index.json"
@@ -62,7 +62,7 @@ def sound_folder(folder: Path, model: str, seed: int = 0) -> Path:
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(model, **sizes, **more), dtype=torch.float32)
     network.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=0)
     network.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(EMBEDDED_FOLDER / "target").save_pretrained(folder)
+    AutoTokenizer.from_pretrained(embedded_folder("target")).save_pretrained(folder)
     return folder
 
 

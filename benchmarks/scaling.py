@@ -31,8 +31,9 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method
+from decoding.models.embedded import embedded_folder
 from decoding.models.pair import Pair, load_pair
-from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
+from decoding.models.presets import PairSettings
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
 
@@ -55,14 +56,14 @@ def random_pair(folder: Path, context: int, device: str = "auto", dtype: str = "
     draft.load_state_dict(target.state_dict(), strict=False)  # the target's further layers find no place
     for name, model in (("target", target), ("draft", draft)):
         model.save_pretrained(folder / name)
-        AutoTokenizer.from_pretrained(EMBEDDED_FOLDER / "target").save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(embedded_folder("target")).save_pretrained(folder / name)
     return load_pair(
         PairSettings(str(folder / "target"), str(folder / "draft"), device=device, dtype=dtype, context_length=context)
     )
 
 
 def _model(layers: int, context: int) -> torch.nn.Module:
-    config = AutoConfig.from_pretrained(EMBEDDED_FOLDER / "target")
+    config = AutoConfig.from_pretrained(embedded_folder("target"))
     config.num_hidden_layers, config.max_position_embeddings = layers, context
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 

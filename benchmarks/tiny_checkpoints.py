@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from decoding.models.presets import EMBEDDED_FOLDER
+from decoding.models.embedded import embedded_folder
 
 CONTEXT = 64
 LAYERS, HEADS, HEAD_DIM = 4, 4, 8
@@ -165,7 +165,7 @@ def _defaults(config_class: type) -> dict[str, Any]:
 
 def write_pair(folder: Path, model_type: str, seed: int = 0, **changes: Any) -> tuple[Path, Path]:
     """Write a random target of a model type and a draft that is the target with noise; return both folders."""
-    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER / "target")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder("target"))
     config = tiny_config(model_type, len(tokenizer), **changes)
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -18,7 +18,7 @@ from decoding.common.errors import run_main
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
-from decoding.models.presets import EMBEDDED_FOLDER
+from decoding.models.embedded import embedded_folder
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
@@ -77,7 +77,7 @@ def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tup
 @torch.inference_mode()
 def target_pass_ms(vocabulary: int, repeats: int) -> float:
     """Median time of a pass of 64 tokens behind a prefix."""
-    config = AutoConfig.from_pretrained(EMBEDDED_FOLDER / "target")
+    config = AutoConfig.from_pretrained(embedded_folder("target"))
     config.vocab_size = vocabulary
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     prefix = model(input_ids=torch.zeros(1, PREFIX, dtype=torch.long), use_cache=True).past_key_values

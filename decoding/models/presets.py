@@ -8,10 +8,10 @@ from typing import Any
 
 from decoding.common.errors import PairError, require
 from decoding.common.settings import ENGINES, is_engine, present_engines
+from decoding.models.embedded import EMBEDDED_FOLDER, embedded_folder
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"
-EMBEDDED_FOLDER = Path(__file__).resolve().parents[1] / "embedded_pair"
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -260,7 +260,7 @@ def cpu_computes_bfloat16() -> bool:
 def model_folder(name: str, role: str) -> Path | None:
     """Folder of a model that is on this machine: the embedded pair, a local folder, or the Hub's cache; else None."""
     if name == EMBEDDED:
-        return EMBEDDED_FOLDER / role
+        return embedded_folder(role)
     if (folder := local_folder(name)) is not None:
         return folder
     from huggingface_hub import try_to_load_from_cache
@@ -293,7 +293,7 @@ def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:
     """
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]
-    folder = model_folder(name, role)
+    folder = EMBEDDED_FOLDER / role if name == EMBEDDED else model_folder(name, role)  # packed, it tells as much
     if folder is None or not os.path.isfile(folder / CONFIG):
         return None
     try:

@@ -20,7 +20,8 @@ from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 
 from decoding.common.errors import PairError, require
-from decoding.models.presets import DTYPE_BYTES, EMBEDDED, EMBEDDED_FOLDER, choose_device, model_shape
+from decoding.models.embedded import EMBEDDED_FOLDER, embedded_folder
+from decoding.models.presets import DTYPE_BYTES, EMBEDDED, choose_device, model_shape
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Narrow:
 
 def load_narrow(role: str, device: str = "cpu") -> Narrow:
     """Read the `target` or the `draft` of the embedded pair."""
-    folder = EMBEDDED_FOLDER / role
+    folder = embedded_folder(role)
     file = folder / "model.safetensors"
     weights = {name: weight.to(device, torch.float32) for name, weight in load_file(file).items()}
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -313,7 +314,7 @@ def _write(model: Widening, folder: Path, report: Callable[[str], None]) -> None
         report(f"{folder.name}: {written / 1e9:.2f} of {total / 1e9:.2f} GB written, file {number} of {len(shards)}")
     index = {"metadata": {"total_size": total}, "weight_map": files}
     (folder / "model.safetensors.index.json").write_bytes(_json(index))
-    source = EMBEDDED_FOLDER / model.narrow.role
+    source = embedded_folder(model.narrow.role)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(source / name, folder / name)
     generation = json.loads((source / "generation_config.json").read_text(encoding="utf-8"))

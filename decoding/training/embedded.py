@@ -7,13 +7,20 @@ from where the learning rate was still steady:
     python -m decoding.training.embedded texts --minutes 60 --out pair
     python -m decoding.training.embedded --minutes 600 --out pair --resume
 
+A trained pair is trained on: its tokenizer is kept, and phases are left out.
+
+    python -m decoding.training.embedded texts --minutes 90 --out pair --start-from old --first loops --context 4096
+    python -m decoding.training.embedded texts --minutes 60 --out pair --start-from old --first draft --draft 256x2
+
 Exit code 0: finished; 1: stopped, out of memory or failed; 2: what was asked for cannot be done.
 """
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,15 +32,18 @@ from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
 from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:
+    from decoding.training.pair_networks import NetworkShape
     from decoding.training.pair_training import PairSetup
     from decoding.training.text import Texts
 
 PAUSE_S = 300.0
+CONTEXT = 2560
+HEAD_SIZE = 64  # of a draft
 ADAM_SHARE = 0.15  # of Muon's learning rate: AdamW's, for embeddings, biases and norms
 # Said once: a training that resumes takes them from where it was begun, unless they are given again.
 DEFAULTS: Mapping[str, Any] = {
     **{field.name: None if field.default == "" else field.default for field in FIELDS["embedded"]},
-    "minutes": None, "steps": None, "pause": PAUSE_S,
+    "minutes": None, "steps": None, "pause": PAUSE_S, "first": None, "context": None, "draft": None,
 }  # fmt: skip
 
 
@@ -42,6 +52,11 @@ def parser() -> argparse.ArgumentParser:
     made = parser_of("embedded", "Train a small pair from a folder of text.", corpus={"metavar": "CORPUS_DIR"})
     made.add_argument("--pause", type=float, metavar="SECONDS", help=f"time between measurements (default {PAUSE_S:g})")
     made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: redo this phase and all after it")
+    made.add_argument(
+        "--first", choices=("cooling", "loops", "draft"), help="with --start-from: leave out the phases before"
+    )
+    made.add_argument("--context", type=int, metavar="N", help=f"tokens of the longest text (default {CONTEXT})")
+    made.add_argument("--draft", metavar="WIDTHxLAYERS", help="shape of the draft, in heads of 64 (default 256x2)")
     made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
     return made
 
@@ -79,12 +94,14 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
     """All that comes before the first step; gives what trains."""
     import torch
 
-    from decoding.training.pair_tokens import prepare
-    from decoding.training.pair_training import DATA, OUT, Length, PairTraining
+    from decoding.training.pair_tokens import TOKENIZER, keep_tokenizer, prepare
+    from decoding.training.pair_training import DATA, OUT, Length, PairTraining, trained_folder
     from decoding.training.text import read_corpus
 
     if asked["threads"]:
         torch.set_num_threads(asked["threads"])
+    if asked["first"] and not asked["start_from"]:
+        raise TrainingError("--first leaves out phases of a trained pair: add --start-from DIR.")
     length = Length(asked["minutes"], asked["steps"], asked["pause"])
     setup = setup_of(asked)
     read: Callable[[], Texts] = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
@@ -93,6 +110,8 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
     else:
         corpus = read()  # what is wrong with the text is said before there is a folder
         training.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
+        if asked["first"]:
+            keep_tokenizer(trained_folder(Path(asked["start_from"]), "target"), training.path / DATA / TOKENIZER)
         read = lambda: corpus  # noqa: E731
     report = partial(preparing, training, device=setup.device)
     pairs = PairTraining(training, prepare(training.path / DATA, read, report=report), length, setup)
@@ -107,13 +126,37 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
 
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
-    from decoding.training.pair_phases import TargetSettings
-    from decoding.training.pair_training import PairSetup
+    from decoding.training.pair_loops import LoopSettings
+    from decoding.training.pair_networks import DRAFT, TARGET
+    from decoding.training.pair_phases import DraftSettings, TargetSettings
+    from decoding.training.pair_training import FIRST, STEADY, PairSetup
 
-    rate = asked["learning_rate"]
+    rate, context = asked["learning_rate"], asked["context"] or TARGET.context
     target = TargetSettings(matrix_rate=rate, other_rate=ADAM_SHARE * rate)
     start_from = Path(asked["start_from"]) if asked["start_from"] else None
-    return PairSetup(asked["seed"], choose_device(asked["device"]), start_from, target=target)
+    draft = shape_of(asked["draft"]) if asked["draft"] else DRAFT
+    return PairSetup(
+        asked["seed"],
+        choose_device(asked["device"]),
+        start_from,
+        FIRST[asked["first"]] if asked["first"] else STEADY,
+        target_shape=replace(TARGET, context=context),
+        draft_shape=replace(draft, context=context),
+        target=target,
+        loops=LoopSettings(long_window=context),
+        draft=DraftSettings(long_window=context),
+    )
+
+
+def shape_of(words: str) -> "NetworkShape":
+    """The shape that `WIDTHxLAYERS` asks for; `TrainingError` where it is none."""
+    from decoding.training.pair_networks import NetworkShape
+
+    found = re.fullmatch(r"(\d{2,4})x(\d{1,2})", words)
+    width, layers = map(int, found.groups()) if found else (0, 0)
+    if not width or not layers or width % HEAD_SIZE:
+        raise TrainingError(f"--draft {words} is no shape: give a multiple of {HEAD_SIZE} and layers, such as 256x2.")
+    return NetworkShape(width, layers, width // HEAD_SIZE)
 
 
 def _settings(asked: Mapping[str, Any], created: str) -> TrainingSettings:

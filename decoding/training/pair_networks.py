@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from decoding.models.presets import cpu_computes_bfloat16
 from decoding.models.vocabulary import Vocabulary
 from decoding.training.pair_tokens import CONTEXT, END_ID, load_tokenizer
 
+ASK_EVERY = 16  # tokens between two looks at which texts need not go on
 BLOCK = 256  # queries whose scores are computed together
 Rotation = tuple[Tensor, Tensor]
 
@@ -39,6 +41,10 @@ class RowCache:
         keys, values = self._kept[layer]
         keys[:, :, self.length : end], values[:, :, self.length : end] = key, value
         return keys[:, :, :end], values[:, :, :end]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop the other rows; `rows` are their numbers or say which."""
+        self._kept = self._kept[:, :, rows]
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -78,20 +84,44 @@ def head_logits(network: GPTNeoXForCausalLM, hidden: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def greedy_continuations(network: GPTNeoXForCausalLM, prompts: Tensor, count: int) -> Tensor:
-    """`count` greedy tokens behind every prompt `[rows, length]`, past any end of text: `[rows, count]`."""
+def continuations(
+    network: GPTNeoXForCausalLM,
+    prompts: Tensor,
+    count: int,
+    temperatures: Tensor | None = None,
+    draws: torch.Generator | None = None,
+    done: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """`count` tokens behind every prompt `[rows, length]`, past any end of text: `[rows, count]`.
+
+    Args:
+        temperatures: of each row `[rows]`, 0 is greedy; None is greedy everywhere.
+        draws: for what is drawn, on the CPU.
+        done: says of texts `[rows, tokens]`, prompts included, which need not go on; the rest of those is `END_ID`.
+    """
     dtype = compute_dtype(prompts.device)
     cast = copy.deepcopy(network)
     for module in cast.modules():  # its matrices need no cast in every pass
         if isinstance(module, nn.Linear | nn.Embedding):
             module.to(dtype)
     cache = RowCache(network, prompts.shape[0], prompts.shape[1] + count, dtype)
-    tokens, found = prompts, []
-    for _ in range(count):
-        last = hidden_states(cast, tokens, dtype, cache)[:, -1:]
-        tokens = head_logits(cast, last).argmax(-1)
-        found.append(tokens)
-    return torch.cat(found, dim=1)
+    whole = torch.cat((prompts, prompts.new_full((len(prompts), count), END_ID)), dim=1)
+    tokens, live = prompts, torch.arange(len(prompts), device=prompts.device)
+    for end in range(prompts.shape[1] + 1, whole.shape[1] + 1):
+        logits = head_logits(cast, hidden_states(cast, tokens, dtype, cache)[:, -1])
+        if temperatures is not None:  # the largest of logits + T * Gumbel noise is a draw at temperature T
+            noise = -torch.empty(logits.shape).exponential_(generator=draws).log()
+            logits = logits + temperatures[live, None] * noise.to(logits.device)
+        tokens = logits.argmax(-1, keepdim=True)
+        whole[live, end - 1] = tokens[:, 0]
+        if done is not None and end % ASK_EVERY == 0:
+            going = ~done(whole[live, :end])
+            if not going.any():
+                break
+            if not going.all():
+                live, tokens = live[going], tokens[going]
+                cache.keep(going)
+    return whole[:, prompts.shape[1] :]
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -144,15 +174,16 @@ EMBEDDING = "gpt_neox.embed_in.weight"
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Width, layers and heads of a GPT-NeoX network with tied embeddings."""
+    """Width, layers, heads and longest text of a GPT-NeoX network with tied embeddings."""
 
     hidden_size: int
     layers: int
     heads: int
+    context: int = CONTEXT
 
 
 TARGET = NetworkShape(hidden_size=320, layers=8, heads=4)
-DRAFT = NetworkShape(hidden_size=128, layers=1, heads=2)
+DRAFT = NetworkShape(hidden_size=256, layers=2, heads=4)
 
 
 def new_network(shape: NetworkShape, vocabulary: int, seed: int) -> GPTNeoXForCausalLM:
@@ -163,7 +194,7 @@ def new_network(shape: NetworkShape, vocabulary: int, seed: int) -> GPTNeoXForCa
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         intermediate_size=4 * shape.hidden_size,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=shape.context,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
         tie_word_embeddings=True,
         attention_bias=False,
@@ -204,6 +235,25 @@ def begin_from(network: GPTNeoXForCausalLM, folder: Path, tokenizer: Any) -> int
     network.load_state_dict({**weights, EMBEDDING: rows}, strict=False)
     network.tie_weights()
     return alike
+
+
+def has_shape(folder: Path, shape: NetworkShape) -> bool:
+    """Whether the network in a folder has the width, layers and heads of a shape; not where it cannot be read."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    return [config.get(name) for name in names] == [shape.hidden_size, shape.layers, shape.heads]
+
+
+def shrink_embeddings(source: GPTNeoXForCausalLM, network: GPTNeoXForCausalLM) -> None:
+    """Begin the embeddings of a narrower network as those of another on their principal axes."""
+    embeddings = source.gpt_neox.embed_in.weight.detach()
+    own = network.gpt_neox.embed_in.weight
+    axes = torch.linalg.eigh(embeddings.T @ embeddings).eigenvectors.flip(1)  # the largest eigenvalue first
+    with torch.no_grad():
+        own[:, : axes.shape[1]] = (embeddings @ axes)[:, : own.shape[1]]
 
 
 def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Path) -> None:

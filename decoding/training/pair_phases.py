@@ -1,33 +1,28 @@
-"""The phases of a pair's training: the target on text, then out of its loops, and the draft distilled from it.
+"""What the phases of a pair's training share, the target's training on text, and the draft's distillation from it.
 
-Text is learned with Muon for matrices and AdamW for the rest. What the target repeats under greedy decoding is made
-unlikely by training on its own continuations (Welleck et al. 2020). The draft is trained towards the target's whole
-distribution at every token of a text.
+Text is learned with Muon for matrices and AdamW for the rest. The draft is trained towards the target's whole
+distribution at every token of a text, and of what the target itself writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import GPTNeoXForCausalLM
 
-from decoding.trace.metrics import NGRAM, tokens_before_loop
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner
-from decoding.training.pair_networks import compute_dtype, greedy_continuations, head_logits, hidden_states
-from decoding.training.pair_tokens import END_ID, TokenArrays
+from decoding.training.pair_networks import compute_dtype, continuations, head_logits, hidden_states
+from decoding.training.pair_tokens import CONTEXT, TokenArrays
 
 EMBEDDINGS = ("embed_in.weight", "embed_out.weight")
 CLIP = 1.0  # largest norm of a gradient
 ROWS_AT_ONCE = 1024  # logits of this many tokens are held at once
 HELD_OUT_WINDOW, HELD_OUT_ROWS = 512, 8
-HELD_OUT_PROMPTS = 12  # of each kind
 LONG_EVERY = 4  # steps: the last of them has long rows
-LEAST_CHANCE = 1e-4  # of any other token: keeps the logarithm finite
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,30 @@ class PhaseSettings:
     def warmed_up(self, step: int) -> float:
         """Factor of the rates that rises from near 0 to 1."""
         return min(1.0, (step + 1) / self.warm_up)
+
+
+@dataclass(frozen=True)
+class OwnTextSettings(PhaseSettings):
+    """A phase that also learns from what the target writes.
+
+    Attributes:
+        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
+        rows, prompt, continuation: texts that are written together, tokens of the corpus that they begin with, and
+            tokens that they go on for.
+        steps_each: steps until others are written.
+        warm: share of the texts that are drawn, at temperatures up to 1; the others are greedy.
+    """
+
+    long_window: int = CONTEXT
+    rows: int = 64
+    prompt: int = 48
+    continuation: int = 256
+    steps_each: int = 4
+    warm: float = 0.25
+
+    def window_of(self, step: int) -> int:
+        """Tokens of a row of the corpus in a step."""
+        return self.long_window if step % LONG_EVERY == LONG_EVERY - 1 else self.window
 
 
 class MuonAndAdamW:
@@ -111,6 +130,17 @@ class PairLearner(Learner):
     def tree(self) -> RunTrace | None:
         """What `tree` drafts."""
         return self._tree()
+
+    def own_texts(self, network: GPTNeoXForCausalLM, seed: int, number: int, done: Any = None) -> Tensor:
+        """What a network writes behind beginnings of text, these included: `[rows, prompt + continuation]`.
+
+        `done` is that of `continuations`.
+        """
+        settings: Any = self.settings
+        prompts = torch.from_numpy(self.arrays.batch(seed, number, settings.rows, settings.prompt)).to(self.device)
+        warmth = torch.linspace(1, 1 - 1 / max(settings.warm, 1e-9), settings.rows).clamp(min=0).to(self.device)
+        draws = torch.Generator().manual_seed(seed + number)
+        return torch.cat((prompts, continuations(network, prompts, settings.continuation, warmth, draws, done)), dim=1)
 
     def batch(self, seed: int, number: int, window: int, size: int) -> Tensor:
         """As many rows of `size` tokens as rows of `window` tokens make a step: `[rows, size]`."""
@@ -179,133 +209,63 @@ class TargetLearner(PairLearner):
 
 
 @dataclass(frozen=True)
-class LoopSettings(PhaseSettings):
-    """How loops are unlearned.
-
-    Attributes:
-        rows, prompt, continuation: continuations of a step, tokens they begin with, and tokens they go on for.
-        run: tokens that must have been seen before, in the same order, for the last of them to count as repeated; as
-            long as what counts as a loop everywhere else, for ordinary text repeats shorter runs all the time.
-        weight: of the repeated tokens' loss beside that of ordinary text.
-        kept: share of the way that the weights went which is kept at the end; ordinary text loses less by going a part
-            of it than loops do (Wortsman et al. 2022, on other tasks).
-    """
-
-    matrix_rate: float = 0.001
-    other_rate: float = 1.5e-4
-    warm_up: int = 5
-    rows: int = 32
-    prompt: int = 48
-    continuation: int = 160
-    run: int = NGRAM
-    weight: float = 0.5
-    kept: float = 0.6
-
-
-class LoopLearner(PairLearner):
-    """Unlikelihood of repeated tokens in the network's own greedy text, and likelihood of ordinary text."""
-
-    settings: LoopSettings
-
-    def step(self, number: int, share: float) -> Mapping[str, float]:
-        """One step; the learning rates fall with `share`."""
-        settings, seed = self.settings, self.seed + 2**20
-        loss = token_losses(self.network, self.batch(seed, 2 * number, settings.window, settings.window + 1)).mean()
-        loss.backward()
-        prompts = torch.from_numpy(self.arrays.batch(seed, 2 * number + 1, settings.rows, settings.prompt))
-        prompts = prompts.to(self.device)
-        found = torch.cat((prompts, greedy_continuations(self.network, prompts, settings.continuation)), dim=1)
-        repeated = repeats(found.cpu().numpy(), settings.run, settings.prompt)
-        unlikely = 0.0
-        if repeated.any():
-            penalty = unlikelihood(self.network, found, torch.from_numpy(repeated).to(self.device))
-            (settings.weight * penalty).backward()
-            unlikely = float(penalty.detach())
-        norm = self.optimiser.step((1.0 - share) * settings.warmed_up(number))
-        share_repeated = float(repeated[:, settings.prompt :].mean())
-        return {"loss": float(loss.detach()), "unlikelihood_loss": unlikely, "looping": share_repeated,
-                "gradient_norm": norm}  # fmt: skip
-
-    def evaluate(self) -> Mapping[str, float]:
-        """Held-out nats per token, and the share of held-out prompts whose greedy text falls into a loop, by kind."""
-        settings, shares = self.settings, {}
-        for kind in self.arrays.kinds:
-            prompts = self.held_out(kind, HELD_OUT_PROMPTS, settings.prompt)
-            found = greedy_continuations(self.network, prompts, settings.continuation).tolist()
-            ended = [row[: row.index(END_ID)] if END_ID in row else row for row in found]
-            shares[f"looping_{kind}"] = float(np.mean([tokens_before_loop(row) < len(row) for row in ended]))
-        return {**super().evaluate(), "looping_held_out": sum(shares.values()) / len(shares), **shares}
-
-
-def go_back(network: GPTNeoXForCausalLM, before: Mapping[str, Tensor], kept: float) -> None:
-    """Set weights between those of `before` (at 0) and those that the network has (at 1)."""
-    with torch.no_grad():
-        for name, weights in network.named_parameters():
-            weights.lerp_(before[name].to(weights), 1 - kept)
-
-
-def repeats(rows: np.ndarray, run: int, prompt: int) -> np.ndarray:
-    """Which tokens behind the prompt end a run of `run` tokens that stands earlier in their row: bool like `rows`."""
-    found = np.zeros(rows.shape, dtype=bool)
-    for row, marks in zip(rows.tolist(), found, strict=True):
-        seen: set[tuple[int, ...]] = set()
-        for end in range(run, len(row) + 1):
-            tokens = tuple(row[end - run : end])
-            marks[end - 1] = tokens in seen and end > prompt
-            seen.add(tokens)
-    return found
-
-
-def unlikelihood(network: GPTNeoXForCausalLM, rows: Tensor, marked: Tensor) -> Tensor:
-    """Mean of -log(1 - p) over the marked tokens of rows `[rows, window]`, each given what stands before it."""
-    hidden = hidden_states(network, rows[:, :-1], compute_dtype(rows.device))
-    chosen, tokens = hidden[marked[:, 1:]], rows[:, 1:][marked[:, 1:]]
-    pieces = zip(chosen.split(ROWS_AT_ONCE), tokens.split(ROWS_AT_ONCE), strict=True)
-    chances = [head_logits(network, h).softmax(-1).gather(-1, t[:, None])[:, 0] for h, t in pieces]
-    return -torch.log((1 - torch.cat(chances)).clamp(min=LEAST_CHANCE)).mean()
-
-
-@dataclass(frozen=True)
-class DraftSettings(PhaseSettings):
+class DraftSettings(OwnTextSettings):
     """How the draft is distilled.
 
     Attributes:
-        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
         steady: share of the phase before the rates begin to fall.
         overlap_weight: of the distributions' distance in the loss, from 0 to 1; the rest is the divergence.
+        own_weight: of the target's own texts in the loss, from 0 to 1; the rest is the corpus.
     """
 
     other_rate: float = 4e-3
     warm_up: int = 50
-    long_window: int = 1024
+    batch_tokens: int = 4096
+    steps_each: int = 8
+    warm: float = 0.75
     steady: float = 0.4
     overlap_weight: float = 0.5
+    own_weight: float = 0.5
 
 
 class DraftLearner(PairLearner):
-    """Soft labels computed on the fly; the target stays as it is."""
+    """Soft labels computed on the fly, on text and on what the target writes; the target stays as it is."""
 
     settings: DraftSettings
 
     def __init__(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, *more: Any):
         super().__init__(draft, *more)
-        self.target = target.requires_grad_(False)
+        self.target, self._own = target.requires_grad_(False), (-1, torch.empty(0))
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share` once the steady part is over."""
-        settings = self.settings
-        window = settings.long_window if number % LONG_EVERY == LONG_EVERY - 1 else settings.window
-        divergences, overlaps = [], []
-        for theirs, mine in distributions(
-            self.target, self.network, self.batch(self.seed + 2**21, number, window, window)
+        settings, seed = self.settings, self.seed + 2**21
+        window = settings.window_of(number)
+        figures: dict[str, float] = {}
+        for name, rows, weight in (
+            ("", self.batch(seed, number, window, window), 1 - settings.own_weight),
+            ("own_", self._own_rows(number), settings.own_weight),
         ):
-            divergences.append(divergence(theirs, mine))
-            overlaps.append(overlap(theirs, mine))
-        apart, common = torch.cat(divergences).mean(), torch.cat(overlaps).mean()
-        ((1 - settings.overlap_weight) * apart + settings.overlap_weight * (1 - common)).backward()
+            found = [(divergence(*both), overlap(*both)) for both in distributions(self.target, self.network, rows)]
+            apart, common = (torch.cat(parts).mean() for parts in zip(*found, strict=True))
+            loss = (1 - settings.overlap_weight) * apart + settings.overlap_weight * (1 - common)
+            (weight * loss).backward()
+            figures |= {f"{name}divergence": float(apart.detach()), f"{name}overlap": float(common.detach())}
         falling = max(0.0, (share - settings.steady) / (1 - settings.steady))
-        norm = self.optimiser.step((1.0 - falling) * settings.warmed_up(number))
-        return {"divergence": float(apart.detach()), "overlap": float(common.detach()), "gradient_norm": norm}
+        figures["gradient_norm"] = self.optimiser.step((1.0 - falling) * settings.warmed_up(number))
+        return figures
+
+    def _own_rows(self, number: int) -> Tensor:
+        """As much of the target's own texts as of the corpus; every `steps_each` steps it writes others."""
+        turn, place = divmod(number, self.settings.steps_each)
+        if self._own[0] != turn:
+            self._own = turn, self.own_texts(self.target, self.seed + 2**22, turn)
+        texts = self._own[1]
+        count = max(1, self.settings.batch_tokens // texts.shape[1])
+        # Neighbours are drawn at like temperatures: take rows far from each other.
+        return texts[
+            torch.arange(count, device=texts.device) * len(texts) // count + place % (len(texts) // count or 1)
+        ]
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:

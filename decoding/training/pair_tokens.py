@@ -20,7 +20,7 @@ END_ID = 0
 SAMPLE_CHARACTERS = 3_000_000  # of each kind: more of one kind would take the merges of the others
 STRETCH = 20_000  # characters in one piece of the sample
 BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
-CONTEXT = 2048
+CONTEXT = 2560
 TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
 
 
@@ -64,6 +64,14 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     }
     write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
     write_whole(folder / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode())
+
+
+def keep_tokenizer(trained: Path, folder: Path) -> None:
+    """Take the tokenizer of a trained network; `TrainingError` where it has none."""
+    try:
+        save_tokenizer(load_tokenizer(trained).backend_tokenizer, folder)
+    except (OSError, ValueError):
+        raise TrainingError(f"{trained} has no tokenizer: choose another --start-from.") from None
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -5,7 +5,8 @@
     unlearning loops         the target's own repetitions are made unlikely
     distilling the draft     towards the target's distributions
 
-A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end.
+A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end. One that
+starts from a trained pair may leave out the first phases.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -21,30 +22,25 @@ from decoding.common.errors import SettingsError, TrainingError
 from decoding.common.files import write_whole
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair, release
-from decoding.models.presets import PairSettings
+from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.folder import Training
 from decoding.training.loop import Learner, PhasePlan, load_checkpoint, train
+from decoding.training.pair_loops import LoopLearner, LoopSettings, go_back
 from decoding.training.pair_networks import (
     DRAFT,
     TARGET,
     NetworkShape,
     begin_from,
+    has_shape,
     load_network,
     new_network,
     save_network,
+    shrink_embeddings,
 )
-from decoding.training.pair_phases import (
-    DraftLearner,
-    DraftSettings,
-    LoopLearner,
-    LoopSettings,
-    TargetLearner,
-    TargetSettings,
-    go_back,
-)
+from decoding.training.pair_phases import DraftLearner, DraftSettings, TargetLearner, TargetSettings
 from decoding.training.pair_tokens import END_ID, TOKENIZER, TokenArrays
 
 METHOD = "dynatree"
@@ -55,6 +51,7 @@ STEADY, COOLING = "training the target", "cooling the target"
 LOOPS, DISTILLING = "unlearning loops", "distilling the draft"
 SHARES = {STEADY: 0.42, COOLING: 0.15, LOOPS: 0.25, DISTILLING: 0.18}  # of the time or steps of the whole
 PHASES = tuple(SHARES)
+FIRST = {"training": STEADY, "cooling": COOLING, "loops": LOOPS, "draft": DISTILLING}  # by the word that asks for it
 STEADY_CHECKPOINT, COOLED_CHECKPOINT = "steady.pt", "cooled.pt"
 # What a phase that is done again begins from, by the word that asks for it.
 AGAIN = {"cooling": STEADY_CHECKPOINT, "loops": COOLED_CHECKPOINT}
@@ -70,15 +67,16 @@ class Length:
     steps: int | None = None
     pause_s: float = 300.0
 
-    def plan(self, phase: str) -> PhasePlan:
-        """The share of a phase."""
+    def plan(self, phase: str, first: str = STEADY) -> PhasePlan:
+        """The share of a phase where `first` is the first one."""
+        share = SHARES[phase] / sum(SHARES[name] for name in PHASES[PHASES.index(first) :])
         every: dict[str, Any] = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
                  "checkpoint_every_s": min(self.pause_s, CHECKPOINT_S)}  # fmt: skip
         if self.steps is not None:
-            return PhasePlan(steps=max(1, round(self.steps * SHARES[phase])), **every)
+            return PhasePlan(steps=max(1, round(self.steps * share)), **every)
         if self.minutes is None:
             raise SettingsError("Give either minutes or steps of training.")
-        return PhasePlan(minutes=self.minutes * SHARES[phase], **every)
+        return PhasePlan(minutes=self.minutes * share, **every)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,9 @@ class PairSetup:
     """What is trained and how.
 
     Attributes:
-        start_from: folder with `target` and `draft` to begin from; None begins from random weights.
+        start_from: folder with `target` and `draft` to begin from; None begins from random weights. A draft of another
+            shape begins anew, with the target's embeddings.
+        first: of the phases; those before it are left out.
         target_shape, draft_shape: of the networks.
         target, loops, draft: settings of the phases.
     """
@@ -94,11 +94,17 @@ class PairSetup:
     seed: int = 0
     device: str = "cpu"
     start_from: Path | None = None
+    first: str = STEADY
     target_shape: NetworkShape = TARGET
     draft_shape: NetworkShape = DRAFT
     target: TargetSettings = field(default_factory=TargetSettings)
     loops: LoopSettings = field(default_factory=LoopSettings)
     draft: DraftSettings = field(default_factory=DraftSettings)
+
+
+def trained_folder(pair: Path, role: str) -> Path:
+    """The folder of a network to begin from; the pair of the program by its name."""
+    return (model_folder(EMBEDDED, role) if str(pair) == EMBEDDED else None) or pair / role
 
 
 class PairTraining:
@@ -133,30 +139,35 @@ class PairTraining:
             self.folder.cut_log(-1, phase)
         if LOOPS in left:
             network = self._new("target")
+            begun = {name: weights.clone() for name, weights in network.state_dict().items()}
             if COOLING in left:
                 self._train_target(network, STEADY in left, resume)
-            self._train(LoopLearner(network, self.arrays, self.setup.loops, self.setup.seed), LOOPS, resume)
-            before = load_checkpoint(self.folder.path / COOLED_CHECKPOINT, self.belongs_to).state["network"]
+            kept = self.folder.path / COOLED_CHECKPOINT
+            before = load_checkpoint(kept, self.belongs_to).state["network"] if kept.exists() else begun
+            learner = LoopLearner(network, before, self.arrays, self.setup.loops, self.setup.seed)
+            self._train(learner, LOOPS, resume)
             go_back(network, before, self.setup.loops.kept)
             self._save(network, OUT, "target")
+        elif not (self.folder.path / OUT / "target").exists():
+            self._save(self._new("target"), OUT, "target")
         # From the target as it is stored, in 16 bits: that is what the draft will draft for.
         target = load_network(self.folder.path / OUT / "target")
         nn.Module.to(target, self.setup.device)
-        draft = self._new("draft")
+        draft = self._new("draft", target)
         tree = partial(self._tree, target, draft)
-        learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
-        self._train(learner, DISTILLING, resume)
+        distilled = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
+        self._train(distilled, DISTILLING, resume)
         self._save(draft, OUT, "draft")
 
     def _phase(self, resume: bool) -> str:
         """Where to go on; a longer training goes back to the end of its steady part."""
         if not resume or not self.folder.checkpoint.exists():
-            return STEADY
+            return self.setup.first
         phase = load_checkpoint(self.folder.checkpoint, self.belongs_to).phase
         kept = self.folder.path / STEADY_CHECKPOINT
         if phase == STEADY or not kept.exists():
             return phase
-        steady, plan = load_checkpoint(kept, self.belongs_to), self.length.plan(STEADY)
+        steady, plan = load_checkpoint(kept, self.belongs_to), self.length.plan(STEADY, self.setup.first)
         if steady.step >= plan.steps if plan.steps is not None else steady.trained_s >= (plan.planned_s or 0.0):
             return phase
         write_whole(self.folder.checkpoint, kept.read_bytes())
@@ -178,19 +189,22 @@ class PairTraining:
         train(
             learner,
             self.folder,
-            self.length.plan(phase),
+            self.length.plan(phase, self.setup.first),
             phase=phase,
             belongs_to=self.belongs_to,
             resume=resume,
-            left_behind_s=(self.length.minutes or 0.0) * 60 * sum(SHARES[name] for name in later),
+            left_behind_s=sum(self.length.plan(name, self.setup.first).planned_s or 0.0 for name in later),
         )
 
-    def _new(self, role: str) -> GPTNeoXForCausalLM:
-        """A network as it begins."""
+    def _new(self, role: str, target: GPTNeoXForCausalLM | None = None) -> GPTNeoXForCausalLM:
+        """A network as it begins; a draft without weights to begin from with the embeddings of a target."""
         shape = self.setup.target_shape if role == "target" else self.setup.draft_shape
         network = new_network(shape, len(self.arrays.tokenizer), self.setup.seed)
-        if self.setup.start_from is not None:
-            begin_from(network, self.setup.start_from / role, self.arrays.tokenizer)
+        start = None if self.setup.start_from is None else trained_folder(self.setup.start_from, role)
+        if start is not None and (role == "target" or has_shape(start, shape)):
+            begin_from(network, start, self.arrays.tokenizer)
+        elif target is not None:
+            shrink_embeddings(target, network)
         return nn.Module.to(network, self.setup.device)
 
     def _save(self, network: GPTNeoXForCausalLM, place: str, role: str) -> Path:

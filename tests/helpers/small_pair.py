@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from decoding.training.pair_loops import LoopSettings
 from decoding.training.pair_networks import NetworkShape
-from decoding.training.pair_phases import DraftSettings, LoopSettings, TargetSettings
+from decoding.training.pair_phases import DraftSettings, TargetSettings
 from decoding.training.pair_tokens import TokenArrays, prepare
 from decoding.training.pair_training import PairSetup
 from decoding.training.text import END_OF_TEXT, read_corpus
@@ -18,8 +19,12 @@ SETUP = PairSetup(
     target_shape=NetworkShape(hidden_size=32, layers=2, heads=2),
     draft_shape=NetworkShape(hidden_size=16, layers=1, heads=1),
     target=TargetSettings(batch_tokens=256, window=32, long_window=64, cooling_window=64, warm_up=2),
-    loops=LoopSettings(rows=2, prompt=8, continuation=40, batch_tokens=128, window=32, run=4),
-    draft=DraftSettings(batch_tokens=256, window=32, long_window=64, warm_up=2),
+    loops=LoopSettings(
+        rows=4, prompt=8, continuation=40, steps_each=2, batch_tokens=128, window=32, long_window=64, run=4, least=2
+    ),
+    draft=DraftSettings(
+        rows=4, prompt=8, continuation=24, steps_each=2, batch_tokens=256, window=32, long_window=64, warm_up=2
+    ),
 )
 
 

@@ -17,9 +17,10 @@ from benchmarks.fakes import copy_checkpoint, intervention_json, make_checkpoint
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
 from decoding.models import checks, loading
 from decoding.models import pair as pair_module
+from decoding.models.embedded import embedded_folder
 from decoding.models.folder import check_values
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
-from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
+from decoding.models.presets import EMBEDDED, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.models.vocabulary import Vocabulary
 from tests.helpers.families import family
 from tests.helpers.process import printed
@@ -437,7 +438,7 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     single = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     ending = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
-    target, draft = (copy_checkpoint(EMBEDDED_FOLDER / role, tmp_path / role) for role in ("target", "draft"))
+    target, draft = (copy_checkpoint(embedded_folder(role), tmp_path / role) for role in ("target", "draft"))
     for folder in (target, draft):
         intervention_json(folder / "tokenizer.json", {"post_processor": ending})
     assert "cannot encode plain text (" in refusal(target, draft)

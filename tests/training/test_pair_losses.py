@@ -2,32 +2,28 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from decoding.training.pair_loops import go_back, loops, run_lengths, unlikelihood
 from decoding.training.pair_networks import (
     NetworkShape,
     RowCache,
-    greedy_continuations,
+    continuations,
+    has_shape,
     head_logits,
     hidden_states,
     load_network,
     new_network,
     save_network,
+    shrink_embeddings,
 )
-from decoding.training.pair_phases import (
-    TargetSettings,
-    distributions,
-    divergence,
-    go_back,
-    overlap,
-    repeats,
-    token_losses,
-    unlikelihood,
-)
+from decoding.training.pair_phases import TargetSettings, distributions, divergence, overlap, token_losses
+from decoding.training.pair_tokens import END_ID
 
 VOCABULARY = 50
 
@@ -35,7 +31,7 @@ VOCABULARY = 50
 @pytest.fixture(autouse=True)
 def in_float32(monkeypatch):
     """Compare exactly: also where the processor would compute in bfloat16."""
-    for module in ("phases", "networks"):
+    for module in ("phases", "networks", "loops"):
         monkeypatch.setattr(f"decoding.training.pair_{module}.compute_dtype", lambda device: torch.float32)
 
 
@@ -73,7 +69,7 @@ def test_rows_in_a_cache_go_on_where_they_were(network):
 
 def test_greedy_text_is_that_of_generate(network):
     prompts = windows(3, 6)
-    mine = greedy_continuations(network, prompts, 10)
+    mine = continuations(network, prompts, 10)
     theirs = network.generate(
         prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=10, do_sample=False, eos_token_id=None,
         pad_token_id=0,
@@ -91,19 +87,66 @@ def test_the_gradient_of_the_loss_is_that_of_transformers(network):
         torch.testing.assert_close(mine[name], weight.grad, atol=1e-5, rtol=1e-3, msg=name)
 
 
-def test_repeated_tokens_are_those_that_end_a_run_seen_before():
-    row = np.array([[1, 2, 3, 9, 1, 2, 3, 1, 2, 3, 7]])
-    assert repeats(row, run=3, prompt=4).nonzero()[1].tolist() == [6, 9]
-    assert repeats(row, run=3, prompt=7).nonzero()[1].tolist() == [9], "the prompt is not the network's doing"
-    assert not repeats(row, run=6, prompt=0).any()
+def test_drawn_text_follows_the_distribution_at_its_temperature(network):
+    count, prompts = 4000, windows(1, 6).repeat(4000, 1)
+    draws = torch.Generator().manual_seed(3)
+    drawn = continuations(network, prompts, 1, torch.full((count,), 0.5), draws)[:, 0]
+    chances = (network(input_ids=prompts[:1]).logits[0, -1] / 0.5).softmax(-1)
+    found = torch.bincount(drawn, minlength=VOCABULARY) / count
+    assert (found - chances).abs().sum() < 0.1, "at 4,000 draws, of 50 tokens"
+    cold = continuations(network, prompts[:2], 4, torch.zeros(2), draws)
+    assert torch.equal(cold, continuations(network, prompts[:2], 4))
+
+
+def test_a_text_that_need_not_go_on_changes_no_other(network):
+    prompts = windows(4, 10)
+    whole = continuations(network, prompts, 40)
+    parts = continuations(network, prompts, 40, done=lambda texts: (texts[:, :10] == prompts[0]).all(1))
+    assert torch.equal(parts[1:], whole[1:])
+    assert torch.equal(parts[0, :6], whole[0, :6]) and (parts[0, 6:] == END_ID).all(), "asked at 16 tokens"
+
+
+def test_runs_that_stood_earlier_in_their_row():
+    rows = np.array([[1, 2, 3, 9, 1, 2, 3, 1, 2, 3, 7], [5, 5, 5, 5, 6, 5, 8, 4, 3, 2, 1]])
+    assert run_lengths(rows).tolist() == [[0, 0, 0, 0, 1, 2, 3, 1, 2, 3, 0], [0, 1, 2, 3, 0, 1, 0, 0, 0, 0, 0]]
+
+
+def test_of_a_text_in_a_loop_its_runs_are_marked_up_to_a_little_behind_its_beginning():
+    looping = [1, 2, 3, 4, 9, 2, 3, 8, 2, 3, 4, 9, 2, 3, 8, 7]
+    ending = [1, 2, 3, 4, END_ID, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    going_on = [1, 2, 3, 4, 5, 6, 7, 2, 3, 8, 9, 10, 11, 12, 13, 14]
+    rows = np.array([looping, ending, going_on])
+    marked, ends = loops(rows, run=4, least=2, prompt=4)
+    assert ends.tolist() == [15, 16, 16]
+    assert loops(rows, run=4, least=2, prompt=5)[1].tolist() == [15, 12, 16], "one in the prompt ends nothing"
+    assert marked[0].nonzero()[0].tolist() == [6, 9, 10, 11, 12, 13, 14]
+    assert not marked[1].any(), "behind an end of text there is another one"
+    assert not marked[2].any(), "ordinary text repeats short runs"
+    assert loops(rows, run=7, least=2, prompt=4)[1].tolist() == [15, 16, 16]
+    assert loops(rows, run=8, least=2, prompt=4)[1].tolist() == [16, 16, 16]
 
 
 def test_unlikelihood_is_that_of_the_marked_tokens_alone(network):
-    rows, marked = windows(2, 6), torch.zeros(2, 6, dtype=torch.bool)
-    marked[0, 3] = marked[1, 5] = True
-    chances = network(input_ids=rows).logits.softmax(-1).detach()
-    expected = -(math.log(1 - chances[0, 2, rows[0, 3]]) + math.log(1 - chances[1, 4, rows[1, 5]])) / 2
-    assert unlikelihood(network, rows, marked).item() == pytest.approx(expected, rel=1e-4)
+    rows, weights = windows(2, 6), torch.zeros(2, 6)
+    weights[0, 3], weights[1, 5] = 0.25, 2.0
+    for temperature in (1.0, 0.5):
+        chances = (network(input_ids=rows).logits / temperature).softmax(-1).detach()
+        expected = -0.25 * math.log(1 - chances[0, 2, rows[0, 3]]) - 2 * math.log(1 - chances[1, 4, rows[1, 5]])
+        found = unlikelihood(network, rows, weights, temperature).item()
+        assert found == pytest.approx(temperature * expected, rel=1e-4)
+
+
+def test_a_narrower_network_begins_with_the_embeddings_on_their_principal_axes(network):
+    same, wider, narrow = (new_network(NetworkShape(size, 1, 2), VOCABULARY, seed=2) for size in (32, 48, 16))
+    shrink_embeddings(network, same)
+    mine, theirs = same.gpt_neox.embed_in.weight, network.gpt_neox.embed_in.weight
+    torch.testing.assert_close(mine @ mine.T, theirs @ theirs.T, atol=1e-4, rtol=1e-4)
+    rest = wider.gpt_neox.embed_in.weight[:, 32:].clone()
+    shrink_embeddings(network, wider)
+    assert torch.equal(wider.gpt_neox.embed_in.weight[:, 32:], rest)
+    shrink_embeddings(network, narrow)
+    kept = float(narrow.gpt_neox.embed_in.weight.detach().square().sum())
+    assert float(torch.linalg.svdvals(theirs.detach())[:16].square().sum()) == pytest.approx(kept, rel=1e-4)
 
 
 def test_divergence_and_overlap_by_hand():
@@ -142,6 +185,9 @@ def test_a_network_is_stored_once_and_in_16_bits(network, tmp_path):
     stored = load_network(tmp_path / "stored")
     assert torch.allclose(stored(tokens).logits, network(tokens).logits, atol=0.05)
     assert json.loads((tmp_path / "stored" / "config.json").read_text())["architectures"] == ["GPTNeoXForCausalLM"]
+    shape = NetworkShape(hidden_size=32, layers=2, heads=2)
+    assert has_shape(tmp_path / "stored", shape) and not has_shape(tmp_path / "stored", replace(shape, layers=1))
+    assert not has_shape(tmp_path, shape)
 
 
 def test_a_part_of_the_way_back(network):
