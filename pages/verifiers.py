@@ -133,7 +133,8 @@ def status_words(looked: Looked, ready: bool) -> str:
     kind = SAMPLING_TEXT[iteration.draft_sampling].replace("trees", "a tree", 1).replace("chains", "a chain")
     said = f"{looked.label}, {where} · {nodes} · {kind}, at draft temperature {looked.sampling.draft_temperature:g}"
     if ready and iteration.draft_sampling == "deterministic":
-        return f"{said} · only NSS and Greedy fit it: press Draft again for a sampled tree"
+        fit = "Greedy and NSS fit" if looked.sampling.greedy else "NSS fits"
+        return f"{said} · only {fit} it: press Draft again for a sampled tree"
     replayed = "replayed from its stored logits without running a model; the first table row is as recorded"
     return f"{said} · {replayed}" if ready else said
 

@@ -72,10 +72,10 @@ ACCELERATORS: dict[str, Accelerator] = {
 # Bytes of a weight of the layers, and whether products run in 8 bits. Embedding and output head have 16 bits at least.
 # int8 and int4 are weight-only: products run in 16 bits; int4 has a 16-bit scale and a 4-bit zero per 128 weights.
 WEIGHTS: dict[str, tuple[float, bool]] = {
-    "fp32": (4.0, False), "bf16": (2.0, False), "fp16": (2.0, False), "fp8": (1.0, True), "int8": (1.0, False),
-    "int4": (0.5 + 20 / 8 / 128, False),
+    "bf16": (2.0, False), "fp16": (2.0, False), "fp8": (1.0, True), "int8": (1.0, False),
+    "int4": (0.5 + 20 / 8 / 128, False), "fp32": (4.0, False),
 }  # fmt: skip
-CACHES: dict[str, float] = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
+CACHES: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp32": 4.0}
 HEAD_BYTES = 2.0
 
 

@@ -33,8 +33,8 @@ METHODS: dict[str, Method] = {
         Method(
             name="autoregressive",
             label="Autoregressive",
-            summary="The target alone, one token per pass: the baseline of every comparison.",
-            paper="baseline",
+            summary="The target alone, one token per pass.",
+            paper="The baseline of every comparison",
             drafter=NoDrafter(),
         ),
         Method(

@@ -98,7 +98,7 @@ def added_up(records: Sequence[Counted]) -> Counted:
         EngineMetricsError: there is no record, there are those of several engines, or no pass was counted.
     """
     if not records:
-        raise EngineMetricsError(f"Nothing here speaks of speculative decoding: {EXPECTED}.")
+        raise EngineMetricsError(f"This holds no figures of speculative decoding: {EXPECTED}.")
     forms = sorted({(record.engine, record.form) for record in records})
     if len(forms) > 1:
         mixed = " with ".join(f"{form} ({METRIC_SOURCES[engine].label})" for engine, form in forms[:2])

@@ -26,7 +26,7 @@ VLLM_WORDS = (
     "Avg Draft acceptance rate",
 )  # fmt: skip
 LLAMA_WORDS = ("draft acceptance", "draft acceptance rate", "accepted", "generated", "mean len", "acc per pos")
-_COUNTER, _VLLM = b"vllm:spec_decode_", VLLM_WORDS[0].encode()
+_COUNTER, _VLLM = b"vllm:spec_decode_", tuple(VLLM_WORDS[place].encode() for place in (0, 1, 4))
 _LLAMA = (LLAMA_WORDS[0].encode(), LLAMA_WORDS[5].encode())
 _SAMPLE = re.compile(r"([\w:]+?)(?:_total)?(\{.*\})?[ \t]+(\S+)(?:[ \t]+\S+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -34,6 +34,9 @@ _VLLM_LINE = re.compile(
     rf"{VLLM_WORDS[0]}: {VLLM_WORDS[1]}: ([^,]+), .*?{VLLM_WORDS[2]}: ([0-9]+) tokens, "
     rf"{VLLM_WORDS[3]}: ([0-9]+) tokens, {VLLM_WORDS[4]}: (.*?), {VLLM_WORDS[5]}: "
 )
+# What a person copies out of such a line; one that goes on to its counts has to be whole.
+_VLLM_MEAN = re.compile(rf"{VLLM_WORDS[1]}: ([0-9]+\.[0-9]+)(?=[,;]? |[,;]?$)")
+_VLLM_RATES = re.compile(rf"{VLLM_WORDS[4]}: ((?:[01]\.[0-9]+, )*[01]\.[0-9]+)(?=[,;] [A-Z]|$)")
 _LLAMA_LINE = re.compile(
     rf"{LLAMA_WORDS[0]}(?: rate)? = *[^ ]+ \( *([0-9]+) {LLAMA_WORDS[2]} / *([0-9]+) {LLAMA_WORDS[3]}\)"
     rf"(?:, {LLAMA_WORDS[4]} = *([^ ,]+))?"
@@ -50,12 +53,12 @@ def text_records(data: bytes) -> list[Counted]:
     counters: list[str] = []
     vllm: list[tuple[int, str]] = []
     llama: list[tuple[int, str]] = []
-    if not any(word in data for word in (_COUNTER, _VLLM, *_LLAMA)):
+    if not any(word in data for word in (_COUNTER, *_VLLM, *_LLAMA)):
         return []
     for number, line in enumerate(BytesIO(data), 1):
         if line.startswith(_COUNTER):
             counters.append(_text(number, line))
-        elif _VLLM in line:
+        elif any(word in line for word in _VLLM):
             vllm.append((number, _text(number, line)))
         elif any(word in line for word in _LLAMA):
             llama.append((number, _text(number, line)))
@@ -154,7 +157,8 @@ def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
     for number, line in lines:
         match = _VLLM_LINE.search(line)
         if match is None:
-            raise EngineMetricsError(f"Line {number} of vLLM's log is damaged or cut short: leave it out.")
+            found.append(_vllm_fragment(number, line))
+            continue
         accepted, drafted = _count(match[2], VLLM_WORDS[2]), _count(match[3], VLLM_WORDS[3])
         if not drafted:
             continue
@@ -176,6 +180,30 @@ def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
             )
         )
     return found
+
+
+def _vllm_fragment(number: int, line: str) -> Counted:
+    """Mean length and rates copied out of a log line, without its counts.
+
+    Raises:
+        EngineMetricsError: it holds neither, or goes on to counts and breaks off.
+    """
+    mean, rates = _VLLM_MEAN.search(line), _VLLM_RATES.search(line)
+    if not (mean or rates) or VLLM_WORDS[2] in line or (VLLM_WORDS[4] in line and not rates):
+        raise EngineMetricsError(
+            f"Line {number} of vLLM's log is damaged or cut short: give the whole line, or just "
+            f"'{VLLM_WORDS[1]}: 1.60, {VLLM_WORDS[4]}: 0.400, 0.150, 0.050'."
+        )
+    shares = _rates(rates[1], VLLM_WORDS[4]) if rates else ()
+    return Counted(
+        "vllm",
+        "figures of the log",
+        rates=shares,
+        rate_step=0.0005,
+        draft_length=len(shares) or None,
+        mean=_number(mean[1], VLLM_WORDS[1]) if mean else None,
+        mean_step=0.005 + EXACT,
+    )
 
 
 def _llama_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:

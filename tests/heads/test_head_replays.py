@@ -125,8 +125,11 @@ def test_the_record_tells_its_draft_and_is_forked_without_it(run, tmp_path):
     save_run(run.trace(), file)
     opened = load_run(file)
     assert opened.pair.draft.architecture == "DraftHead" and opened.pair.draft.name == "TALF head, 2026-11-22 10:00"
-    assert opened.settings["draft_head"] == "mine" and method_of(opened) == run.method
-    assert method_at(opened, 1) == run.method and session_state_before(opened, 2).method.draft_head == "mine"
+    assert opened.settings["draft_head"] == "mine" and method_of(opened).settings() == run.method.settings()
+    assert (
+        method_at(opened, 1).settings() == run.method.settings()
+        and session_state_before(opened, 2).method.draft_head == "mine"
+    )
     made = fork(opened, None, 1, ForkChange(method_of(opened).with_settings(node_budget=5)))
     assert made.kind == "replayed" and made.trace.iterations[1].verified == 5
 

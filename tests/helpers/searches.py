@@ -6,7 +6,7 @@ import numpy as np
 
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import Draws
-from decoding.session.recorder import _tops
+from decoding.session.recorder import top_by_node
 from decoding.trace.records import STOP_REASONS, IterationTrace, NodeTrace
 from tests.helpers import traces
 
@@ -17,7 +17,7 @@ def searched(drafter: Drafter, source, draws: Draws | None = None) -> IterationT
     """The iteration of a drafter on a table of probabilities; nothing of it is accepted."""
     draft = drafter.draft(None, source, ROOT, draws)
     tree, flat = draft.tree, {int(node): row for row, node in enumerate(draft.order)}
-    ids, probs = _tops(tree.size, list(draft.rows))
+    ids, probs = top_by_node(tree.size, list(draft.rows))
     breadths = drafter.breadths(draft)
     columns = {name: getattr(tree, name).tolist() for name in tree.COLUMNS}
     nodes = []

@@ -14,7 +14,7 @@ from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
 from pages.ui.engine.batch import HERE, LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
-from pages.ui.engine.view import EXAMPLE, definitions_html, example
+from pages.ui.engine.view import EXAMPLE, definitions_html, example, next_words
 from tests.pages.apptest import open_page, sentences
 from viz.charts.batches import speedup_by_batch_figure
 from viz.charts.engines import other_lengths_figure, positions_figure
@@ -63,6 +63,17 @@ def test_the_charts_show_the_figures_and_the_bounds():
     assert figure.data[0].x[-1] == metrics.draft_length == figure.data[1].x[0]
 
 
+def test_what_to_do_next_follows_from_the_rates():
+    def said(*rates: str) -> str:
+        log = f"Mean acceptance length: 1.60, Per-position acceptance rate: {', '.join(rates)}"
+        return next_words(read_metrics(log.encode()))
+
+    assert said("0.400", "0.150", "0.050").startswith("With K = 2 a pass would still commit 1.55 of its 1.60 tokens. ")
+    assert "accepted in 90% of its tests: try a larger K" in said("0.800", "0.720")
+    assert said("0.400", "0.150").startswith("Which K pays")
+    assert next_words(read_metrics(b"Mean acceptance length: 1.60")).startswith("Which K pays")
+
+
 def test_every_definition_is_named_and_text_is_escaped():
     metrics = read_metrics(example())
     said = definitions_html(metrics)
@@ -92,7 +103,7 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance by depth" in shown(page)
+    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance of " in shown(page)
     assert "Other programs" not in shown(page)
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()

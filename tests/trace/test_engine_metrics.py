@@ -320,9 +320,9 @@ def test_what_is_odd_is_said(name: str):
 
 REFUSED: dict[str, tuple[bytes, str]] = {
     "empty": (b" \n", "There is nothing to read: expected vLLM's /metrics"),
-    "foreign text": (b"Once upon a time", "Nothing here speaks of speculative decoding"),
-    "foreign JSON": (b'{"a": 1}', "Nothing here speaks of speculative decoding"),
-    "binary": (b"\x00\xff\xfe" * 99, "Nothing here speaks of speculative decoding"),
+    "foreign text": (b"Once upon a time", "This holds no figures of speculative decoding"),
+    "foreign JSON": (b'{"a": 1}', "This holds no figures of speculative decoding"),
+    "binary": (b"\x00\xff\xfe" * 99, "This holds no figures of speculative decoding"),
     "cut short": (json.dumps(SGLANG).encode()[:-9], "damaged or cut short"),
     "deep": (b"[" * 100_000, "damaged"),
     "a line": (GOOD["aiperf"].encode()[:-9], "Line 3 is damaged"),
@@ -521,3 +521,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         assert main([str(path)]) == 2
         said = capsys.readouterr()
         assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mean acceptance length: 1.60, Per-position acceptance rate: 0.400, 0.150, 0.050",
+        "SpecDecoding metrics: Mean acceptance length: 1.60, Per-position acceptance rate: 0.400, 0.150, 0.050",
+        "Per-position acceptance rate: 0.400, 0.150, 0.050",
+    ],
+)
+def test_what_a_person_copies_out_of_a_log_line_is_read(text):
+    metrics = read_metrics(text.encode())
+    assert [each.marginal for each in metrics.positions] == [0.4, 0.15, 0.05] and metrics.draft_length == 3
+    assert metrics.passes is None and metrics.value("mean acceptance length") == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mean acceptance length: 1.",
+        "Per-position acceptance rate: 0.400, 0.150,",
+        "SpecDecoding metrics: Mean acceptance length: 1.60, Accepted throughput: 12.0",
+    ],
+)
+def test_a_log_line_that_breaks_off_is_refused_with_what_would_do(text):
+    with pytest.raises(EngineMetricsError, match="give the whole line, or just 'Mean acceptance length: "):
+        read_metrics(text.encode())

@@ -185,8 +185,7 @@ def same_words(entry: Score, comparison: Comparison) -> str:
         return "another distribution (window of attention)"
     if not comparison.sampling.greedy:
         theirs = next((each.output_ids for each in comparison.of(reference) if not each.failure), None)
-        equal = "and the same draws" if entry.output_ids == theirs else "other draws"
-        return f"same distribution, {equal}"
+        return f"same distribution, {'this time the same text' if entry.output_ids == theirs else 'other draws'}"
     if entry.same_output is None:
         return "–"
     if entry.same_output:
@@ -198,7 +197,7 @@ def same_words(entry: Score, comparison: Comparison) -> str:
 def sampled_words(outcome: ComparisonResult, number: int) -> str:
     """What is comparable of a sampled output: its tokens per pass, and their mean over all draws of the verifier."""
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    said = f"Sampled from the distribution of {reference} by draws of its own: not comparable token for token."
+    said = f"Sampled from the distribution of {reference} by draws of its own, so a text that differs proves nothing."
     luck = outcome.expected.get(number)
     if luck is None:
         return said

@@ -20,7 +20,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import current_run
-from pages.ui.widgets.costs import ASK, draw_disturbed_batches, measure_batches_button, measured_on
+from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.batches import speedup_by_batch_figure
 from viz.formats import plural
 
@@ -46,6 +46,14 @@ LIMITS = (
     "Routing to experts is taken to be even and independent; real routing touches fewer."
 )
 
+BY_DEPTH = (
+    "How often the draft's first choice is accepted at each depth, of the times that all before it are. vLLM logs "
+    "marginal rates instead: paste its line on the left, or divide each rate by the one before."
+)
+BY_RANK = (
+    "How often the draft's first, second, third choice is the one accepted, over all depths; they add up to at most 1. "
+    "Empty: chains only."
+)
 ELSEWHERE, HERE = "another accelerator, modelled", "this machine, measured"
 
 modelled = lru_cache(maxsize=16)(answer)
@@ -64,30 +72,35 @@ def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
             target, draft, chosen = _models()
             setup = _setup(chosen)
             acceptance = _acceptance(metrics, is_example)
-            found = modelled(target, draft, setup, acceptance)
+            found = modelled(target, draft, setup, acceptance[0])
             about, below = _about(target, draft), [f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS]
     except DraftscopeError as error:
         show_error(error)
         return
     if found is None or acceptance is None:
         return
-    st.markdown(f"**{escape_markdown(found.sentence)}**")
+    disturbed = passes == HERE and any(each.others > DISTURBED_FROM for each in manager().batch_costs[""].values())
+    said = escape_markdown(found.sentence)
+    st.markdown(f"Disturbed by other work, so not to act on. {said}" if disturbed else f"**{said}**")
+    rates, whose = acceptance
+    depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
+    ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
+    lacking = "" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it."
+    st.caption(
+        escape_markdown(
+            f"{about}. Acceptance {whose}: by depth {depths} and so on, each of those before{ranks}.{lacking}"
+        )
+    )
     if passes == ELSEWHERE:
         st.caption(escape_markdown(CAUTION))
     chart(_figure(found, is_dark()), key="engine_batches", height=CHART_HEIGHT)
-    rates = ", ".join(f"{rate:.2f}" for rate in acceptance.by_depth[:6])
-    ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in acceptance.by_rank[:4])}" if acceptance.by_rank else ""
-    lacking = "" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it."
-    st.caption(escape_markdown(f"{about}. Acceptance by depth {rates} and so on{ranks}.{lacking}"))
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
     schedule = json.dumps(chain_by_batch([row.point for row in found.rows]))
-    st.markdown(
-        "**The same for vLLM**, whose `--speculative-config` takes the chain by batch size (first, last, tokens)"
-    )
+    st.markdown("**For vLLM**, whose `--speculative-config` takes the chain by batch size: first, last, tokens")
     st.code(f'"num_speculative_tokens_per_batch_size": {schedule}', language="json", wrap_lines=True)
-    for said in below:
-        st.caption(escape_markdown(said))
+    for line in below:
+        st.caption(escape_markdown(line))
 
 
 def _about(target: ModelShape, draft: ModelShape | None) -> str:
@@ -96,7 +109,9 @@ def _about(target: ModelShape, draft: ModelShape | None) -> str:
     return f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}"
 
 
-def _measured(metrics: EngineMetrics | None, is_example: bool) -> tuple[Answer | None, Rates | None, str, list[str]]:
+def _measured(
+    metrics: EngineMetrics | None, is_example: bool
+) -> tuple[Answer | None, tuple[Rates, str] | None, str, list[str]]:
     """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
     costs = manager().batch_costs.get("")
     if costs is None:
@@ -110,7 +125,7 @@ def _measured(metrics: EngineMetrics | None, is_example: bool) -> tuple[Answer |
         f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
         "What an iteration takes beside its passes is counted once for the whole batch."
     )
-    return measured_answer(costs, acceptance), acceptance, manager().info.name, [said]
+    return measured_answer(costs, acceptance[0]), acceptance, manager().info.name, [said]
 
 
 def _models() -> tuple[ModelShape, ModelShape | None, str]:
@@ -205,25 +220,31 @@ def _efficiency() -> Efficiency:
     return Efficiency(*shares, *(each / 1e6 for each in costs))
 
 
-def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> Rates:
+def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> tuple[Rates, str]:
+    """The rates chosen, and whose they are in words."""
     run = current_run()
     there = {FIGURES: metrics is not None, ON_SCREEN: run is not None, RECORDED: True, TYPED: True}
     offered = [name for name in there if there[name]]
-    if is_example:  # its profile has no ranks, and so no trees
+    if metrics is None or is_example:  # its profile has no ranks, and so no trees
         offered.sort(key=lambda name: name != RECORDED)
     chosen = st.segmented_control(
         "Acceptance of", offered, default=offered[0], required=True, key=f"batch_acceptance_{'_'.join(offered)}"
     )
     if chosen == FIGURES and metrics is not None:
-        return engine_acceptance(metrics)
+        return engine_acceptance(metrics), f"of the {metrics.engine} figures imported"
     if chosen == ON_SCREEN and run is not None:
-        return run_acceptance(run.trace)
+        return run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}"
     if chosen == TYPED:
         left, right = st.columns(2)
-        depths = left.text_input("By depth", "0.75, 0.7, 0.65", key="batch_typed_depth", persist_state="session")
-        ranks = right.text_input("By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session")
-        return typed_acceptance(depths, ranks)
-    return run_acceptance(recorded_run(TREES))
+        depths = left.text_input(
+            "By depth, conditional", "0.75, 0.7, 0.65", key="batch_typed_depth", persist_state="session", help=BY_DEPTH
+        )
+        ranks = right.text_input(
+            "By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session", help=BY_RANK
+        )
+        return typed_acceptance(depths, ranks), "as typed"
+    recorded = recorded_run(TREES)
+    return run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}"
 
 
 def _figure(found: Answer, dark: bool):

@@ -25,6 +25,8 @@ FORMS = (
     "`speculation_profile.json`. The form is recognised. Nothing leaves this machine."
 )
 CHART_HEIGHT = 330
+ENOUGH = 0.9  # of what a pass commits beyond its own token: a shorter draft that keeps it is advised
+WORTH = 0.5  # acceptance of the last position from which a longer draft is
 
 
 def given() -> tuple[bytes, bool]:
@@ -74,6 +76,7 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
     st.markdown(f"**{escape_markdown(metrics.engine)}** · {escape_markdown(' · '.join(counts))}")
     for sentence in metrics.odd:
         st.warning(escape_markdown(sentence), icon=":material/help:")
+    st.markdown(escape_markdown(next_words(metrics)))
     ours, label, notes = _own(metrics)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -99,6 +102,19 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
     version = f"{escape_markdown(metrics.engine)} {escape_markdown(metrics.version)}"
     sources = ", ".join(f"`{source}`" for source in metrics.sources)
     st.caption(f"Names as {version} has them, read on {metrics.read} in {sources}.")
+
+
+def next_words(metrics: EngineMetrics) -> str:
+    """Whether a shorter draft would do nearly as well, and where to go on."""
+    lengths = {each.draft_length: each.stayed for each in metrics.other_lengths if each.exact}
+    whole, said = lengths.get(metrics.draft_length or 0), ""
+    if whole is not None and whole > 1:
+        enough = min(length for length, tokens in lengths.items() if tokens - 1 >= ENOUGH * (whole - 1))
+        if enough < (metrics.draft_length or 0):
+            said = f"With K = {enough} a pass would still commit {lengths[enough]:.2f} of its {whole:.2f} tokens. "
+        elif (last := metrics.positions[-1].conditional or 0.0) > WORTH:
+            said = f"The last position is still accepted in {last:.0%} of its tests: try a larger K. "
+    return f"{said}Which K pays at which batch size, and whether any does: “When does it stop to pay?”."
 
 
 def _own(metrics: EngineMetrics) -> tuple[list[float], str, tuple[str, ...]]:

@@ -264,7 +264,8 @@ def is_idle(method: "Method", key: str, info: SettingInfo) -> bool:
 def shown_settings(name: str, key: str) -> dict[str, Setting]:
     """The defaults of the settings that have an effect."""
     method = method_as_verified(name, key)
-    settings = method.settings() | dict.fromkeys(trained_choices(method), "")
+    optional = {each: method.infos[each].default for each in method.drafter.optional if each not in TRAINED}
+    settings = optional | method.settings() | dict.fromkeys(trained_choices(method), "")
     if not method.drafter.drafts:
         settings.pop("cache_policy", None)
         return settings
