@@ -78,7 +78,7 @@ def accelerator(text: str) -> Accelerator:
 def table_lines(found: Answer) -> Iterator[str]:
     """A line per batch size, each of which says that it is modelled."""
     heads = (f"{'chain':>6} {'gain':>7} {'tree':>9} {'gain':>7}", f"{'verify':>9}")
-    yield f"{'batch':>14}   {'tokens/s':>10} {'pass':>9} {heads[0]} {heads[1]}  which waits for"
+    yield f"{'batch':>14}   {'tokens/s':>10} {'pass':>9} {heads[0]} {heads[1]}  limited by"
     yield from map(_line, found.rows)
 
 

@@ -200,7 +200,8 @@ def status_words(run: Run, changed: str = "") -> str:
     if changed:
         return changed
     if run.source == "recorded":
-        return f"A recorded run. {'Press Start to decode with the settings above.' if torch_there() else NEEDS_TORCH}"
+        start = "Press Start for the first iteration with the settings above."
+        return f"A recorded run. {start if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":

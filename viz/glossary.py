@@ -56,7 +56,7 @@ TREE: dict[str, str] = {
     "draft confidence": "The draft's highest probability for the next token after a node: how sure it is.",
     "branching": "How many children a node gets; DynaTree gives fewer where the draft is sure.",
     "our settings": "The app begins with Draftscope's own settings: DynaTree as in its paper, but its first level may "
-    "branch. In the paper's default it is one token; if that is pruned, nothing is verified.",
+    "branch. In the paper it is a single token; if that is pruned, nothing is verified.",
     "multiplicity": "How often the same node was drawn, in trees whose paths are drawn independently.",
     "expansion": "Whether a node was expanded and, if not, which rule stopped it.",
     "early stop": "A node is not expanded because its path probability is below the stop probability.",

@@ -74,7 +74,7 @@ def answer(
         rows.append(BatchRow(point, plain.seconds, verified.seconds, verified.limit, room))
     waits = pass_time(target, setup, points[-1].batch, 1).limit
     said = verdict(
-        points, lambda point: _cause(point, target, draft, setup), f"; plain decoding there waits for {waits}"
+        points, lambda point: _cause(point, target, draft, setup), f"; plain decoding there is limited by {waits}"
     )
     return Answer(tuple(rows), crossings(points, "chain"), crossings(points, "tree"), f"Modelled: {said}")
 

@@ -61,13 +61,13 @@ def chain_limits(label: str, run: RunTrace, figures: DraftFigures, heads: bool =
     )
     if not figures.chains:
         limits.append(
-            f"With this draft {label} verifies chains only. In the place of this run's trees ({tree_words(figures)}) "
-            f"stands a chain of {rounded_up(figures)}. {measure}"
+            f"With this draft {label} verifies chains only: a chain of {rounded_up(figures)} replaces this run's trees "
+            f"({tree_words(figures)}). {measure}"
         )
     elif not figures.fixed and figures.drafted_by != "text":  # a lookup ends where the text does, there as here
         limits.append(
-            f"{label} drafts as many tokens in every pass. In the place of this run's chains of {min(figures.depths)} "
-            f"to {max(figures.depths)} tokens stands one of {rounded_up(figures)}. {measure}"
+            f"{label} drafts the same number of tokens in every pass: a chain of {rounded_up(figures)} replaces this "
+            f"run's chains of {min(figures.depths)} to {max(figures.depths)} tokens. {measure}"
         )
     return limits
 

@@ -68,7 +68,7 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     assert scene(page, PINNED) == pinned
     assert "Now · DynaTree · τ 0.02, first level may branch" in page.locator(NOW).inner_text()
     words = reported(page)
-    assert "Same text, different work" in words
+    assert "Same text as far as both go, different work" in words
     assert "7 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"
     assert points(page) == before + 3
     assert page.locator("[data-testid=stException]").count() == 0

@@ -122,10 +122,12 @@ def test_tune_warns_and_measures_again(monkeypatch):
     assert "2026-01-02" not in texts(at)
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.1, ""), (0.6, "longer now, as other work uses 60% of the processors")])
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.1, ""), (0.6, "longer now, because other programs use 60% of the processors")]
+)
 def test_an_estimate_says_that_other_work_makes_it_too_short(monkeypatch, share, said):
     monkeypatch.setattr(measuring.OtherWork, "share", lambda self: share)
     assert other_words() == said
     at = open_page("pages/compare.py")
     takes = next(each.value for each in at.caption if "recorded speeds" in each.value)
-    assert ("other work uses 60%" in takes) == bool(said)
+    assert ("programs use 60%" in takes) == bool(said)

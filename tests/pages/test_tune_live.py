@@ -86,7 +86,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert len(first) == len(second) >= 3, "measured in turn"
     assert all(seconds > 0 for seconds in first + second)
     assert compare_trees(pinned.iteration, now.iteration).same_text
-    assert "Same text, different work" in reported(page)
+    assert "Same text as far as both go, different work" in reported(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
         "DynaTree · first level may branch",
         "DynaTree · τ 0, first level may branch",

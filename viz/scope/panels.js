@@ -85,7 +85,8 @@ function drawColumns(view, columns) {
   const { strip } = view;
   strip.columns.replaceChildren();
   const tallest = Math.max(2, ...columns.map((column) => column[0] + 1));
-  strip.axis.firstChild.textContent = `${Math.max(...columns.map(([n, kind]) => n + (kind !== "none")))} tokens`;
+  const most = Math.max(...columns.map(([n, kind]) => n + (kind !== "none")));
+  strip.axis.firstChild.textContent = most === 1 ? "1 token" : `${most} tokens`;
   strip.axis.lastChild.textContent = "0";
   const block = clamp(Math.floor(44 / tallest) - 1, 1, 8);
   strip.columns.classList.toggle("narrow", columns.length * 9 > strip.room.now().width);

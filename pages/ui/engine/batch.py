@@ -198,7 +198,7 @@ def _setup(chosen: str) -> Setup:
 def _efficiency() -> Efficiency:
     """What of the sheet is reached, and fixed costs: the measured defaults until a person changes them."""
     usual = Efficiency()
-    with st.expander("What of the data sheet is reached, and fixed costs"):
+    with st.expander("Efficiency and fixed costs"):
         st.caption(
             "Measured where a machine was at hand: bandwidth, operations, layers and passes on one H200 (docs/gpu.md). "
             "The engine's own work on a draft is that of vLLM in 2025 at a batch of one; with larger batches SGLang "
@@ -266,7 +266,7 @@ def _tree_words(shape: DraftShape) -> str:
 
 def batches_html(found: Answer) -> str:
     """The table by batch size; all text is escaped."""
-    heads = ("batch", "tokens/s, plain", "pass", "chain", "gain", "tree", "gain", "verification", "which waits for")
+    heads = ("batch", "tokens/s, plain", "pass", "chain", "gain", "tree", "gain", "verification", "limited by")
     numbers = (True, True, True, False, True, False, True, True, False)
     rows = "".join(
         "<tr>" + "".join(_cell(cell, number) for cell, number in zip(_cells(row), numbers, strict=True)) + "</tr>"

@@ -186,10 +186,12 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
         why += "Greedy output never depends on these settings." if greedy else f"{SAMPLED}."
     elif not why:
         diff = compare_trees(pinned, now)
-        work = "Same text, different work: greedy output never depends on these settings."
+        work = "Same text as far as both go, different work: greedy output never depends on these settings."
         other = "The texts differ: Compare shows by what margin."
         if not greedy:
-            work, other = (f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text", "Other text"))
+            work, other = (
+                f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text as far as both go", "Other text")
+            )
         why = f"{_nodes(diff)} {work if diff.same_text else other}"
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:

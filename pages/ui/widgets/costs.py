@@ -78,7 +78,7 @@ def other_words() -> str:
         _counting[:] = [(time.monotonic(), OtherWork())]
         time.sleep(LOOK_S)
     share = _counting[0][1].share()
-    return "" if share < BUSY else f"longer now, as other work uses {share:.0%} of the processors"
+    return "" if share < BUSY else f"longer now, because other programs use {share:.0%} of the processors"
 
 
 DISTURBED = "Or it has changed since they were measured. The times and speeds shown are those of the disturbed machine."
