@@ -368,7 +368,7 @@ def draw_overview(
             "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
             "allocations inside Hugging Face's own calls are unknown."
         )
-    st.caption(words)
+    st.caption(f"In brackets: quartiles over the repeats; the bottom line has 95% intervals. {words}")
 
 
 def _draw_bullets(sentences: Sequence[str]) -> None:
