@@ -96,17 +96,17 @@ def _recycle(args: argparse.Namespace) -> int:
     report = reporter()
     report("loading the pair")
     pair = load_pair(pair_settings(args))
-    identity, matrix, before = pair_identity(pair), None, {"prompts": 0.0, "tokens": 0.0}
+    identity, matrix, before = pair_identity(pair), None, {"prompts": 0, "tokens": 0}
     if first is not None:
         matrix_store.require_fit(first, identity)
-        matrix, before = matrix_store.load_matrix(first.full_name), {**before, **first.figures}
+        matrix, before = matrix_store.load_matrix(first.full_name), first.counts
     matrix, tokens = recycled(pair, prompts, args.max_new_tokens, matrix, report)
-    figures = {"prompts": int(before["prompts"]) + len(prompts), "tokens": int(before["tokens"]) + tokens}
+    counts = {"prompts": before["prompts"] + len(prompts), "tokens": before["tokens"] + tokens}
     created, begun = datetime.now().isoformat(timespec="seconds"), first.full_name if first else ""
-    matrix_store.save_matrix(folder, matrix, identity, created, begun, figures)
+    matrix_store.save_matrix(folder, matrix, identity, created, begun, counts)
     report("")
     kept = matrix_store.find_matrix(args.name)
-    print(f"{kept.full_name}: {len(matrix):,} rows from {figures['tokens']:,} tokens of {figures['prompts']:,} prompts")
+    print(f"{kept.full_name}: {len(matrix):,} rows from {counts['tokens']:,} tokens of {counts['prompts']:,} prompts")
     print(f"Begin runs with it: --method token_recycling:matrix={kept.name}")
     return 0
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from decoding.common.errors import PairError, require
 from decoding.common.files import ROOT, training_home, write_whole
-from decoding.common.trained_store import NAME, Kind, check_models, count_of, number_of, same_model, text_of
+from decoding.common.trained_store import NAME, Kind, check_models, count_of, same_model, text_of
 
 CANDIDATES = 8  # that a token keeps, as many as the published tree has children at a node
 # By token: ids and probabilities of the target's likeliest next tokens, best first, at most `CANDIDATES`.
@@ -39,7 +39,7 @@ class MatrixCard:
         pair: `pair_identity` of the pair it was made with; only its target counts.
         digest: of the file of the matrix, the first `DIGITS` of SHA-256.
         begun: full name of the matrix that it goes on from; empty where it began with nothing.
-        figures: numbers of `prompts`, of `tokens` decoded and of `rows`, by name.
+        counts: of `prompts`, of `tokens` decoded and of `rows`.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MatrixCard:
     pair: Mapping[str, Any]
     digest: str
     begun: str
-    figures: Mapping[str, float]
+    counts: Mapping[str, int]
     shipped: bool = False
 
     @property
@@ -59,7 +59,7 @@ class MatrixCard:
     @property
     def words(self) -> str:
         """Name, size, target and date: `stories, 1,024 tokens of Embedded target, 2026-11-22`."""
-        tokens = f"{self.figures['tokens']:,.0f} tokens"
+        tokens = f"{self.counts['tokens']:,} tokens"
         return f"{self.name}, {tokens} of {self.pair['target']['name']}, {self.created[:10]}"
 
 
@@ -110,7 +110,7 @@ def check_new(name: str) -> Path:
 
 
 def save_matrix(
-    folder: Path, matrix: Matrix, pair: Mapping[str, Any], created: str, begun: str, figures: Mapping[str, float]
+    folder: Path, matrix: Matrix, pair: Mapping[str, Any], created: str, begun: str, counts: Mapping[str, int]
 ) -> None:
     """Store a matrix of the target of a `pair_identity`; raises `DiskError` where the disk does not take it."""
     from safetensors.numpy import save
@@ -123,7 +123,7 @@ def save_matrix(
         ids[row, : len(best)], probs[row, : len(best)] = best, shares
     content = save({"tokens": tokens, "ids": ids, "probs": probs})
     card = {"version": VERSION, "created": created, "pair": dict(pair), "digest": _digest(content), "begun": begun,
-            "figures": {**figures, "rows": len(tokens)}}  # fmt: skip
+            "counts": {**counts, "rows": len(tokens)}}  # fmt: skip
     write_whole(folder / MATRICES.weights, content)
     write_whole(folder / MATRICES.card, json.dumps(card, indent=1).encode())  # last: it is there once its card is
 
@@ -133,8 +133,7 @@ def read_card(folder: Path, name: str) -> MatrixCard:
 
     def card_of(content: Mapping[str, Any]) -> MatrixCard:
         check_models(content["pair"], ("target",))
-        digest, figures = text_of(content["digest"]), content["figures"]
-        count_of(figures["tokens"])
+        digest, counts = text_of(content["digest"]), content["counts"]
         if content["version"] != VERSION or len(digest) != DIGITS:
             raise ValueError
         return MatrixCard(
@@ -144,7 +143,7 @@ def read_card(folder: Path, name: str) -> MatrixCard:
             pair=content["pair"],
             digest=digest,
             begun=text_of(content["begun"]),
-            figures={text_of(key): number_of(value) for key, value in figures.items()},
+            counts={name: count_of(counts[name]) for name in ("prompts", "tokens", "rows")},
         )
 
     return MATRICES.read(folder, card_of)
