@@ -175,7 +175,7 @@ def _read(folder: Path, digest: str, vocab_size: int, _stamp: int) -> Matrix:
         raise MATRICES.damaged(folder, f"{MATRICES.weights}: {error.strerror}") from None
     except (SafetensorError, KeyError):
         raise MATRICES.damaged(folder, f"{MATRICES.weights} holds no matrix") from None
-    there, shape = ids >= 0, (len(tokens), CANDIDATES)
+    there, shape = ids >= 0, (*tokens.shape, CANDIDATES)
     sound = (tokens.dtype, ids.dtype, probs.dtype) == (np.int32, np.int32, np.float32) and tokens.ndim == 1
     sound = sound and ids.shape == probs.shape == shape and bool(((probs >= 0) & (probs <= 1)).all())
     if not sound or (tokens < 0).any() or max(tokens.max(initial=-1), ids.max(initial=-1)) >= vocab_size:
