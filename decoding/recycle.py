@@ -96,12 +96,14 @@ def _recycle(args: argparse.Namespace) -> int:
     report = reporter()
     report("loading the pair")
     pair = load_pair(pair_settings(args))
-    identity, matrix, before = pair_identity(pair), None, {"prompts": 0, "tokens": 0}
+    identity, known = pair_identity(pair), None
+    counts = {"prompts": len(prompts), "tokens": 0}
     if first is not None:
         matrix_store.require_fit(first, identity)
-        matrix, before = matrix_store.load_matrix(first.full_name), first.counts
-    matrix, tokens = recycled(pair, prompts, args.max_new_tokens, matrix, report)
-    counts = {"prompts": before["prompts"] + len(prompts), "tokens": before["tokens"] + tokens}
+        known = matrix_store.load_matrix(first.full_name)
+        counts = {"prompts": first.counts["prompts"] + len(prompts), "tokens": first.counts["tokens"]}
+    matrix, tokens = recycled(pair, prompts, args.max_new_tokens, known, report)
+    counts["tokens"] += tokens
     created, begun = datetime.now().isoformat(timespec="seconds"), first.full_name if first else ""
     matrix_store.save_matrix(folder, matrix, identity, created, begun, counts)
     report("")
