@@ -225,7 +225,13 @@ def check_run(name: str, seed: int, found: FalseReason) -> None:
             break
         except SettingsError:
             continue  # settings that contradict each other: others are drawn
-    learned = None
+    check_drafter(name, drafter, seed, random, found)
+
+
+def check_drafter(
+    name: str, drafter: Drafter, seed: int, random: np.random.Generator, found: FalseReason, learned: Any = None
+) -> None:
+    """Decode one run of a drafter and check every node of it; `learned` is what the rule knows at first."""
     found.runs[name] += 1
     for trace, text, distributions, verifier, limit in recorded_run(drafter, seed, random):
         settings = drafter.settings() | dict(trace.settings)

@@ -54,6 +54,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--warm-up", type=int, default=8, metavar="N", help="tokens decoded first, so that times are representative"
     )
+    add_pair(made)
+    sampling = made.add_argument_group("sampling")
+    sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
+    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
+    sampling.add_argument("--draft-temperature", type=float, default=1.0)
+    sampling.add_argument("--seed", type=int, default=0)
+    return made
+
+
+def add_pair(made: argparse.ArgumentParser) -> None:
+    """The arguments that `pair_settings` reads."""
     pair = made.add_argument_group("pair")
     pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
@@ -65,12 +76,15 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
-    sampling = made.add_argument_group("sampling")
-    sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
-    sampling.add_argument("--draft-temperature", type=float, default=1.0)
-    sampling.add_argument("--seed", type=int, default=0)
-    return made
+
+
+def pair_settings(args: argparse.Namespace, engine: str | None = None) -> PairSettings:
+    """The pair that was asked for, on another engine where one is named."""
+    return PairSettings(
+        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, engine=engine or args.engine,
+        attention=args.attention, context_length=args.context_length, split=args.split, chat=args.chat,
+        widen=args.widen,
+    )  # fmt: skip
 
 
 def prompt_text(args: argparse.Namespace) -> str:
@@ -150,11 +164,16 @@ def record(
 def main(arguments: list[str] | None = None) -> int:
     """Decode and save; every error is one sentence on stderr."""
     args = parser().parse_args(arguments)
+    return exit_code(lambda: _record(args), "nothing was written")
+
+
+def exit_code(work: Callable[[], int], undone: str) -> int:
+    """The exit code of work that reports; every error is one sentence on stderr, `undone` what a stop leaves undone."""
     try:
         with needing_torch():
-            return _record(args)
+            return work()
     except KeyboardInterrupt:
-        print("\nerror: Interrupted: nothing was written.", file=sys.stderr)
+        print(f"\nerror: Interrupted: {undone}.", file=sys.stderr)
         return 1
     except DraftscopeError as error:
         print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
@@ -179,14 +198,9 @@ def _record(args: argparse.Namespace) -> int:
     sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
     method, engine = chosen_method(args.method, sampling)
     limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, args.rows)
-    report = _reporter()
+    report = reporter()
     report("loading the pair")
-    settings = PairSettings(
-        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, engine=engine or args.engine,
-        attention=args.attention, context_length=args.context_length, split=args.split, chat=args.chat,
-        widen=args.widen,
-    )  # fmt: skip
-    pair = load_pair(settings)
+    pair = load_pair(pair_settings(args, engine))
     prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)
     if args.warm_up:
         report("warming up")
@@ -206,7 +220,7 @@ def _record(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reporter() -> Report:
+def reporter() -> Report:
     """Progress on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere."""
     last_s = 0.0
 

@@ -12,7 +12,7 @@ import draftscope
 from decoding.training.folder import Kind
 from tests.helpers.process import printed
 
-NAMES = "run, record, diff, export, import-metrics, roofline, doctor, sweep, gallery, bench, train"
+NAMES = "run, record, diff, export, import-metrics, roofline, doctor, recycle, sweep, gallery, bench, train"
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple[str, list[str]]]]:
@@ -35,6 +35,7 @@ def test_help_lists_every_command(words, monkeypatch, capsys):
         "gallery",
         "import-metrics",
         "record",
+        "recycle",
         "roofline",
         "run",
         "sweep",
@@ -83,6 +84,7 @@ def test_a_module_that_is_no_command_is_no_benchmark(monkeypatch, capsys):
         (("export", "a.dscope", "--engine", "vllm"), "decoding.export_config", ["a.dscope", "--engine", "vllm"]),
         (("import-metrics", "metrics.txt", "--json"), "decoding.import_metrics", ["metrics.txt", "--json"]),
         (("doctor", "--target", "a b", "--json"), "decoding.doctor", ["--target", "a b", "--json"]),
+        (("recycle", "--name", "a b"), "decoding.recycle", ["--name", "a b"]),
         (("sweep", "grid.toml", "--dry-run"), "decoding.experiments.sweep", ["grid.toml", "--dry-run"]),
         (("bench", "methods", "--quick"), "benchmarks.methods", ["--quick"]),
         (("bench", "gpu", "--help"), "benchmarks.gpu", ["--help"]),

@@ -158,10 +158,10 @@ def test_a_defect_is_no_sentence(tmp_path: Path, monkeypatch):
 
 
 def test_progress_is_reported_now_and_then(monkeypatch, capsys: pytest.CaptureFixture):
-    report = command._reporter()
+    report = command.reporter()
     for words in ("first", "second", ""):
         report(words)
     assert capsys.readouterr().err == "first\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    command._reporter()("here")
+    command.reporter()("here")
     assert capsys.readouterr().err == "\r\x1b[Khere"

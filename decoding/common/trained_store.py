@@ -86,6 +86,8 @@ class Kind:
     setting: str  # of a method, names one
     folder: str  # that it has below a run; also begins the names of its files
     otherwise: str  # what to do without it
+    ending: str = "safetensors.xz"  # of the file of its weights
+    made: str = "train"  # how one comes about
 
     @property
     def card(self) -> str:
@@ -95,7 +97,7 @@ class Kind:
     @property
     def weights(self) -> str:
         """Name of the file of its weights."""
-        return f"{self.folder}.safetensors.xz"
+        return f"{self.folder}.{self.ending}"
 
     def stored(self, shipped: Path) -> list[tuple[str, Path]]:
         """Name and folder of every one, first those of the program, which lie in `shipped`."""
@@ -125,7 +127,7 @@ class Kind:
         if folder is not None:
             return read_card(folder, name)
         known = ", ".join(card.name for card in self.all(shipped, read_card))
-        there = f"choose one of {known}, or leave it empty" if known else "leave it empty, or train one"
+        there = f"choose one of {known}, or leave it empty" if known else f"leave it empty, or {self.made} one"
         raise SettingsError(f"There is no {self.noun} {str(name)[:100]!r} for {self.setting}: {there}.")
 
     def read(self, folder: Path, made_of: Callable[[Mapping[str, Any]], Any]) -> Any:
@@ -182,7 +184,7 @@ class Kind:
 
     def damaged(self, folder: Path, what: str) -> PairError:
         """The sentence about one that cannot be used."""
-        return PairError(f"The {self.noun} in {folder} is damaged ({what}): train it again, or {self.otherwise}.")
+        return PairError(f"The {self.noun} in {folder} is damaged ({what}): {self.made} it again, or {self.otherwise}.")
 
 
 def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

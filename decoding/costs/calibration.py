@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.common import matrix_store
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
@@ -238,3 +239,13 @@ class MeasuredPair:
         network = _network(card.folder, name, SELECTORS.stamp(card.folder))
         latency = latency_model(self.pair, self.decoder)
         return Chooser(network, Scaler(card.mean, card.spread), latency, identity, card.verifier)
+
+    def matrix(self, name: str) -> str:
+        """The full name of a kept matrix, which also tells its content.
+
+        Raises:
+            SettingsError, PairError: there is none of that name; it is damaged, or was made with another target.
+        """
+        card = matrix_store.find_matrix(name)
+        matrix_store.require_fit(card, pair_identity(self.pair))
+        return card.full_name

@@ -53,6 +53,10 @@ class Measured(Protocol):
         """The trained selector of this name on this machine; the known one where it is of this pair."""
         ...
 
+    def matrix(self, name: str) -> str:
+        """The full name of a kept matrix for token recycling, checked to be of this target."""
+        ...
+
 
 @dataclass(frozen=True)
 class IterationFeedback:

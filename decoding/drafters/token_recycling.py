@@ -5,21 +5,19 @@ an adjacency matrix, a row per token of the vocabulary, and the next tree is rea
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from decoding.common.settings import BREADTH, setting
+from decoding.common.matrix_store import CANDIDATES, Matrix, load_matrix
+from decoding.common.settings import BREADTH, HISTORY, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, IterationFeedback, TreeBuilder, deepest_level
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
 Path = tuple[int, ...]  # ranks from the root down: (0, 2) is the third candidate after the first one
-# By token: ids and probabilities of the target's likeliest next tokens, best first, as many as a record holds.
-Matrix = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
 # Children of every node of the published tree, level by level; the i-th child of a node takes its i-th candidate.
 PUBLISHED = (
@@ -56,8 +54,9 @@ class TokenRecyclingDrafter(Drafter):
     A node's draft probability is what the target gave its token when it last read the parent's. Where this differs from
     the authors' code:
 
-    * The matrix is empty when a run begins, so that a run depends on nothing but its prompt and settings and can be
-      replayed from its record. The authors also carry it over from request to request (their hot start).
+    * The matrix is empty when a run begins, or a kept one that `matrix` names (`python -m decoding.recycle`), so that a
+      run depends on nothing but its prompt and settings and can be replayed from its record. The authors carry theirs
+      over from every request to the next (their hot start).
     * A token that was never read has no candidates; their matrix begins with zeros and drafts token 0.
     * A token that stands at several nodes of a tree keeps what followed the last one in breadth-first order; on a GPU
       the authors' indexed assignment leaves open which one that is.
@@ -65,6 +64,7 @@ class TokenRecyclingDrafter(Drafter):
       (`template`), since no such search has been published for them.
     """
 
+    optional = ("matrix",)
     uses_draft_model = False
     cost = "no draft forward"
     breadth = "shape"
@@ -73,12 +73,20 @@ class TokenRecyclingDrafter(Drafter):
     node_budget: int = shared.node_budget(80, high=80, offered=(1, 80), paper="Token recycling")
     max_depth: int = shared.max_depth(6, high=6, paper="Token recycling")
     candidates: int = setting(
-        8, 1, 8, step=1, group=BREADTH, label="Candidates", symbol="k", paper="Token recycling",
+        CANDIDATES, 1, CANDIDATES, step=1, group=BREADTH, label="Candidates", symbol="k", paper="Token recycling",
         help="So many of the target's likeliest next tokens may follow a token.",
     )  # fmt: skip
+    # Name of a kept matrix, or `NAME:DIGEST`, which a run records: no other content will do then
+    matrix: str = setting(
+        "", group=HISTORY, label="Matrix", placeholder="empty at first",
+        help="A kept matrix to begin with, made from other prompts with the same target.",
+    )  # fmt: skip
+
+    def prepared(self, measured) -> "TokenRecyclingDrafter":
+        return replace(self, matrix=measured.matrix(self.matrix)) if self.matrix else self
 
     def start(self, prompt_ids) -> Matrix:
-        return {}
+        return load_matrix(self.matrix) if self.matrix else {}
 
     def draft(self, state: Matrix, source, root_token, draws) -> Draft:
         builder = TreeBuilder(source, root_token)
@@ -111,7 +119,7 @@ class TokenRecyclingDrafter(Drafter):
 
     def observe(self, state: Matrix, outcome: IterationFeedback):
         tree, order = outcome.drafted_tree()
-        ids, probs = outcome.target_top()
+        ids, probs = (column[:, :CANDIDATES] for column in outcome.target_top())
         read = {}
         for node in np.sort(order).tolist():
             known = ids[node] >= 0

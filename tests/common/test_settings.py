@@ -119,7 +119,7 @@ def test_texts_and_choices_of_a_method_are_checked():
     for name, value in (("cache_policy", "none"), ("node_order", 3), ("draft_head", 4)):
         with pytest.raises(SettingsError, match=f"^{name} must be "):
             METHODS["salf"].with_settings(**{name: value})
-    for name in ("selector", "widths", "acceptance", "odds"):
+    for name in ("selector", "matrix", "widths", "acceptance", "odds"):
         owner = next(kind for kind in DRAFTERS.values() if name in settings_of(kind))
         with pytest.raises(SettingsError, match=f"^{name}.* must be a string, not 5"):
             owner(**{name: 5})

@@ -1,11 +1,15 @@
-"""The setting Selector: offered where one fits pair and verifier, and then it makes K, L1 and L2 idle."""
+"""Selectors and kept matrices: offered where one fits pair and verifier; a selector makes K, L1 and L2 idle."""
 
+import shutil
+
+import numpy as np
 import pytest
 
+from decoding.common.matrix_store import find_matrix, save_matrix
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
+from decoding.models.pair import embedded_pair, pair_identity
 from pages.ui.common.models import manager
-from pages.ui.widgets.trained import SELECTOR, trained_choices
+from pages.ui.widgets.trained import MATRIX, SELECTOR, trained_choices
 from tests.helpers.selectors import store
 from tests.pages.apptest import open_page, sentences
 
@@ -63,3 +67,18 @@ def test_another_pair_is_offered_nothing(monkeypatch):
     assert SELECTOR not in trained_choices(METHODS["delayed"])
     monkeypatch.setattr(manager(), "identity", identity)
     assert SELECTOR not in trained_choices(METHODS["iid_paths"])
+
+
+def test_a_kept_matrix_is_offered_by_name_and_content_to_token_recycling_alone(home):
+    row = {7: (np.array([8], np.int32), np.array([0.5], np.float32))}
+    counts = {"prompts": 2, "tokens": 1234}
+    save_matrix(home / "tales" / "matrix", row, pair_identity(embedded_pair()), "2030-01-02T03:04:05", "", counts)
+    at = open_page(STEP)
+    at = at.selectbox(key="method").select("token_recycling").run()
+    box, full_name = at.selectbox(key="method_token_recycling_matrix"), find_matrix("tales").full_name
+    assert box.options == ["Empty at first", "tales, 1,234 tokens of embedded-target, 2030-01-02"]
+    at = box.select(full_name).run()
+    assert sentences(at) == [] and at.selectbox(key="method_token_recycling_matrix").value == full_name
+    assert MATRIX not in trained_choices(METHODS["delayed"])
+    shutil.rmtree(home / "tales")
+    assert MATRIX not in trained_choices(METHODS["token_recycling"])

@@ -1,4 +1,4 @@
-"""Settings that name a trained draft head or selector: those that fit the pair in memory.
+"""Settings that name a trained draft head or selector, or a kept matrix: those that fit the pair in memory.
 
 A setting is shown only where there is something to choose.
 """
@@ -10,20 +10,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import decoding
+from decoding.common import matrix_store as matrices
 from decoding.heads import store as heads
 from decoding.models.presets import EMBEDDED
 from decoding.selector import store as selectors
 from pages.ui.common.models import manager
 
 if TYPE_CHECKING:
+    from decoding.common.matrix_store import MatrixCard
     from decoding.heads.store import HeadCard
     from decoding.methods.method import Method
     from decoding.selector.store import SelectorCard
 
-DRAFT_HEAD, SELECTOR = "draft_head", "selector"
-TRAINED = (DRAFT_HEAD, SELECTOR)
+DRAFT_HEAD, SELECTOR, MATRIX = "draft_head", "selector", "matrix"
+TRAINED = (DRAFT_HEAD, SELECTOR, MATRIX)
 HEAD_METHOD = "salf"
-NONE_WORDS = {DRAFT_HEAD: "The pair's draft model", SELECTOR: "None: K, L1 and L2 as set"}
+NONE_WORDS = {DRAFT_HEAD: "The pair's draft model", SELECTOR: "None: K, L1 and L2 as set", MATRIX: "Empty at first"}
 EMBEDDED_NAME = "Embedded pair"
 
 
@@ -35,6 +37,8 @@ def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
     if SELECTOR in method.drafter.optional:
         fitting = [card for card in _fitting()[1] if card.verifier == method.verifier.name]
         found[SELECTOR] = _words([(card.name, card.words) for card in fitting])
+    if MATRIX in method.drafter.optional:
+        found[MATRIX] = {card.full_name: card.words for card in _fitting()[2]}
     return {setting: {"": NONE_WORDS[setting]} | names for setting, names in found.items() if names}
 
 
@@ -66,29 +70,29 @@ def _words(named: list[tuple[str, str]]) -> dict[str, str]:
     return {name: word if words.count(word) == 1 else f"{word} ({name})" for name, word in named}
 
 
-def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
-    """The heads and selectors that fit the pair in memory, or the pair that would be loaded."""
+def _fitting() -> "tuple[list[HeadCard], list[SelectorCard], list[MatrixCard]]":
+    """The heads, selectors and matrices that fit the pair in memory, or the pair that would be loaded."""
     identity, settings = manager().identity, manager().settings
 
-    def fits(card: "HeadCard | SelectorCard", kind: ModuleType) -> bool:
+    def fits(card: "HeadCard | SelectorCard | MatrixCard", kind: ModuleType) -> bool:
         if identity is not None:
             return kind.fits(card, identity)
         embedded = settings.target == EMBEDDED if kind is heads else settings.embedded
         return embedded and card.pair["name"] == EMBEDDED_NAME
 
-    stored = zip(_stored(tuple(_stamps())), (heads, selectors), strict=True)
+    stored = zip(_stored(tuple(_stamps())), (heads, selectors, matrices), strict=True)
     return tuple([card for card in cards if fits(card, kind)] for cards, kind in stored)
 
 
 @lru_cache(maxsize=2)
-def _stored(_stamps: tuple) -> "tuple[list[HeadCard], list[SelectorCard]]":
-    """Every stored head and selector; read again when one of their files has changed."""
-    return heads.all_heads(), selectors.all_selectors()
+def _stored(_stamps: tuple) -> "tuple[list[HeadCard], list[SelectorCard], list[MatrixCard]]":
+    """Every stored head, selector and matrix; read again when one of their files has changed."""
+    return heads.all_heads(), selectors.all_selectors(), matrices.all_matrices()
 
 
 def _stamps() -> Iterator[tuple[Path, int]]:
-    for kind, shipped in ((heads.HEADS, heads.SHIPPED), (selectors.SELECTORS, selectors.SHIPPED)):
-        for _, folder in kind.stored(shipped):
+    for store, kind in ((heads, heads.HEADS), (selectors, selectors.SELECTORS), (matrices, matrices.MATRICES)):
+        for _, folder in kind.stored(store.SHIPPED):
             for file in (folder / kind.card, folder / kind.weights):
                 try:
                     yield file, file.stat().st_mtime_ns
