@@ -46,6 +46,9 @@ DEFAULTS: Mapping[str, Any] = {
     "minutes": None, "steps": None, "pause": PAUSE_S, "first": None, "context": None, "draft": None,
 }  # fmt: skip
 
+# What a training had that was begun before it could be told.
+BEFORE_CONTEXT: Mapping[str, Any] = {"context": 2048, "draft": "128x1"}
+
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
@@ -80,6 +83,8 @@ def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str,
     typed = {name: value for name, value in vars(args).items() if name in DEFAULTS and value not in (None, False)}
     if "minutes" in typed or "steps" in typed:
         begun_with = {**begun_with, "minutes": None, "steps": None}
+    if begun_with and "context" not in begun_with:
+        begun_with = {**BEFORE_CONTEXT, **begun_with}
     asked = {**DEFAULTS, **begun_with, **typed}
     if asked["corpus"] is None:
         raise TrainingError(
@@ -101,7 +106,7 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
     if asked["threads"]:
         torch.set_num_threads(asked["threads"])
     if asked["first"] and not asked["start_from"]:
-        raise TrainingError("--first leaves out phases of a trained pair: add --start-from DIR.")
+        raise TrainingError("Phases are left out only of a trained pair: name its folder in --start-from.")
     length = Length(asked["minutes"], asked["steps"], asked["pause"])
     setup = setup_of(asked)
     read: Callable[[], Texts] = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
@@ -155,7 +160,7 @@ def shape_of(words: str) -> "NetworkShape":
     found = re.fullmatch(r"(\d{2,4})x(\d{1,2})", words)
     width, layers = map(int, found.groups()) if found else (0, 0)
     if not width or not layers or width % HEAD_SIZE:
-        raise TrainingError(f"--draft {words} is no shape: give a multiple of {HEAD_SIZE} and layers, such as 256x2.")
+        raise TrainingError(f"A draft {words} is no shape: give a multiple of {HEAD_SIZE} and layers, such as 256x2.")
     return NetworkShape(width, layers, width // HEAD_SIZE)
 
 

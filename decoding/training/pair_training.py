@@ -107,6 +107,11 @@ def trained_folder(pair: Path, role: str) -> Path:
     return (model_folder(EMBEDDED, role) if str(pair) == EMBEDDED else None) or pair / role
 
 
+def _weights(shape: NetworkShape) -> dict[str, int]:
+    """What decides the sizes of a network's weights: not the longest text, whose positions are computed."""
+    return {name: value for name, value in asdict(shape).items() if name != "context"}
+
+
 class PairTraining:
     """Trains a pair in the folder of a training, from wherever its checkpoint stands."""
 
@@ -114,8 +119,8 @@ class PairTraining:
         self.folder, self.arrays, self.length, self.setup = folder, arrays, length, setup
         self.belongs_to = {
             "tokens": arrays.identity,
-            "target": asdict(setup.target_shape),
-            "draft": asdict(setup.draft_shape),
+            "target": _weights(setup.target_shape),
+            "draft": _weights(setup.draft_shape),
             "seed": setup.seed,
         }
 

@@ -227,8 +227,8 @@ def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
     [
         (["nowhere", "--steps", "1"], "There is no folder nowhere"),
         (["--steps", "1"], "Give a folder"),
-        (["nowhere", "--first", "draft"], "add --start-from DIR"),
-        (["nowhere", "--draft", "100x2"], "--draft 100x2 is no shape: give a multiple of 64"),
+        (["nowhere", "--first", "draft"], "name its folder in --start-from"),
+        (["nowhere", "--draft", "100x2"], "A draft 100x2 is no shape: give a multiple of 64"),
         (["--resume"], "Name the training"),
         (["--resume", "--out", "nowhere"], "has no training"),
     ],
