@@ -95,6 +95,15 @@ def test_the_break_even_is_that_of_the_measured_iterations():
     assert f"{needed:.2f}" in bottom_line_words(line) and f"{lost.mine.tokens:.2f}" in bottom_line_words(line)
 
 
+def test_where_speculating_does_not_pay_the_largest_cost_is_the_cause():
+    slow = slowdown(run_mixed(), run_autoregressive())
+    mine = replace(slow.mine, seconds=slow.mine.seconds | {"draft": 9.0})
+    lost = replace(slow, mine=mine, factors=slow.factors | {"draft": 99.0})
+    line = bottom_line([option("Tree", 0.5, 0.51, 0.49, slowdown=lost)], "Plain")
+    assert line.verdict == "plain" and "Mostly because drafting took 9" in bottom_line_words(line)
+    assert "Mostly" not in bottom_line_words(bottom_line([option("Tree", 0.5, 0.51, 0.49)], "Plain"))
+
+
 def committed(*lengths: int, seconds: float, first: int = 0) -> list[IterationTrace]:
     """Iterations that commit so many tokens each of the text 0, 1, 2, ... and take so long."""
     ends = list(accumulate(lengths, initial=first))

@@ -67,7 +67,9 @@ def _line_words(line: BottomLine, where: str) -> str:
         return _without_plain(line, where)
     over = f"{figure_words(figure)} the speed of {line.plain}"
     if line.verdict == "plain":
-        return f"Do not speculate {where}: the best, {best.label}, has {over}.{_pays_words(best.slowdown)}"
+        said = f"Do not speculate {where}: the best, {best.label}, has {over}."
+        cause = f" Mostly because {cause_words(best.slowdown)}." if best.slowdown else ""
+        return f"{said}{cause}{_pays_words(best.slowdown)}"
     noisy = figure.decides and _noisy(line)
     if noisy and line.verdict == "open":
         return f"Not decided {where}. {noisy} {_named(best)} had {over}."
