@@ -239,7 +239,8 @@ def changed_settings(method: Method, named: Method | None = None) -> dict[str, S
     named = named or METHODS.get(method.name, method)
     # Settings of a verifier that was put in another's place differ from the defaults of that one.
     defaults = named.with_settings(verifier=method.verifier.name).all_settings() | {"verifier": named.verifier.name}
-    return {name: value for name, value in method.all_settings().items() if value != defaults[name]}
+    usual = {name: defaults.get(name, method.infos[name].default) for name in method.all_settings()}
+    return {name: value for name, value in method.all_settings().items() if value != usual[name]}
 
 
 def changed_words(method: Method) -> list[str]:

@@ -81,10 +81,10 @@ def main(arguments: list[str] | None = None) -> int:
 def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:
     """All settings: as typed, else as the training was begun with, else the defaults."""
     typed = {name: value for name, value in vars(args).items() if name in DEFAULTS and value not in (None, False)}
-    if "minutes" in typed or "steps" in typed:
-        begun_with = {**begun_with, "minutes": None, "steps": None}
     if begun_with and "context" not in begun_with:
         begun_with = {**BEFORE_CONTEXT, **begun_with}
+    if "minutes" in typed or "steps" in typed:
+        begun_with = {**begun_with, "minutes": None, "steps": None}
     asked = {**DEFAULTS, **begun_with, **typed}
     if asked["corpus"] is None:
         raise TrainingError(

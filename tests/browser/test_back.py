@@ -115,7 +115,7 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
     shows_the_run(second, key)
     second.close()
     # Reloaded on any page it is still the open run, at the same place.
-    shown = {"What if": "Iteration 3 of the run", "Verifiers": "Linear chain, of the run"}
+    shown = {"What if": "Iteration 3 of the run", "Verifiers": "Linear chain.*, of the run"}
     for label in ("Compare", "What if", "Verifiers", "Tune live"):
         menu(page, label)
         holds(page, iteration="3", node="2")

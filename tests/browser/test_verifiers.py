@@ -104,6 +104,7 @@ def draft_another_tree(page) -> None:
     page.click(".st-key-verify_draft button")
     page.get_by_text("drafted on this page, on the same prefix").wait_for(timeout=WAIT_MS)
     rolled(page)
+    page.locator(".vt-fold").filter(has_text="would bias the output").click()
     row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"
     page.click(".st-key-verify_back button")
