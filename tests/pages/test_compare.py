@@ -368,7 +368,7 @@ def test_sampled_outputs_are_not_compared_token_for_token_but_by_their_tokens_pe
     realised = [len(each.committed_ids) for each in outcome.comparison.of(1)[0].run.iterations]
     assert luck.tokens[: len(realised) - 1] == tuple(realised[:-1]), "the same seed draws the same tokens"
     table = table_html((plain, chain), outcome)
-    assert f"{luck.mean / len(luck.tokens):.2f}" in speed_row(table, "Expected tokens per iteration")
+    assert f"{luck.mean / len(luck.tokens):.2f}" in speed_row(table, "Expected block efficiency")
     at.session_state["compare_view"] = "Outputs"
     said = [caption.value for caption in at.run().caption if "draws of its own" in caption.value]
     assert len(said) == 1 and f"{luck.happened / len(luck.tokens):.2f}" in said[0]
