@@ -164,7 +164,7 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
 def _moved_words(goes_to: dict[int, int], nodes: dict[int, int]) -> str:
     """Which kept slots moved where, and whose they are; the middle of a long list is left out."""
     moved = [
-        f"slot {row} → {place}, {'text' if nodes[row] < 0 else f'node {nodes[row]}'}"
+        f"slot {row} → {place}, {'text' if nodes.get(row, -1) < 0 else f'node {nodes[row]}'}"
         for row, place in goes_to.items()
         if row != place
     ]
