@@ -9,11 +9,11 @@ from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.models import manager
 from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
-from pages.ui.tune.view import BY_BATCH
+from pages.ui.tune.view import BY_BATCH, nodes_words
 from pages.ui.widgets.controls import setting_key
 from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
-from viz.branches.diff import compare_trees
+from viz.branches.diff import TreeDiff, compare_trees
 
 PAGE = "pages/tune_live.py"
 SLOTS = ("tune_draft", "tune_measure")
@@ -70,6 +70,13 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
             assert float(shown) == value
             assert slider(page, name).value == value
     assert "Path probability needed to grow beyond D_0." in captions
+
+
+def test_only_equal_work_differs_by_noise():
+    same = TreeDiff((), (), ((1, 1), (2, 2)), True)
+    assert nodes_words(same, 2, 2).endswith("noise alone.") and "noise" not in nodes_words(same, 1, 2)
+    assert "1 are verified in the pinned one, 2 in this one" in nodes_words(same, 1, 2)
+    assert "1 only in the pinned one" in nodes_words(TreeDiff((3,), (), (), True), 2, 2)
 
 
 def test_a_slider_drafts_the_same_prefix_again(page):

@@ -192,7 +192,7 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
             work, other = (
                 f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text as far as both go", "Other text")
             )
-        why = f"{_nodes(diff)} {work if diff.same_text else other}"
+        why = f"{nodes_words(diff, pinned.verified, now.verified)} {work if diff.same_text else other}"
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]
@@ -204,9 +204,17 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
     )
 
 
-def _nodes(diff: TreeDiff) -> str:
+def nodes_words(diff: TreeDiff, pinned: int, now: int) -> str:
+    """Which nodes both trees have.
+
+    Args:
+        pinned, now: how many of them are verified.
+    """
     if not diff.only_first and not diff.only_second:
-        return f"Both trees have the same {len(diff.both)} nodes: their times differ by noise alone."
+        same = f"Both trees have the same {len(diff.both)} nodes"
+        if pinned != now:
+            return f"{same}; {pinned} are verified in the pinned one, {now} in this one."
+        return f"{same}: their times differ by noise alone."
     return (
         f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."
