@@ -129,7 +129,7 @@ def stretch_words(stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tupl
     if stretch.lost.reason == TOKENS:
         deepest = [max(run.iterations[place].tree_depth for place in places)
                    for run, places in zip(runs, (stretch.mine, stretch.other), strict=True)]  # fmt: skip
-        why = f"its deepest verified path had {plural(deepest[0], 'token')}, the other's {deepest[1]}"
+        why = f"its deepest verified path here had {plural(deepest[0], 'token')}, the other's {deepest[1]}"
         if deepest[0] >= deepest[1]:
             why = "it drafted at least as deep, but fewer of its tokens were accepted"
         cause = f"{cause}: {why}"
