@@ -42,7 +42,9 @@ def test_runs_on_every_architecture_hold():
     outcomes = list(outcomes_of(range(2 * PAIRS), workers=2))
     assert_well(outcomes, 2 * PAIRS)
     assert {outcome.architecture for outcome in outcomes} == set(NAMES)
-    drafting = [outcome for outcome in outcomes if outcome.accepted is not None]
+    # Of methods that ask the draft model: random models write little that a lookup finds.
+    asks = {name for name, method in METHODS.items() if method.drafter.uses_draft_model}
+    drafting = [outcome for outcome in outcomes if outcome.accepted is not None and outcome.method in asks]
     accepted = sum(outcome.accepted for outcome in drafting) / sum(outcome.iterations for outcome in drafting)
     assert 1 < accepted < 3, "a draft that never or always agrees tests nothing"
 
