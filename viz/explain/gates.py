@@ -43,10 +43,22 @@ def gates_met(iteration: IterationTrace, node_id: int) -> tuple[Gate, ...]:
     return tuple(met)
 
 
+def _needed(iteration: IterationTrace, reason: StopReason) -> set[str]:
+    """Settings with whose numbers a gate compares."""
+    return {
+        "max_depth": {iteration.rule.depth_setting},
+        "early_stop": {"stop_probability"},
+        "depth_gate": {"base_depth", "deep_probability"},
+        "budget": {"node_budget"},
+    }.get(reason, set())
+
+
 def _gate(iteration: IterationTrace, node_id: int, reason: StopReason, stopped: bool) -> tuple[str, str] | None:
-    """Name and comparison of one gate; None where it cannot stop anything with these settings."""
+    """Name and comparison of one gate; None where it cannot stop anything with these settings, or a file lacks one."""
     settings, node = iteration.settings, iteration.nodes[node_id]
     values = {name: value for name, value in settings.items() if isinstance(value, int | float)}
+    if not values.keys() >= _needed(iteration, reason):
+        return None
     depth, adaptive = node.depth - 1, bool(settings.get("dynamic_depth", True))
 
     def compared(setting: str, symbol: str) -> str:
