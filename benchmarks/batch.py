@@ -1,4 +1,4 @@
-"""When speculation stops to pay: measured passes over 1 to 64 texts, and the best chain and tree of every batch.
+"""When speculation stops to pay: measured passes over 1 to 64 sequences, and the best chain and tree of every batch.
 
     python -m benchmarks.batch [--widen 4] [--save]
 
@@ -216,7 +216,7 @@ def product_rate(model: Model) -> float:
 
 @torch.inference_mode()
 def attention_rates(model: Model, batch: int, rows: int) -> tuple[float, float]:
-    """Bytes per second of attention over cached rows of `batch` texts with one query each, operations with 64."""
+    """Bytes per second of attention over cached rows of `batch` sequences with one query each, operations with 64."""
     config = model.network.config.get_text_config()
     heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
     size = getattr(config, "head_dim", None) or config.hidden_size // heads

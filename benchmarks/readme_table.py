@@ -97,7 +97,7 @@ def _modelled(record: dict) -> str:
 
 def _batches(record: dict) -> str:
     """Speed-up over plain decoding of the best chain and tree by batch size, and how far the roofline is from it."""
-    rows = [("texts at once", "plain, tok/s", "best chain", "K", "best tree", "nodes"), ("---:",) * 6]
+    rows = [("sequences", "plain, tok/s", "best chain", "K", "best tree", "nodes"), ("---:",) * 6]
     for point in record["points"]:
         chain, tree = point["chain"], point["tree"]
         rows.append((str(point["batch"]), f"{point['plain_tokens_per_s']:.0f}", f"{chain['speedup']:.2f}x",
@@ -107,8 +107,8 @@ def _batches(record: dict) -> str:
     return (
         f"### When speculation stops to pay: {record['pair']}\n\nModelled from measured passes over batches and "
         f"measured acceptance.\n\n{table}\n\nFor passes alone, the roofline of this machine is at most "
-        f"{errors[0]:.0%} off these speed-ups; at one text, real runs of four methods are at most {errors[1]:.0%} off "
-        f"what is modelled of their trees. {_source(record)}."
+        f"{errors[0]:.0%} off these speed-ups; at a batch of one, real runs of four methods are at most "
+        f"{errors[1]:.0%} off what is modelled of their trees. {_source(record)}."
     )
 
 

@@ -22,7 +22,7 @@ IDEA: dict[str, str] = {
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
     "block efficiency": "Committed tokens per verification pass of the target, the tokens of an iteration; plain "
     "decoding has exactly 1.",
-    "batch size": "Texts that an engine decodes at once. A larger batch keeps the hardware busy without speculation, "
+    "batch size": "Sequences decoded at once. A larger batch keeps the hardware busy without speculation, "
     "so that each further token to verify costs more of its time.",
     "lossless": "The output has exactly the target's distribution. Each verifier is proven so by enumeration on small "
     "vocabularies, within 1e-9, for every kind of tree it is offered for.",

@@ -62,7 +62,7 @@ class Option:
         speculates: whether it drafts. draft_model: whether it needs a draft model to do so.
         speeds: what the figure is made of, by prompt and repeat.
         slowdown: one of its runs against plain decoding, None where the phases of one are not known.
-        batches: modelled speed-up of its own trees by the number of texts decoded at once; empty where unknown.
+        batches: modelled speed-up of its own trees by the number of sequences decoded at once; empty where unknown.
     """
 
     label: str

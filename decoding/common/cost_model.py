@@ -142,7 +142,7 @@ class CostModel:
             machine=content["machine"],
             others=_checked(float(content.get("others", 0.0))),
             corrected=str(content.get("corrected", "")),
-            batch=int(content.get("batch", 1)),
+            batch=_batch(int(content.get("batch", 1))),
         )
 
 
@@ -163,6 +163,12 @@ def kept_costs() -> dict[str, CostModel]:
             continue
         found[name] = newest
     return found
+
+
+def _batch(size: int) -> int:
+    if size < 1:
+        raise ValueError("a batch has one sequence at least")
+    return size
 
 
 def _checked(seconds: float) -> float:

@@ -1,10 +1,10 @@
-"""Measures what passes cost where several texts are decoded at once, in half a minute or so, and keeps it.
+"""Measures what passes cost over batches of sequences, in half a minute or so, and keeps it.
 
     costs = batch_costs(pair, decoder)          # {1: CostModel, 2: CostModel, ..., 64: CostModel}
     speed_by_batch(costs, acceptance)           # of decoding.analysis.batch
 
-Real passes over real caches: products over the rows of all texts, attention over the rows of each (`BatchEngine`). What
-an iteration takes beside its passes is counted once for the whole batch, as it is in an engine that serves batches.
+Real passes over real caches: products over the rows of all sequences, attention over those of each (`BatchEngine`).
+What an iteration takes beside its passes is counted once for the whole batch, as it is in an engine that serves batches.
 """
 
 import time
@@ -43,7 +43,7 @@ BATCH_KIND = "batches"
 def batch_costs(
     pair: Pair, decoder: Decoder, again: bool = False, report: Callable[[int], None] = lambda batch: None
 ) -> dict[int, CostModel]:
-    """Costs of a pair here by the number of texts in a batch: kept ones, or measured now and kept.
+    """Costs of a pair here by the number of sequences in a batch: kept ones, or measured now and kept.
 
     Args:
         report: is told each batch size before it is measured.
@@ -64,7 +64,7 @@ def costs_at(pair: Pair, decoder: Decoder, batch: int) -> CostModel:
     """
     costs = batch_costs(pair, decoder)
     enough = [size for size in costs if size >= batch]
-    require(bool(enough), f"Passes over at most {max(costs)} texts fit into memory here: choose a batch up to that.")
+    require(bool(enough), f"At most {max(costs)} sequences fit into memory here: choose a batch up to that.")
     return costs[min(enough)]
 
 
@@ -85,12 +85,12 @@ def measure_batches(
     Larger batches than memory holds are left out.
 
     Args:
-        alone: the pair's costs over one text, for what an iteration takes beside its passes.
-        batches, sizes: texts, and tokens of each; `BATCHES` and `SIZES` where empty.
+        alone: the pair's costs over one sequence, for what an iteration takes beside its passes.
+        batches, sizes: sequences, and tokens of each; `BATCHES` and `SIZES` where empty.
 
     Raises:
         PairError: the pair's engine runs no batches.
-        RuntimeError, MemoryError: there is no memory even for one text.
+        RuntimeError, MemoryError: there is no memory even for one sequence.
     """
     found: dict[int, CostModel] = {}
     for batch in batches or BATCHES:
@@ -130,7 +130,7 @@ def _curve(pair: Pair, model: Model | DraftHead, batch: int, sizes: tuple[int, .
 
 
 class BatchProbe:
-    """Passes of one model over `batch` texts of one length: a tree each, or a level of siblings each."""
+    """Passes of one model over `batch` sequences of one length: a tree each, or a level of siblings each."""
 
     def __init__(self, pair: Pair, model: Model | DraftHead, batch: int, most: int, level: bool):
         past = min(PREFIX_LENGTH, pair.context // 2)
@@ -146,7 +146,7 @@ class BatchProbe:
 
     @torch.inference_mode()
     def pass_s(self, size: int) -> float:
-        """Seconds of one pass over `size` tokens of each text, its mask included, until its logits are there."""
+        """Seconds of one pass over `size` tokens of each sequence, its mask included, until its logits are there."""
         positions = np.minimum(self._past + self._depths[:size], self._last)
         seen = Visibility(self._past, self._seen[:size, :size])
         settle(self._model.device)

@@ -208,7 +208,7 @@ class MeasuredPair:
     decoder: Decoder
 
     def costs(self, batch: int = 1) -> CostModel:
-        """What passes cost, over one text or over each of a batch.
+        """What passes cost, over one sequence or over each of a batch.
 
         Raises:
             SettingsError: so large a batch does not fit into memory here.

@@ -38,7 +38,7 @@ class Measured(Protocol):
     """Measurements of a pair on this machine, each made when first needed."""
 
     def costs(self, batch: int = 1) -> CostModel:
-        """What passes cost, over one text or over each of a batch."""
+        """What passes cost, over one sequence or over each of a batch."""
         ...
 
     def acceptance(self) -> tuple[float, ...]:

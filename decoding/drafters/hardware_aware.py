@@ -198,7 +198,7 @@ class HardwareAwareDrafter(Drafter):
     )  # fmt: skip
     batch_size: int = setting(
         1, 1, MOST_BATCH, group=SEARCH, label="Batch size", step=1,
-        help="Texts that an engine decodes at once: the tree is the one that pays at what passes over so many cost.",
+        help="Sequences decoded at once: the tree is the one that pays at what passes over so many cost.",
     )  # fmt: skip
     odds: str = setting(
         "", group=SEARCH, label="Initial odds", placeholder="measured with the loaded pair",

@@ -1,9 +1,9 @@
-"""Passes over several texts at once, each with rows of its own: what a batch costs, and nothing else decodes with it.
+"""Passes over several sequences at once, each with rows of its own: what a batch costs, and nothing else runs on it.
 
     engine = BatchEngine(plain, model.engine, model.network, model.positions, batch=8)
     logits = engine.run(BatchCache(8, 300), ids, positions, Visibility.causal(0, 256))     # ids [8, 256]
 
-All texts have one length and their trees one shape. Products run over the rows of all texts together, attention over
+All sequences have one length and their trees one shape. Products run over the rows of all together, attention over
 the rows of each.
 """
 
@@ -24,7 +24,7 @@ from decoding.engines.packed import LlamaForward, NeoXForward, PackedForward, St
 
 
 class BatchCache(LayerCache):
-    """Keys and values of several texts of `length` rows each, `[batch, kv_heads, capacity, head_dim]` by layer."""
+    """Keys and values of several sequences of `length` rows each, `[batch, kv_heads, capacity, head_dim]` by layer."""
 
     def __init__(self, batch: int, capacity: int):
         self.batch, self.capacity, self.length = batch, capacity, 0
@@ -34,7 +34,7 @@ class BatchCache(LayerCache):
         """Write the rows of one layer behind those held, return all `[batch, kv_heads, length + new, head_dim]`.
 
         Args:
-            keys, values: `[batch, kv_heads, new, head_dim]`, or those of all texts in a row, `[1, kv_heads, batch *
+            keys, values: `[batch, kv_heads, new, head_dim]`, or those of all sequences in a row, `[1, kv_heads, batch *
                 new, head_dim]`.
         """
         found = []
@@ -55,31 +55,31 @@ class BatchCache(LayerCache):
         return self.update(pair[0], pair[1], layer_idx)
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
-        """Rows held of each text."""
+        """Rows held of each sequence."""
         return self.length
 
     def reserve(self, _new_rows: int) -> None:
         """There is room from the start."""
 
     def advance(self, new_rows: int) -> None:
-        """Count rows that a pass has written in every layer, those of all texts."""
+        """Count rows that a pass has written in every layer, those of all sequences."""
         self.length += new_rows // self.batch
 
 
 @dataclass(frozen=True)
 class BatchMask:
-    """One mask for the trees of all texts, bool `[1, 1, num_queries, num_rows]`; None where nothing is hidden."""
+    """One mask for the trees of all sequences, bool `[1, 1, num_queries, num_rows]`; None where nothing is hidden."""
 
     batch: int
     mask: Tensor | None
 
     @staticmethod
     def of(seen: Visibility, batch: int, device: torch.device) -> "BatchMask":
-        """Who sees whom, the same in every text."""
+        """Who sees whom, the same in every sequence."""
         return BatchMask(batch, None if seen.sees_all else torch.from_numpy(seen.dense())[None, None].to(device))
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """`attention.attend` text by text: queries `[batch * num_queries, heads, head_dim]`."""
+        """`attention.attend` sequence by sequence: queries `[batch * num_queries, heads, head_dim]`."""
         heads = queries.unflatten(0, (self.batch, -1)).transpose(1, 2)
         groups = heads.shape[1] // keys.shape[1]
         if groups > 1:
@@ -104,7 +104,7 @@ class BatchEngine:
             raise PairError("StreamingLLM attention does not run in batches: load the pair with the engine auto.")
         self.batch, self._plain, self._network = batch, plain, network
         self._packed: Any = None  # a `PackedForward`
-        if not isinstance(engine, EagerEngine):  # the kernels of a graph write the rows of one text
+        if not isinstance(engine, EagerEngine):  # the kernels of a graph write the rows of one sequence
             kind = next((kind for kind in (NeoXForward, LlamaForward) if kind.fits(network)), None)
             self._packed = kind(network, positions) if kind else None
         elif isinstance(engine.forward, PackedForward):
@@ -113,7 +113,7 @@ class BatchEngine:
     def run(
         self, cache: BatchCache, token_ids: np.ndarray, positions: np.ndarray, seen: Visibility, keep: int = 0
     ) -> Tensor:
-        """One pass over tokens `[batch, num_queries]` at positions `[num_queries]` of their texts.
+        """One pass over tokens `[batch, num_queries]` at positions `[num_queries]` of their sequences.
 
         Returns:
             Raw logits of all queries, `[batch * num_queries, vocab_size]`; fewer where `keep` is 1.

@@ -42,7 +42,7 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
 def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
     assert known_batch_costs(pair) is None
     assert costs_at(pair, unrecorded, 3) is batch_costs(pair, unrecorded)[4]
-    with pytest.raises(SettingsError, match="at most 4 texts fit"):
+    with pytest.raises(SettingsError, match="At most 4 sequences fit"):
         costs_at(pair, unrecorded, 5)
 
 

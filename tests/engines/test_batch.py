@@ -1,4 +1,4 @@
-"""Passes over several texts give each of them the logits that it has alone."""
+"""Passes over several sequences give each of them the logits that it has alone."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def log_probs_alone(model, ids, past):
         ("gemma3", "transformers"),
     ],
 )
-def test_every_text_of_a_batch_gets_its_own_logits(tmp_path, architecture, engine):
+def test_every_sequence_of_a_batch_gets_its_own_logits(tmp_path, architecture, engine):
     target, draft = make_pair(tmp_path, architecture)
     model = load_pair(
         PairSettings(str(target), str(draft), device="cpu", dtype="float32", context_length=128, engine=engine)
@@ -52,7 +52,7 @@ def test_every_text_of_a_batch_gets_its_own_logits(tmp_path, architecture, engin
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_a_draft_head_predicts_for_every_text_of_a_batch_what_it_does_alone():
+def test_a_draft_head_predicts_for_every_sequence_of_a_batch_what_it_does_alone():
     head = with_draft(embedded_pair(), "talf").head
     batch, size = 2, head.info.hidden_size
     maker = np.random.default_rng(2)

@@ -288,4 +288,4 @@ def test_both_trees_by_batch_size_once_batches_are_measured(page, monkeypatch):
     assert sentences(page) == [] and page.select_slider(key="tune_batch").options == ["batch of 1", "batch of 8"]
     page.select_slider(key="tune_batch").set_value(8).run()
     captions = " ".join(caption.value for caption in page.caption)
-    assert "Modelled from passes measured on this machine" in captions and "8 texts at once" in captions
+    assert "Modelled from passes measured on this machine" in captions and "8 sequences at once" in captions

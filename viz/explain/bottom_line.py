@@ -36,10 +36,10 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
 
 
 def batch_words(gains: Mapping[int, float]) -> str:
-    """How many texts may be decoded at once until a method's trees stop to pay, by their modelled speed-ups."""
+    """How many sequences may be decoded at once until a method's trees stop to pay, by their modelled speed-ups."""
     sizes = sorted(gains)
     losing = next((place for place, size in enumerate(sizes) if gains[size] <= 1), None)
-    source = "Modelled from passes measured here over several texts at once, its trees"
+    source = "Modelled from passes measured here over batches, its trees"
     if losing is None:
         return f"{source} pay at every batch size up to {sizes[-1]} ({gains[sizes[-1]]:.2f}× plain decoding there)."
     over = f"{gains[sizes[losing]]:.2f}× plain decoding at {sizes[losing]}"

@@ -131,7 +131,7 @@ class ModelManager:
         from decoding.session.session import unrecorded
 
         def report(batch: int) -> None:
-            job.report(BATCHES.index(batch), len(BATCHES), f"passes over {plural(batch, 'text')}")
+            job.report(BATCHES.index(batch), len(BATCHES), f"passes over {plural(batch, 'sequence')}")
 
         with self._lock, in_one_piece():
             self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, again, report)

@@ -1,4 +1,4 @@
-"""By batch size: what the pinned and the current tree gain over plain decoding where several texts are decoded at once.
+"""What the pinned and the current tree gain over plain decoding, by batch size.
 
 Seconds are modelled from measured passes over batches, tokens are those that both iterations committed here.
 """
@@ -46,7 +46,7 @@ def draw_batches(bench: Bench, batch: int | None, height: int) -> None:
     st.caption(
         escape_markdown(
             f"Modelled from {measured_on(costs)}, for the tokens of this one iteration. Plain decoding of "
-            f"{plural(batch, 'text')} at once: {rate:,.0f} tokens/s in all."
+            f"{plural(batch, 'sequence')} at once: {rate:,.0f} tokens/s in all."
         )
     )
 
@@ -69,4 +69,4 @@ def _gains(trial: Trial, costs: dict[int, CostModel]) -> list[tuple[int, float, 
     """Batch size, speed-up and its words for each batch measured."""
     gains = ((batch, iterations_speedup([trial.iteration], each)) for batch, each in costs.items())
     nodes = plural(trial.iteration.verified, "node")
-    return [(batch, gain, f"{nodes} verified in each text") for batch, gain in gains if gain is not None]
+    return [(batch, gain, f"{nodes} verified in each sequence") for batch, gain in gains if gain is not None]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 BUSY = 0.25  # share of all processors that others use
 LOOK_S, WINDOW_S = 0.15, 20.0  # the shortest and the longest time that is looked at
 ASK = (
-    "In a batch of texts the target is busy without speculation, too, so that verifying more tokens gains less. What "
-    "passes over several texts cost on this machine is measured once, in about half a minute."
+    "In a batch the target is busy without speculation, too, so that verifying more tokens gains less. What "
+    "passes over several sequences cost on this machine is measured once, in about half a minute."
 )
 DISTURBED_FROM = 0.15  # of all processors, used by other programs while batches were measured
 UNREST = 1.5  # repeats of the same work whose quartiles are further apart are disturbed
