@@ -168,13 +168,13 @@ def cases(
 def ask_python(engine: str, python: Path, asked: Sequence[tuple[str, dict, dict]]) -> dict[str, Any]:
     """The answers of `engine_probe` in an engine's environment."""
     words = {"cases": [{"name": name, "given": given} for name, given, _ in asked], "passes": PASSES}
-    told = subprocess.run(
+    answer = subprocess.run(
         [str(python), "-W", "ignore", str(PROBE), engine], input=json.dumps(words), capture_output=True, text=True,
         cwd=python.parent, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}, check=False,
     )  # fmt: skip
-    if told.returncode:
-        raise RuntimeError(f"{engine}'s probe failed: {told.stderr[-2000:]}")
-    return json.loads(told.stdout.splitlines()[-1])
+    if answer.returncode:
+        raise RuntimeError(f"{engine}'s probe failed: {answer.stderr[-2000:]}")
+    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def ask_llama(probe: Path, asked: Sequence[tuple[str, dict, dict]]) -> dict[str, Any]:
@@ -182,8 +182,10 @@ def ask_llama(probe: Path, asked: Sequence[tuple[str, dict, dict]]) -> dict[str,
     parsed = {}
     for name, given, _ in asked:
         words = [word for pair in given["flags"].items() for word in pair if word is not None]
-        told = subprocess.run([str(probe), *words], capture_output=True, text=True, check=False)
-        parsed[name] = {"refused": told.stderr.strip()} if told.returncode else json.loads(told.stdout.splitlines()[-1])
+        answer = subprocess.run([str(probe), *words], capture_output=True, text=True, check=False)
+        parsed[name] = (
+            {"refused": answer.stderr.strip()} if answer.returncode else json.loads(answer.stdout.splitlines()[-1])
+        )
     return {"version": LLAMA, "parsed": parsed, "metrics": {}}
 
 
@@ -241,13 +243,13 @@ def looked_at(engine: str, found: dict[str, RunTrace], folder: Path, home: Path)
     if isinstance(place, str):
         return {"missing": place}
     asked = list(cases(engine, found, folder))
-    told = ask_llama(place, asked) if engine == "llama.cpp" else ask_python(engine, place, asked)
-    wrong = {name: differences(wanted, told["parsed"][name]) for name, _, wanted in asked}
+    answer = ask_llama(place, asked) if engine == "llama.cpp" else ask_python(engine, place, asked)
+    wrong = {name: differences(wanted, answer["parsed"][name]) for name, _, wanted in asked}
     failed = [f"{name}: {words}" for name, each in wrong.items() for words in each]
-    for form, text in told["metrics"].items():
+    for form, text in answer["metrics"].items():
         failed += misread(form, text)
     shown = {name: sorted(set(wanted) - {"drafts", "chain", "length"}) for name, _, wanted in asked}
-    return {"version": told["version"], "cases": shown, "metrics": list(told["metrics"]), "failed": failed}
+    return {"version": answer["version"], "cases": shown, "metrics": list(answer["metrics"]), "failed": failed}
 
 
 if __name__ == "__main__":

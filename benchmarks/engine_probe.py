@@ -107,7 +107,7 @@ class SGLang:
 
         most = max(drafted for drafted, _ in passes)
         histogram = [sum(accepted == length for _, accepted in passes) for length in range(most + 1)]
-        told = SimpleNamespace(
+        answer = SimpleNamespace(
             spec_verify_ct=[len(passes)],
             spec_num_correct_drafts=[sum(accepted for _, accepted in passes)],
             spec_correct_drafts_histogram=[histogram],
@@ -115,8 +115,8 @@ class SGLang:
         )
         tokenizer_manager.get_spec = lambda: SimpleNamespace(speculative_num_draft_tokens=most + 1)
         tokenizer_manager._ragged_verify_cap_accept = lambda: False
-        meta: dict[str, Any] = {"completion_tokens": told.completion_tokens[0]}
-        tokenizer_manager.TokenizerManager._calculate_spec_decoding_metrics(None, meta, told, 0)
+        meta: dict[str, Any] = {"completion_tokens": answer.completion_tokens[0]}
+        tokenizer_manager.TokenizerManager._calculate_spec_decoding_metrics(None, meta, answer, 0)
         return {"response": json.dumps({"text": "", "meta_info": meta})}
 
 

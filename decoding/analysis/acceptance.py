@@ -84,8 +84,8 @@ def run_acceptance(*runs: RunTrace) -> Rates:
 
 def _shares(tests: dict[int, list[bool]]) -> tuple[float, ...]:
     """Of each depth or rank that passed, as far as there are enough tests; of the first in any case."""
-    told = takewhile(lambda place: not place or len(tests[place]) >= FEWEST_TESTS, sorted(tests))
-    return tuple(sum(tests[place]) / len(tests[place]) for place in told)
+    enough = takewhile(lambda place: not place or len(tests[place]) >= FEWEST_TESTS, sorted(tests))
+    return tuple(sum(tests[place]) / len(tests[place]) for place in enough)
 
 
 def _tests(iteration: IterationTrace) -> list[tuple[int, int | None]]:

@@ -1,7 +1,7 @@
 """Adjacency matrices of token recycling that are kept: `matrix.json` and `matrix.safetensors`, below `RUN/matrix`.
 
 One is made once, of one target, and never changed. A run records its name and digest, so that whoever goes on with the
-run begins with the same content, or is told that it is gone.
+run begins with the same content, or gets a sentence that it is gone.
 """
 
 import json

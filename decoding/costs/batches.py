@@ -4,7 +4,7 @@
     speed_by_batch(costs, acceptance)           # of decoding.analysis.batch
 
 Real passes over real caches: products over the rows of all sequences, attention over those of each (`BatchEngine`).
-What an iteration takes beside its passes is counted once for the whole batch, as it is in an engine that serves batches.
+What an iteration takes beside its passes is counted once for the whole batch, as in an engine that serves batches.
 """
 
 import time
@@ -46,7 +46,7 @@ def batch_costs(
     """Costs of a pair here by the number of sequences in a batch: kept ones, or measured now and kept.
 
     Args:
-        report: is told each batch size before it is measured.
+        report: is given each batch size before it is measured.
 
     Raises:
         PairError: the pair's engine runs no batches.

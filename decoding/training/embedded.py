@@ -46,7 +46,7 @@ DEFAULTS: Mapping[str, Any] = {
     "minutes": None, "steps": None, "pause": PAUSE_S, "first": None, "context": None, "draft": None,
 }  # fmt: skip
 
-# What a training had that was begun before it could be told.
+# What a training had that was begun before it could be chosen.
 BEFORE_CONTEXT: Mapping[str, Any] = {"context": 2048, "draft": "128x1"}
 
 

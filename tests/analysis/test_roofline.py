@@ -268,8 +268,12 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
     assert [int(line.split()[1].rstrip(":")) for line in lines] == list(BATCHES)
     assert "mine (8.19B)" in said and "Modelled: " in said and "break" in said
     assert main(["--target", "Llama-3.1-8B", "--draft", "none", "--accelerator", "800,27,192", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["draft"] is None and told["setup"]["accelerator"]["bytes_per_s"] == 800e9 and len(told["rows"]) == 9
+    written = json.loads(capsys.readouterr().out)
+    assert (
+        written["draft"] is None
+        and written["setup"]["accelerator"]["bytes_per_s"] == 800e9
+        and len(written["rows"]) == 9
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,5 +290,7 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
 def test_the_command_refuses_in_a_sentence(words, said, capsys):
     words = words if "--accelerator" in words else [*words, "--accelerator", "h200"]
     assert main(words) == 2
-    told = capsys.readouterr()
-    assert not told.out and said in told.err and told.err.startswith("error: ") and told.err.count("\n") == 1
+    written = capsys.readouterr()
+    assert (
+        not written.out and said in written.err and written.err.startswith("error: ") and written.err.count("\n") == 1
+    )

@@ -28,13 +28,13 @@ def few(tmp_path, monkeypatch):
 
 
 def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeypatch):
-    told: list[int] = []
-    costs = batch_costs(pair, unrecorded, report=told.append)
-    assert told == list(costs) == [1, 2, 4] and [each.batch for each in costs.values()] == [1, 2, 4]
+    reported: list[int] = []
+    costs = batch_costs(pair, unrecorded, report=reported.append)
+    assert reported == list(costs) == [1, 2, 4] and [each.batch for each in costs.values()] == [1, 2, 4]
     for each in costs.values():
         assert [point.size for point in each.target.points] == [point.size for point in each.draft.points] == [1, 2, 4]
         assert all(0 < point.seconds <= point.low_s <= point.high_s for point in each.target.points)
-    assert batch_costs(pair, unrecorded, report=told.append) is costs and len(told) == 3
+    assert batch_costs(pair, unrecorded, report=reported.append) is costs and len(reported) == 3
     monkeypatch.setattr(measuring, "_known", {})
     assert known_batch_costs(pair) == costs
 

@@ -92,10 +92,10 @@ def test_the_record_tells_the_matrix_before_every_iteration(session, tmp_path):
     save_run(session.trace(), tmp_path / "run.dscope")
     run = load_run(tmp_path / "run.dscope")
     for index in range(len(run.iterations)):
-        told, held = state_before(run, index, METHOD), session.standing(index).state
-        assert told.keys() == held.keys() and len(told) >= index
+        rebuilt, held = state_before(run, index, METHOD), session.standing(index).state
+        assert rebuilt.keys() == held.keys() and len(rebuilt) >= index
         for token, columns in held.items():
-            assert all(np.array_equal(one, other) for one, other in zip(told[token], columns, strict=True))
+            assert all(np.array_equal(one, other) for one, other in zip(rebuilt[token], columns, strict=True))
     bare = DecodeSession(session.pair, METHOD, list(session.prompt_ids), limits=Limits(8, record="summary"))
     list(bare)
     with pytest.raises(SettingsError, match="re-run it"):

@@ -41,7 +41,7 @@ def packed(trained, tmp_path, monkeypatch):
 
 def test_a_packed_pair_is_loaded_by_its_name(trained, packed):
     assert model_shape(EMBEDDED, "target").max_context == 300
-    assert not list(packed.parent.glob("cache/*")), "a shape is told without unpacking"
+    assert not list(packed.parent.glob("cache/*")), "a shape is known without unpacking"
     pair = load_pair(PairSettings(device="cpu"))
     assert pair.context == 300 and pair.info.name == "Embedded pair"
     for role in ROLES:

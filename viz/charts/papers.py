@@ -134,7 +134,7 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
 def places_figure(
     marks: Sequence[PaperMark], up: Mapping[str, float], words: str, axis: str, across: str, dark: bool = False
 ) -> go.Figure:
-    """A mark per place of two settings, coloured by what we measured; ways without a place are told in a line above.
+    """A mark per place of two settings, coloured by what we measured; ways without a place stand in a line above.
 
     Args:
         up: by method, its value on the vertical axis; `axis` and `across` are the titles of both.
