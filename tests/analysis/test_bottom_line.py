@@ -230,3 +230,5 @@ def test_until_which_batch_the_trees_of_the_best_pay_is_said_where_batches_are_m
     )
     assert bottom_line_words(line).endswith(said) and "Modelled from passes measured here" in bottom_line_words(line)
     assert "Modelled" not in bottom_line_words(bottom_line([option("Tree", *ratios)], "Plain"))
+    open_line = bottom_line([option("Tree", 0.9, 1.2, 1.1, batches=gains)], "Plain")
+    assert open_line.verdict == "open" and "Modelled" not in bottom_line_words(open_line), "it would read as a verdict"

@@ -28,7 +28,7 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
     if line is None:
         return "No method that drafts was measured, so nothing can be said on speculating: add one."
     said = [_line_words(line, where)]
-    if line.verdict != "plain" and line.best.batches:
+    if line.verdict == "speculate" and line.best.batches:
         said.append(batch_words(line.best.batches))
     if line.draft_model is not None:
         said.append(f"Do you need a draft model? {need_words(line.draft_model)}")
