@@ -16,8 +16,7 @@ from pages.ui.common.models import ModelManager, manager
 from pages.ui.engine.batch import HERE, LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
 from pages.ui.engine.view import EXAMPLE, definitions_html, example, next_words
 from tests.pages.apptest import open_page, sentences
-from viz.charts.batches import speedup_by_batch_figure
-from viz.charts.engines import other_lengths_figure, positions_figure
+from viz.charts.engines import other_lengths_figure, positions_figure, speedup_by_batch_figure
 
 PAGE = "pages/your_engine.py"
 LOG = (

@@ -21,7 +21,7 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import current_run
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
-from viz.charts.batches import speedup_by_batch_figure
+from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
 
 OWN_CONFIG, OWN_CHIP = "your own config.json", "your own numbers"

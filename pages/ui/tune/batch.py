@@ -12,7 +12,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.tune.work import Bench, Trial
 from pages.ui.widgets.costs import ASK, draw_disturbed_batches, measure_batches_button, measured_on
-from viz.charts.batches import speedup_by_batch_figure
+from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
 
 SIZE = "tune_batch"
