@@ -55,6 +55,8 @@ def test_the_charts_show_the_figures_and_the_bounds():
     run = recorded_run(EXAMPLE)
     alone, beside = (positions_figure(metrics, rates, run.label) for rates in ([], [0.5, 0.25]))
     assert [round(y, 6) for y in alone.data[0].y] == [round(100 * each.marginal, 6) for each in metrics.positions]
+    unknown = positions_figure(read_metrics(b"Per-position acceptance rate: 0.400, 0.150"), [], "")
+    assert alone.data[0].error_y.array and unknown.data[0].error_y.array is None, "no error is known, so none is drawn"
     assert len(alone.data) == 2 and list(beside.data[2].y) == [50, 25]
     figure = other_lengths_figure(metrics)
     high, stayed, low = (trace.y for trace in figure.data[1:])

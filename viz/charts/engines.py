@@ -28,7 +28,7 @@ def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: st
     for number, (name, shares) in enumerate(bars):
         figure.add_bar(
             x=places, y=[None if share is None else 100 * share for share, _ in shares], name=name,
-            error_y={"type": "data", "array": [100 * (error or 0.0) for _, error in shares], "thickness": 1},
+            error_y=_errors(shares),
             marker={"color": SERIES[number], "pattern": pattern(("", "/")[number])},
             hovertemplate="position %{x}: %{y:.1f}%<extra></extra>",
         )  # fmt: skip
@@ -42,6 +42,13 @@ def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: st
     style(figure, dark).update_xaxes(title_text="position of the draft token", dtick=1)
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     return figure.update_yaxes(title_text="accepted (% of passes)", rangemode="tozero", range=[0, 105])
+
+
+def _errors(shares: Sequence[tuple[float | None, float | None]]) -> dict | None:
+    """Error bars of rates with their standard errors; none where no error is known."""
+    if all(error is None for _, error in shares):
+        return None
+    return {"type": "data", "array": [100 * (error or 0.0) for _, error in shares], "thickness": 1}
 
 
 def other_lengths_figure(metrics: EngineMetrics, dark: bool = False) -> go.Figure:

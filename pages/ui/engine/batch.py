@@ -87,9 +87,7 @@ def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
     lacking = "" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it."
     st.caption(
-        escape_markdown(
-            f"{about}. Acceptance {whose}: by depth {depths} and so on, each of those before{ranks}.{lacking}"
-        )
+        escape_markdown(f"{about}. Acceptance {whose}: conditional by depth {depths} and so on{ranks}.{lacking}")
     )
     if passes == ELSEWHERE:
         st.caption(escape_markdown(CAUTION))
