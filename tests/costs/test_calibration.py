@@ -17,7 +17,7 @@ from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 from decoding.trace.records import DrawTrace
-from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
+from decoding.verifiers.specinfer import SpecInferWithoutReplacementVerifier
 
 ONCE = Sampling(temperature=1.0)
 
