@@ -166,9 +166,7 @@ def chain_by_batch(points: Sequence[BatchPoint]) -> list[tuple[int, int, int]]:
 
 
 def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
-    """Modelled speed-up over plain decoding of iterations' own trees at the costs of a batch; None where none committed
-    anything.
-    """
+    """Modelled speed-up over plain decoding of iterations' own trees at a batch's costs; None without tokens."""
     tokens = sum(len(each.committed_ids) for each in iterations)
     if not tokens:
         return None

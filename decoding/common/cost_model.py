@@ -150,9 +150,7 @@ CALIBRATION, COSTS_KIND = "calibration", "costs"  # folder of what was measured 
 
 
 def kept_costs() -> dict[str, CostModel]:
-    """The newest costs that are kept of each pair, by the pair's name; torch-free. Files that cannot be read are left
-    to who measures.
-    """
+    """The newest costs kept of each pair, by its name; torch-free. Unreadable files are left to who measures."""
     found: dict[str, CostModel] = {}
     for file in user_folder(CALIBRATION).glob(f"*-{COSTS_KIND}.json"):
         try:

@@ -316,9 +316,7 @@ class DeviceIteration:
         return self._source, draft, logits, verification
 
     def _drafted(self, tree: ReadTree, order: np.ndarray) -> Draft:
-        """The draft; its distributions level by level where they were asked for. Pruning is part of making the mask
-        here.
-        """
+        """The draft; its distributions level by level where they were asked for. Making the mask has pruned it."""
         source, drafter = self._source, self._drafter
         # The pending tokens, the root last, and the nodes in the order of their ids.
         source.slot_nodes = [-1] * (len(self._pending) - 1) + np.flatnonzero(tree.level >= 0).tolist()

@@ -69,7 +69,6 @@ class DelayedDrafter(Drafter):
             require_verifier(self.selector, known.verifier, verifier)
 
     def prepared(self, measured) -> "DelayedDrafter":
-
         return replace(self, chooser=measured.chooser(self.selector, self.chooser)) if self.selector else self
 
     def draft(self, state, source, root_token, draws) -> Draft:

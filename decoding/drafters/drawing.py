@@ -45,9 +45,7 @@ class RemainingDistributions:
         self.support = distributions.count_nonzero(-1).cpu().numpy()
 
     def draw(self, rows: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """One token from each of some distinct distributions; returns tokens and their probability in the whole
-        distribution.
-        """
+        """One token from each of some distinct distributions, and its probability in the whole distribution."""
         if len(rows) == 1:  # a wide node draws alone for many rounds: no row needs to be gathered
             distribution = self._distributions[rows[0]]
             token = draws.choose(distribution)

@@ -14,9 +14,7 @@ from decoding.tree.draft import Draft
 
 @dataclass(frozen=True)
 class LinearDrafter(LevelDrafter):
-    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its
-    distribution.
-    """
+    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, one that it draws."""
 
     breadth = "chain"
     traced = RuleTrace("linear", depth_setting="length")
@@ -36,7 +34,6 @@ class LinearDrafter(LevelDrafter):
         return builder.finish(self.draft_sampling, state, self.settings())
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
-
         depths = np.arange(1, min(self.length, depth_limit) + 1)
         return LevelRule(
             top=1,

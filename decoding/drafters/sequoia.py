@@ -109,7 +109,6 @@ class SequoiaDrafter(DrawnDrafter):
         return tuple(shared.numbers(self.acceptance.split(",")))
 
     def prepared(self, measured) -> "SequoiaDrafter":
-
         if self.acceptance:
             return self
         return replace(self, acceptance=",".join(f"{rate:.4g}" for rate in measured.acceptance()))

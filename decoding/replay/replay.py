@@ -12,8 +12,8 @@ from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
+from decoding.trace.interventions import Verdicts
 from decoding.trace.records import ROUNDING, FinalKind, IterationTrace, VerificationStep
-from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Decision, Verification, VerifiedTree
@@ -35,9 +35,7 @@ def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
 
 
 class _QuickDraws(GeneratorDraws):
-    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long distributions are
-    shared.
-    """
+    """The very draws of `GeneratorDraws` for many walks over one tree: they share long running sums."""
 
     def __init__(self, seed: int, kept: dict[int, KeptSum]):
         super().__init__(seed)

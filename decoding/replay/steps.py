@@ -171,9 +171,7 @@ def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
 
 
 def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> list[int]:
-    """Every token that was drafted or drawn here, those tested one by one first, then the likeliest of any
-    distribution.
-    """
+    """Every token drafted or drawn here, those tested one by one first, then the likeliest of any distribution."""
     alone = [tokens[probs.tested[0]] for probs in distributions if len(probs.tested) == 1]
     seen = [
         probs

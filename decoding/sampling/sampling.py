@@ -71,9 +71,7 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 def target_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The distribution to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the
-    nucleus.
-    """
+    """The distribution to reproduce, `[..., vocab_size]` in float32 or wider: tempered, cut to the nucleus."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
@@ -109,9 +107,7 @@ class TargetDistributions:
         self._probs = probs
 
     def check(self) -> None:
-        """Raise `ValueError` at rows that hold no distribution, `PairError` at numbers that left the range of their
-        dtype.
-        """
+        """Raise `ValueError` at rows that hold no distribution, `PairError` at numbers beyond their dtype's range."""
         if self._probs is not None:
             check_distributions(self._probs, "target_probs")
         elif not bool(self.logits.gather(1, self.argmax[:, None]).isfinite().all()):

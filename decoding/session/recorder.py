@@ -1,6 +1,4 @@
-"""What one iteration leaves behind, and its record: what the distributions of both models give to the nodes of the
-tree.
-"""
+"""What one iteration leaves behind, and its record: what both models' distributions give the nodes of the tree."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +14,7 @@ from decoding.drafters.base import IterationFeedback
 from decoding.engines.kv_cache import KVCache, keep_rows
 from decoding.methods.method import Method
 from decoding.sampling.sampling import Sampling, target_distribution, topk_rows
+from decoding.trace.interventions import Verdicts
 from decoding.trace.records import (
     STOP_REASONS,
     TOP_TOKENS,
@@ -29,15 +28,12 @@ from decoding.trace.records import (
     Record,
     Setting,
 )
-from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verification
 
 
 def token_probabilities(draft: Draft, probs: Tensor) -> np.ndarray:
-    """What a distribution `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan
-    elsewhere.
-    """
+    """What distributions `[num_rows, vocab_size]` give each verified node after its parent, `[num_nodes]`; else nan."""
     tree, order = draft.tree, draft.order
     result = np.full(tree.size, np.nan)
     if len(order) > 1:
@@ -48,9 +44,7 @@ def token_probabilities(draft: Draft, probs: Tensor) -> np.ndarray:
 
 
 def top_probabilities(draft: Draft, probs: Tensor, ids: np.ndarray) -> np.ndarray:
-    """What a distribution gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is
-    -1.
-    """
+    """What a distribution gives tokens `ids` picked after each node, `[num_nodes, count]`; nan where the id is -1."""
     row_of = np.full(len(ids), -1, dtype=np.int64)
     row_of[draft.order] = np.arange(len(draft.order))
     result = np.full(ids.shape, np.nan, dtype=np.float32)

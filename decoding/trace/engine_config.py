@@ -25,12 +25,12 @@ from decoding.trace.engine_limits import (
     quoted,
     rounded_up,
     rule,
+    speculation_profile,
     speed_words,
     target,
     tree_words,
     verifier_limits,
 )
-from decoding.trace.engine_profile import speculation_profile
 from decoding.trace.records import RunTrace
 
 

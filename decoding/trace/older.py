@@ -13,9 +13,8 @@ from typing import Any
 from decoding.common.errors import SettingsError
 from decoding.common.settings import present_engines
 from decoding.trace.codec import RecordError
-from decoding.trace.interventions import intervened_nodes, interventions_of
+from decoding.trace.interventions import Verdicts, intervened_nodes, interventions_of
 from decoding.trace.records import Breadth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting, StopReason
-from decoding.trace.verdicts import Verdicts
 
 IMPROBABLE: dict[str, Any] = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
 RANKED: dict[str, Any] = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}

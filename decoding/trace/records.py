@@ -413,9 +413,7 @@ class IterationTrace:
         return self._top(self.target_top_ids, self.tested_top_probs, node_id)
 
     def draft_rank(self, node_id: int, token_id: int) -> int | None:
-        """Rank of a token in the draft's distribution after a node, 1 for its favourite; None where the record does not
-        tell.
-        """
+        """Rank of a token in the draft's distribution after a node, 1 for its favourite; None where not recorded."""
         top = [known for known, _, _ in self.draft_top(node_id)]
         if token_id in top:
             return 1 + top.index(token_id)

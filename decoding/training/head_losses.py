@@ -183,9 +183,7 @@ class Sides:
 
 
 def eagle_loss(head: HeadNetwork, sides: Sides, text: TextWindows, weights: Weights) -> dict[str, Tensor]:
-    """EAGLE: at every root, features and the next token's distribution as the target's; the loss, and its parts
-    unweighted.
-    """
+    """EAGLE: at every root, the target's features and next token's distribution; the loss, and its parts unweighted."""
     (out,), (label,) = unroll(head, sides.embed, text, None), labels_of(text, None)
     regression, classification = feature_difference(out, label), cross_entropies(sides.project, out, label)[0]
     loss = weights.regression * regression + weights.classification * classification

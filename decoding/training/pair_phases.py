@@ -269,9 +269,7 @@ class DraftLearner(PairLearner):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """On held-out text by kind: overlap of the two distributions, and how often both have the same likeliest
-        token.
-        """
+        """On held-out text by kind: overlap of the distributions, and how often both have the same likeliest token."""
         figures = {}
         for kind in self.arrays.kinds:
             found = list(distributions(self.target, self.network, self.held_out(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)))
@@ -300,9 +298,7 @@ def distributions(
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of the target's distribution from the draft's in nats, `[tokens]`, of
-    log-probabilities.
-    """
+    """Kullback-Leibler divergence in nats of target from draft, both log-probabilities, `[tokens]`."""
     return (target.exp() * (target - draft)).sum(-1)
 
 

@@ -374,9 +374,7 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and target distributions of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes,
-    vocab_size]`.
-    """
+    """Weights `[num_nodes]` and targets `[num_nodes, vocab_size]` of nodes below which a child was rejected."""
     left = (weight[:, None] * target - draft).clamp(min=0)
     mass = left.sum(1)
     some = mass > 0

@@ -59,9 +59,7 @@ def objective(rate: Tensor, base_rate: Tensor, penalty: float, worst: float) -> 
 
 
 def shared_labels(expected: np.ndarray) -> np.ndarray:
-    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same distribution have the mean of
-    theirs.
-    """
+    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same distribution share their mean."""
     first = same_chain()
     counts = np.bincount(first, minlength=len(ACTIONS))
     which = np.zeros((len(ACTIONS), len(ACTIONS)))

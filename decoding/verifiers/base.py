@@ -96,9 +96,7 @@ class VerifiedTree:
 
     @cached_property
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
-        """Where the draft's distribution after each node stands: level and row; they are checked when first asked
-        for.
-        """
+        """Where the draft's distribution after each node stands: level and row; checked when first asked for."""
         for level, (_, probs) in enumerate(self._draft.rows):
             check_distributions(probs, f"draft_probs of level {level}")
         levels = enumerate(self._draft.rows)

@@ -63,9 +63,7 @@ def play_round(target: np.ndarray, winner: np.ndarray, draft: np.ndarray, trunca
 
 
 def _most_overlap(target, fixed, first, second, at_stake) -> np.ndarray:
-    """What the first token of each pair wins of the pair's mass so that sum min(target, distribution) is largest;
-    HiGHS.
-    """
+    """What the first token of each pair wins of its mass so that sum min(target, distribution) is largest; HiGHS."""
     # Imported where it is needed: it takes a third of a second, and only this verifier needs it.
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, eye_array, hstack

@@ -21,9 +21,7 @@ Match = tuple[int, int, float, float | None, bool]
 
 @dataclass(frozen=True)
 class TestDistributions:
-    """Both distributions as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held
-    against.
-    """
+    """Both distributions in a test, `[vocab_size]`: what is left of the target's, what entries are tested against."""
 
     __test__ = False  # pytest takes classes of this name for tests
 

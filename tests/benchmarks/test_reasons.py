@@ -16,8 +16,8 @@ from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
 from decoding.trace import archive
 from decoding.trace.archive import load_run, save_run
+from decoding.trace.interventions import Verdicts
 from decoding.trace.records import FORMAT_VERSION, InterventionTrace, VerificationStep, node_paths
-from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
 from viz.explain.expansion import why_not_expanded

@@ -181,9 +181,7 @@ def run_words(run: RunTrace) -> tuple[str, str]:
 
 
 def run_strip(run: RunTrace) -> dict:
-    """One column per iteration - accepted tokens, kind of the final token, in a loop, what history changed after it -
-    and the run's totals.
-    """
+    """A column per iteration (accepted, kind of final token, in a loop, what history changed); the run's totals."""
     count = len(run.iterations)
     tokens = sum(len(i.committed_ids) for i in run.iterations)
     passes = sum(i.target_passes for i in run.iterations)

@@ -98,9 +98,7 @@ def _way(contestant: Contestant) -> tuple:
 
 
 def findings(scores: tuple[Score, ...]) -> list[str]:
-    """Sentences: how far the figures are to be trusted, why methods are no faster than plain decoding, what could not
-    be measured.
-    """
+    """Sentences: how far to trust the figures, why methods are no faster than plain decoding, what was not measured."""
     plain = plain_of(scores)
     ours = [s for s in scores if s.measured]
     said = [*unrest_words(ours), *two_medians_words(ours, plain)]
