@@ -101,7 +101,7 @@ def main() -> None:
             st.caption(f":material/replay: {escape_markdown(current_run().origin)}")
         job_error(SLOT)
         if not is_busy(SLOT) and (said := slow_words(current_run().trace.iterations, own_costs(current_run()))):
-            draw_warning(said, SLOT, str(current_run().trace.settings.get("draft_head", "")))
+            draw_warning(said, SLOT, current_run().trace.draft_head)
     run = current_run()
     if not run.trace.iterations:
         st.info("Nothing has been decoded yet: press Start.", icon=":material/play_arrow:")

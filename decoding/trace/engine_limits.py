@@ -143,7 +143,7 @@ def rule(run: RunTrace) -> str:
 
 
 def head(run: RunTrace) -> str:
-    return printable(str(run.settings.get("draft_head", "")))
+    return printable(run.draft_head)
 
 
 def target(run: RunTrace) -> str:

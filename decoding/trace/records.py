@@ -512,6 +512,15 @@ class RunTrace:
         return next((iteration.bias for iteration in self.iterations if iteration.bias), "")
 
     @property
+    def draft_head(self) -> str:
+        """Name of the head that drafts, empty where the pair's draft model does."""
+        return str(self.settings.get("draft_head", ""))
+
+    def texts_before(self, index: int) -> list[str]:
+        """Texts of the tokens before an iteration, the prompt's first."""
+        return [*self.prompt_texts, *(text for each in self.iterations[:index] for text in each.committed_texts)]
+
+    @property
     def output_ids(self) -> tuple[int, ...]:
         """Committed tokens after the prompt, `[new_tokens]`."""
         return tuple(token for iteration in self.iterations for token in iteration.committed_ids)

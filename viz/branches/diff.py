@@ -212,15 +212,14 @@ def same_prefix(first: RunTrace, second: RunTrace, index: int) -> bool:
 
 def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuations:
     """Both texts from iteration `since` on, and where they diverge."""
-    before = list(first.prompt_texts)
-    for iteration in first.iterations[:since]:
-        before += iteration.committed_texts
     sides = [tuple(s for each in run.iterations[since:] for s in iteration_spans(each)) for run in (first, second)]
     ids = [[token for each in run.iterations[since:] for token in each.committed_ids] for run in (first, second)]
     pairs = enumerate(zip(*ids, strict=False))
     part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
     work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
-    return Continuations(tuple(before[-CONTEXT_TOKENS:]), sides[0], sides[1], part, work[0] == work[1])
+    return Continuations(
+        tuple(first.texts_before(since)[-CONTEXT_TOKENS:]), sides[0], sides[1], part, work[0] == work[1]
+    )
 
 
 def parting_words(texts: Continuations) -> str:

@@ -127,10 +127,7 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
 
 def _text_html(run: RunTrace, iteration: IterationTrace) -> str:
     """The end of the text before the iteration and what it added, underlined in the colours of the tree."""
-    before = list(run.prompt_texts)
-    for past in run.iterations[: iteration.index]:
-        before += past.committed_texts
-    tail = "".join(before)[-110:].replace("\n", " ")
+    tail = "".join(run.texts_before(iteration.index))[-110:].replace("\n", " ")
     spans = [f'<span class="prompt">…{html.escape(tail)}</span>']
     for span in iteration_spans(iteration, True):
         color = MARKS["accepted" if span.provenance == "drafted" else span.provenance].color

@@ -7,7 +7,6 @@ import numpy as np
 import streamlit as st
 
 from decoding.common.cost_model import CostCurve, CostModel, kept_costs
-from decoding.common.errors import DraftscopeError
 from decoding.common.settings import ENGINES
 from decoding.models.presets import (
     DEVICES,
@@ -25,7 +24,7 @@ from decoding.models.presets import (
     pair_name,
 )
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, guarded, show_error
+from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import describe_pair, engine_words, loaded_pair, manager
 from pages.ui.common.worker import run_now
 from pages.ui.widgets.controls import picked_sampling
@@ -100,13 +99,10 @@ def draw_choice() -> None:
         st.caption(escape_markdown(_pass_words(pair_name(settings))))
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
-        try:
+        with guarded(place):
             with place:
                 run_now("Loading the pair", lambda job: models.load(settings), alone=True)
-        except DraftscopeError as error:
-            show_error(error, place)
-            return
-        st.rerun()
+            st.rerun()
 
 
 def _width() -> int:
@@ -208,11 +204,8 @@ def draw_costs() -> None:
     models = manager()
     shown = st.container()
     if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
-        try:
-            with shown:
-                run_now("Measuring passes", lambda job: models.measure_costs())
-        except DraftscopeError as error:
-            show_error(error, shown)
+        with guarded(shown), shown:
+            run_now("Measuring passes", lambda job: models.measure_costs())
     with shown:
         if models.costs is None:
             st.info(
@@ -283,11 +276,8 @@ def draw_doctor() -> None:
     shown = st.container()
     if st.button("Check this pair", key="doctor_check", icon=":material/stethoscope:", help=DOCTOR_HELP):
         sampling = picked_sampling()
-        try:
-            with shown:
-                st.session_state["doctor_found"] = run_now("Reading prompts", lambda job: _examined(job, sampling))
-        except DraftscopeError as error:
-            show_error(error, shown)
+        with guarded(shown), shown:
+            st.session_state["doctor_found"] = run_now("Reading prompts", lambda job: _examined(job, sampling))
     with shown:
         name, found = st.session_state.get("doctor_found", ("", ()))
         if not found:

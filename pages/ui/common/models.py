@@ -11,7 +11,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import PairSettings, choose_device
-from decoding.trace.records import IterationTrace, PairInfo
+from decoding.trace.records import IterationTrace, PairInfo, RunTrace
 from viz.formats import byte_size, parameters, plural
 
 if TYPE_CHECKING:
@@ -150,6 +150,10 @@ class ModelManager:
             ratio = None if self.costs is None else slowdown(iterations, self.costs)
             if self._pair is not None and ratio is not None and not 1 / AGREE <= ratio <= AGREE:
                 self.costs = cost_model(self._pair, unrecorded, doubted=True)
+
+    def costs_of(self, trace: RunTrace) -> "CostModel | None":
+        """The costs of the pair in memory with the draft head of a run; None where they are not measured."""
+        return self.head_costs.get(trace.draft_head) if trace.draft_head else self.costs
 
     def memory_words(self) -> str:
         """Used and free memory of the GPU, empty without a loaded CUDA pair."""

@@ -115,6 +115,15 @@ class ModelTask:
             self.worker.give_way(self)
         return not self.cancelled
 
+    def proceed(self, words: str) -> Callable[[int, int], bool]:
+        """What a long computation calls between its pieces: reports `words.format(done, total)`, then is `go_on`."""
+
+        def after(done: int, total: int) -> bool:
+            self.report(done, total, words.format(done, total))
+            return self.go_on()
+
+        return after
+
     def cancel(self) -> None:
         """Cancel it: at once if it has not begun, else when its function next calls `go_on`."""
         self.asked_s = self.asked_s or time.monotonic()

@@ -46,7 +46,7 @@ def measured_chain(label: str, run: RunTrace, speed: Interval) -> MeasuredChain 
 def _by_batch(run: RunTrace) -> list[tuple[int, int, int]]:
     """The best chain by batch size, where the pair in memory made the run and its passes over batches are measured."""
     models = manager()
-    costs = models.batch_costs.get(str(run.settings.get("draft_head", "")))
+    costs = models.batch_costs.get(run.draft_head)
     if not costs or models.info is None or models.info.name != run.pair.name:
         return []
     try:

@@ -14,7 +14,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
 from viz.charts.hindsight import (
     BudgetLine,
@@ -144,8 +144,7 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
     if st.button(f"Re-roll {REROLLS:,} draws", key="why_reroll", icon=":material/casino:", disabled=is_busy(LUCK_SLOT)):
         start_job(LUCK_SLOT, "Re-rolling", roll)
         st.rerun(scope="app")
-    job_progress(LUCK_SLOT)
-    job_error(LUCK_SLOT)
+    job_bar(LUCK_SLOT)
 
 
 CHART_HEIGHT = 290
@@ -281,15 +280,14 @@ def usable_costs(run: Run) -> CostModel | None:
             )
         )
         return None
-    head = str(run.trace.settings.get("draft_head", ""))
-    costs = models.head_costs.get(head) if head else models.costs
+    costs = models.costs_of(run.trace)
     if costs is not None:
         return costs
     if not torch_there():
         st.caption(escape_markdown(f"The best budget depends on the time of passes on this machine. {NEEDS_TORCH}"))
         return None
     st.caption("The best budget depends on the time of passes on this machine, which is not measured yet.")
-    measure_button("Measure now", "why_measure", head)
+    measure_button("Measure now", "why_measure", run.trace.draft_head)
     return None
 
 
@@ -321,11 +319,7 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
         ):
 
             def find(job: ModelTask) -> tuple[tuple, RunBudgets] | None:
-                def proceed(done: int, total: int) -> bool:
-                    job.report(done, total, f"iteration {done} of {total}")
-                    return job.go_on()
-
-                found = run_budgets(run.trace, costs, proceed, made.__getitem__)
+                found = run_budgets(run.trace, costs, job.proceed("iteration {} of {}"), made.__getitem__)
                 return None if found is None else (key, found)
 
             if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
@@ -362,11 +356,8 @@ def draw_measured(run: Run, whole: RunBudgets, costs: CostModel) -> None:
     if not here:
         st.caption(f"{said}.")
         return
-    draw_warning(
-        f"{said}: other work disturbed the run, or this machine has changed.",
-        "why",
-        str(run.trace.settings.get("draft_head", "")),
-    )
+    disturbed = f"{said}: other work disturbed the run, or this machine has changed."
+    draw_warning(disturbed, "why", run.trace.draft_head)
 
 
 def run_words(whole: RunBudgets, costs: CostModel) -> str:

@@ -12,7 +12,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, known_results, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.explain.subject import Subject, absent_subject, pair_of, subject_of
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
@@ -72,8 +72,7 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     ):  # fmt: skip
         start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
         st.rerun(scope="app")
-    job_progress(SLOT)
-    job_error(SLOT)
+    job_bar(SLOT)
 
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
@@ -107,14 +106,10 @@ def find(run: Run, index: int, path: tuple[int, ...], job: ModelTask) -> "tuple[
     """
     from decoding.analysis.smallest_change import change_search, smallest_changes
 
-    def proceed(done: int, total: int) -> bool:
-        job.report(done, total, f"setting {done} of {total}")
-        return job.go_on()
-
     rows = run.trace.iterations[index].draft_logits is not None
     job.report(0, 0, "" if rows else "loading the models, a few seconds")
     pair = pair_of(run, load=not rows)
-    found = smallest_changes(change_search(trace_at(run, index), index, pair), path, proceed)
+    found = smallest_changes(change_search(trace_at(run, index), index, pair), path, job.proceed("setting {} of {}"))
     return key_of(run, index, path), found
 
 

@@ -194,11 +194,7 @@ def _facts(run: RunTrace, card: RecordedRunCard) -> str:
         words = html.escape(f"Base depth by iteration, from {min(depths)} to {max(depths)}", quote=True)
         drawn = f'<div class="ds-depths" role="img" aria-label="{words}" title="{words}">{columns}</div>'
     else:  # the end of the text before the iteration, and what it added in the marks of the text panel
-        before = [
-            *run.prompt_texts,
-            *(text for past in run.iterations[: card.iteration] for text in past.committed_texts),
-        ]
-        tail = html.escape("".join(before)[-30:].replace("\n", " "))
+        tail = html.escape("".join(run.texts_before(card.iteration))[-30:].replace("\n", " "))
         added = text_html(iteration_spans(run.iterations[card.iteration], True))
         drawn = f'<div class="ds-added"><span>…{tail}</span>{added}</div>'
     facts = f"{run.label} · {plural(run.totals.new_tokens, 'token')} · {tokens_per_pass(run):.2f} per pass"

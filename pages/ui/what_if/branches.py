@@ -16,7 +16,7 @@ import streamlit as st
 from decoding.common.errors import require
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
-from pages.ui.common.models import manager
+from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import (
     ROW_BYTES,
     PromptChoice,
@@ -398,11 +398,7 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
         else:
             from decoding.replay.forks import go_on
 
-            def proceed(done: int, total: int) -> bool:
-                job.report(done, total, f"{done} of at most {total} tokens")
-                return job.go_on()
-
-            branch.fork = go_on(branch.as_it_is(), iterations, proceed)
+            branch.fork = go_on(branch.as_it_is(), iterations, job.proceed("{} of at most {} tokens"))
             branch.run.trace, branch.run.session = branch.fork.trace, branch.fork.session
             mark_used(history, number)
         ended = [other for other in history.shown() if other.ended]
@@ -438,9 +434,7 @@ def decode_again(trace: RunTrace, job: ModelTask) -> Run:
     from decoding.replay.stored_state import method_of, sampling_of
     from decoding.session.session import DecodeSession, Limits
 
-    models = manager()
-    job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
-    pair = models.pair()
+    pair = loaded_pair(job)
     require(
         pair.info.name == trace.pair.name,
         f"This run was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: load that pair with "

@@ -376,7 +376,6 @@ def _keep_in_address(text: str) -> None:
 
 def method_picker(
     key: str = "method",
-    columns: int = 2,
     sampling: "Sampling | None" = None,
     bind: bool = True,
     head: "DeltaGenerator | None" = None,
@@ -405,7 +404,7 @@ def method_picker(
     ours = f" {explain_term(OURS)}" if is_start(key) else ""
     head.caption(escape_markdown(f"{method.summary} Source: {method.paper}.{cost}{ours}"))
     place = head.empty()  # above the widgets: a contradiction must be visible without scrolling
-    values = settings_form(method, key, columns, sampling=sampling)
+    values = settings_form(method, key, sampling=sampling)
     st.session_state[error_key(key)] = None
     try:
         chosen = method.with_settings(**values)

@@ -14,9 +14,8 @@ import streamlit as st
 
 from decoding.analysis.budgets import SLOW, slowdown
 from decoding.common.cost_model import CostModel
-from decoding.common.errors import DraftscopeError
 from decoding.trace.records import IterationTrace
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import is_busy, run_now
@@ -45,8 +44,7 @@ def own_costs(run: Run) -> CostModel | None:
     models = manager()
     if run.source != "decoded" or run.session is None or run.released or models.info is None:
         return None
-    head = str(run.trace.settings.get("draft_head", ""))
-    return models.head_costs.get(head) if head else models.costs
+    return models.costs_of(run.trace)
 
 
 def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) -> str:
@@ -95,12 +93,9 @@ def measure_button(label: str, key: str, head: str = "") -> None:
     """A button that measures the passes of the pair in memory, or loads the pair, and draws the page again."""
     hint = f"{'Measures the passes of the pair' if manager().loaded else 'Loads the pair'}; takes a few seconds"
     if st.button(label, key=key, icon=":material/timer:", help=hint, disabled=is_busy(key)):
-        try:
+        with guarded():
             run_now("Measuring passes", lambda job: manager().measure_costs(head))
-        except DraftscopeError as error:
-            show_error(error)
-            return
-        st.rerun(scope="app")
+            st.rerun(scope="app")
 
 
 def measure_batches_button(heads: Sequence[str], again: bool = False) -> None:
@@ -112,13 +107,10 @@ def measure_batches_button(heads: Sequence[str], again: bool = False) -> None:
     """
     key, label = "measure_batches", "Measure again" if again else "Measure batches"
     if st.button(label, key=key, icon=":material/timer:", disabled=is_busy(key)):
-        try:
+        with guarded():
             for head in heads:
                 run_now("Measuring batches", partial(manager().measure_batches, head, again))
-        except DraftscopeError as error:
-            show_error(error)
-            return
-        st.rerun(scope="app")
+            st.rerun(scope="app")
 
 
 def draw_disturbed_batches(costs: Mapping[int, CostModel]) -> None:
