@@ -7,7 +7,7 @@ import pytest
 from decoding.methods.methods import METHODS
 from decoding.session.session import DecodeSession, Limits
 from tests.helpers import traces
-from viz.explain.gates import Gate, gates_met
+from viz.explain.draft_rule import Gate, gates_met
 from viz.scope.cards import cards
 from viz.scope.scene import build_scene
 

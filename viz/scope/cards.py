@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from decoding.trace.records import IterationTrace
-from viz.explain.draft_rule import DraftRanks
+from viz.explain.draft_rule import DraftRanks, gates_met
 from viz.explain.expansion import Absences, why_drafted, why_not_expanded
-from viz.explain.gates import gates_met
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number

@@ -17,9 +17,8 @@ from pages.ui.explain.subject import Subject, absent_subject, pair_of, subject_o
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words
-from viz.explain.draft_rule import DraftRanks
+from viz.explain.draft_rule import DraftRanks, gates_met
 from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
-from viz.explain.gates import gates_met
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
