@@ -25,7 +25,7 @@ from viz.scope.export import tree_figure
 from viz.scope.outline import outline_html, table_html, tables, tree_outline
 from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene
-from viz.standalone.page import embedded_json, figures_html, scope_html
+from viz.standalone import embedded_json, figures_html, scope_html
 
 # Of runs with more, the first and the last ones; the page draws one iteration and explains one node at a time.
 MOST_ITERATIONS, MOST_NODES = 2, 20

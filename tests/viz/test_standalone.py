@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.traces import big, dynatree_recovered, fallback, run_mixed, run_of, summary
 from viz.components import component_script
-from viz.standalone.page import THEME, embedded_json, figures_html, scope_html
+from viz.standalone import THEME, embedded_json, figures_html, scope_html
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = "</script><script>alert(1)</script><!-- \u2028\u2029 ]]> &amp; \"'"

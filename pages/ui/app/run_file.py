@@ -26,7 +26,7 @@ from viz.formats import byte_size, plural
 from viz.scope.export import tree_figure, tree_graphml, tree_json
 from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene
-from viz.standalone.page import figures_html, scope_html
+from viz.standalone import figures_html, scope_html
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from viz.charts.methods import ProgressCurve, progress_figure, speed_figure
 from viz.formats import plural
 from viz.learn.tour import STEP_THROUGH
 from viz.race.data import race_data
-from viz.standalone.page import figures_html, race_html, scope_html, text_html
+from viz.standalone import figures_html, race_html, scope_html, text_html
 
 INDEX, RACE, COMPARISON, TOUR = "index.html", "race.html", "comparison.html", "tour-{}.html"
 
