@@ -15,8 +15,7 @@ from statistics import median
 import torch
 
 from benchmarks.roofline import measure_ceilings, median_s
-from decoding.analysis.acceptance import run_acceptance
-from decoding.analysis.batch import Choice, Rates, iterations_speedup, speed_by_batch
+from decoding.analysis.batch import Choice, Rates, iterations_speedup, run_acceptance, speed_by_batch
 from decoding.analysis.bottom_line import paired
 from decoding.analysis.model_shape import read_shape
 from decoding.analysis.roofline import Accelerator, Efficiency, Setup, pass_time, roofline_costs

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 
-from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.batch import Rates
+from decoding.analysis.batch import Rates, engine_acceptance, run_acceptance, typed_acceptance
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import (
     EAGLE3_VOCABULARY,

@@ -121,7 +121,7 @@ from decoding.diff import diff_lines
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.archive import load_run
 from pages.ui.app.run_file import run_figures
-from viz.standalone.page import figures_html, scope_html
+from viz.standalone import figures_html, scope_html
 
 run = load_run(sys.argv[1])
 sizes = [len(make) for make in (scope_html(run, 0), nodes_csv(run), iterations_csv(run), perfetto_json([run]))]

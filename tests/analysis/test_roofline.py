@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.analysis.acceptance import (
+from decoding.analysis.batch import (
     FEWEST_TESTS,
+    Rates,
+    crossings,
     engine_acceptance,
     even_acceptance,
     run_acceptance,
+    speed_by_batch,
     typed_acceptance,
 )
-from decoding.analysis.batch import Rates, crossings, speed_by_batch
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import eagle_head, read_shape
 from decoding.analysis.roofline import (

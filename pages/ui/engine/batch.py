@@ -7,8 +7,14 @@ from pathlib import Path
 
 import streamlit as st
 
-from decoding.analysis.acceptance import engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.batch import DraftShape, Rates, chain_by_batch
+from decoding.analysis.batch import (
+    DraftShape,
+    Rates,
+    chain_by_batch,
+    engine_acceptance,
+    run_acceptance,
+    typed_acceptance,
+)
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup

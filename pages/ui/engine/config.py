@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from decoding.analysis.acceptance import run_acceptance
-from decoding.analysis.batch import chain_by_batch, speed_by_batch
+from decoding.analysis.batch import chain_by_batch, run_acceptance, speed_by_batch
 from decoding.analysis.bottom_line import Interval
 from decoding.common.errors import SettingsError
 from decoding.trace.draft_figures import draft_figures
