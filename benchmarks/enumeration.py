@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.table_source import TableSource, path_tokens
 from decoding import drafters
 from decoding.drafters.base import Drafter, IterationFeedback, ProbabilitySource
-from decoding.sampling.draws import enumerate_draws
+from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.recorder import top_by_node
 from decoding.tree.draft import Draft
@@ -23,6 +24,49 @@ from decoding.verifiers.base import VerifiedTree, Verifier
 Path = tuple[int, ...]
 Probs = list[float]
 SAMPLED = Sampling(temperature=1.0)
+T = TypeVar("T")
+
+
+class _ScriptedDraws:
+    """Follows a list of outcomes, then takes the first possible one; notes what else was possible."""
+
+    def __init__(self, script: tuple[int, ...]):
+        self.script = script
+        self.taken: list[int] = []
+        self.branches: list[list[int]] = []
+        self.probability = 1.0
+        self.last_uniform: float | None = None
+
+    def accept(self, probability: float) -> bool:
+        probability = min(max(float(probability), 0.0), 1.0)
+        return bool(self._take([1.0 - probability, probability]))
+
+    def choose(self, weights: Tensor) -> int:
+        weights = weights.double()
+        return self._take((weights / weights.sum()).tolist())
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        return [self.choose(row) for row in weights]
+
+    def _take(self, probs: list[float]) -> int:
+        possible = [i for i, p in enumerate(probs) if p > 0]
+        position = len(self.taken)
+        outcome = self.script[position] if position < len(self.script) else possible[0]
+        self.taken.append(outcome)
+        self.branches.append([i for i in possible if i > outcome] if position >= len(self.script) else [])
+        self.probability *= probs[outcome]
+        return outcome
+
+
+def enumerate_draws(run: Callable[[Draws], T]) -> Iterator[tuple[T, float]]:
+    """Every outcome of `run` with its probability: each decision with more than one possibility is taken all ways."""
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        draws = _ScriptedDraws(scripts.pop())
+        result = run(draws)
+        for position, others in enumerate(draws.branches):
+            scripts.extend((*draws.taken[:position], other) for other in others)
+        yield result, draws.probability
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,15 @@ from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action, LatencyModel, TimeModel
 from decoding.selector.network import Scaler
-from decoding.selector.store import SelectorCard, StaticShape, find_selector, load_network, require_fit, selectors_for
+from decoding.selector.store import (
+    SelectorCard,
+    StaticShape,
+    all_selectors,
+    find_selector,
+    fits,
+    load_network,
+    require_fit,
+)
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
@@ -297,8 +305,8 @@ def stored(pair: Pair, names: list[str] | None, quick: bool) -> dict[str, Select
         for card in cards:
             require_fit(card, identity)
     else:
-        fitting = [selectors_for(identity, verifier)[:1] for verifier in (QUICK if quick else VERIFIER_NAMES)]
-        cards = [card for some in fitting for card in some]
+        fitting = {card.verifier: card for card in reversed(all_selectors()) if fits(card, identity)}
+        cards = [fitting[verifier] for verifier in (QUICK if quick else VERIFIER_NAMES) if verifier in fitting]
     if not cards:
         raise SettingsError(
             f"No selector is stored for {pair.info.name}: train them with python -m decoding.training.selector "

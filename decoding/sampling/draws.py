@@ -1,7 +1,6 @@
-"""Randomness as an object: decisions drawn by seed, recorded ones repeated, and all that are possible enumerated."""
+"""Randomness as an object: decisions drawn by seed, each of them recorded."""
 
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -28,9 +27,6 @@ class Uniforms:
             enough = max(FIRST, 2 * len(numbers), end)
             numbers = self._numbers = torch.rand(enough, dtype=torch.float64, generator=generator).tolist()
         return numbers[place:end]
-
-
-T = TypeVar("T")
 
 
 class Draws(Protocol):
@@ -125,71 +121,3 @@ def _invert_on_host(weights: Tensor, uniforms: list[float]) -> tuple[list[int], 
         indices.append(index)
         probabilities.append(float(row[index] / total))
     return indices, probabilities
-
-
-class ReplayDraws:
-    """Repeats recorded decisions in order; raises `ValueError` when asked for other ones."""
-
-    def __init__(self, record: tuple[DrawTrace, ...]):
-        self._left = iter(record)
-        self.last_uniform: float | None = None
-
-    def accept(self, probability: float) -> bool:
-        return bool(self._next("accept").outcome)
-
-    def choose(self, weights: Tensor) -> int:
-        return self._next("choose").outcome
-
-    def choose_each(self, weights: Tensor) -> list[int]:
-        return [self.choose(row) for row in weights]
-
-    def _next(self, kind: str) -> DrawTrace:
-        draw = next(self._left, None)
-        if draw is None or draw.kind != kind:
-            raise ValueError(
-                f"the recorded draws do not match: {kind} was requested, recorded is {draw.kind if draw else 'none'}"
-            )
-        self.last_uniform = draw.uniform
-        return draw
-
-
-class _ScriptedDraws:
-    """Follows a list of outcomes, then takes the first possible one; notes what else was possible."""
-
-    def __init__(self, script: tuple[int, ...]):
-        self.script = script
-        self.taken: list[int] = []
-        self.branches: list[list[int]] = []
-        self.probability = 1.0
-        self.last_uniform: float | None = None
-
-    def accept(self, probability: float) -> bool:
-        probability = min(max(float(probability), 0.0), 1.0)
-        return bool(self._take([1.0 - probability, probability]))
-
-    def choose(self, weights: Tensor) -> int:
-        weights = weights.double()
-        return self._take((weights / weights.sum()).tolist())
-
-    def choose_each(self, weights: Tensor) -> list[int]:
-        return [self.choose(row) for row in weights]
-
-    def _take(self, probs: list[float]) -> int:
-        possible = [i for i, p in enumerate(probs) if p > 0]
-        position = len(self.taken)
-        outcome = self.script[position] if position < len(self.script) else possible[0]
-        self.taken.append(outcome)
-        self.branches.append([i for i in possible if i > outcome] if position >= len(self.script) else [])
-        self.probability *= probs[outcome]
-        return outcome
-
-
-def enumerate_draws(run: Callable[[Draws], T]) -> Iterator[tuple[T, float]]:
-    """Every outcome of `run` with its probability: each decision with more than one possibility is taken all ways."""
-    scripts: list[tuple[int, ...]] = [()]
-    while scripts:
-        draws = _ScriptedDraws(scripts.pop())
-        result = run(draws)
-        for position, others in enumerate(draws.branches):
-            scripts.extend((*draws.taken[:position], other) for other in others)
-        yield result, draws.probability

@@ -104,11 +104,6 @@ def all_selectors() -> list[SelectorCard]:
     return SELECTORS.all(SHIPPED, read_card)
 
 
-def selectors_for(identity: Mapping[str, Any], verifier: str | None = None) -> list[SelectorCard]:
-    """Stored selectors that fit a pair, given by its `pair_identity`, and a verifier."""
-    return [card for card in all_selectors() if fits(card, identity) and verifier in (None, card.verifier)]
-
-
 def find_selector(name: str) -> SelectorCard:
     """The stored selector of a name; `SettingsError` where there is none, `PairError` where it is damaged."""
     return SELECTORS.find(name, SHIPPED, read_card)

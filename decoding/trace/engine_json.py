@@ -101,15 +101,6 @@ class Record(msgspec.Struct):
     marginal_accept_rates: Raw | UnsetType = UNSET
 
 
-# What is read of each engine's JSON; every name of a field is in its sources.
-STRUCTS: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "vllm": (VllmMetrics, VllmSpeculation, Usage),
-    "sglang": (SGLangMeta, SGLangState),
-    "tensorrt-llm": (TensorRTSpeculation,),
-    "llama.cpp": (LlamaTimings,),
-    "aiperf": (AIPerfSpeculation,),
-    "profile": (Profile,),
-}
 DAMAGE = (msgspec.DecodeError, ValueError, RecursionError)
 _RECORD, _ARRAY = msgspec.json.Decoder(Record), msgspec.json.Decoder(list[Raw])
 

@@ -61,7 +61,6 @@ Record = Literal["none", "summary", "full"]
 
 STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
-FINAL_KINDS: tuple[str, ...] = get_args(FinalKind)
 
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
 ROUNDING = 1e-4  # probabilities are float32 sums

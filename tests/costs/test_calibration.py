@@ -13,11 +13,12 @@ from decoding.common.prompts import load_prompts
 from decoding.costs import calibration, measuring
 from decoding.costs.calibration import ODDS, RATES, MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws
+from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 from decoding.trace.records import DrawTrace
 from decoding.verifiers.specinfer import SpecInferWithoutReplacementVerifier
+from tests.helpers.replayed_draws import ReplayDraws
 
 ONCE = Sampling(temperature=1.0)
 

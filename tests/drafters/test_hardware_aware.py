@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import SAMPLED, Tables, bias
+from benchmarks.enumeration import SAMPLED, Tables, bias, enumerate_draws
 from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration
@@ -18,7 +18,6 @@ from decoding.drafters.hardware_aware import MOST_CHILDREN, RETRY, RateSearch, t
 from decoding.methods.methods import METHODS
 from decoding.replay.forks import ForkChange, fork, go_on
 from decoding.replay.stored_state import state_before
-from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.interventions import Interventions

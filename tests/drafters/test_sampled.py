@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.enumeration import enumerate_draws
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
@@ -15,8 +16,9 @@ from decoding.drafters.dyspec import DySpecDrafter, DySpecThresholdDrafter
 from decoding.drafters.iid_paths import IIDPathsDrafter, SpecInferWidthsDrafter
 from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
+from decoding.sampling.draws import GeneratorDraws
 from decoding.trace.records import STOP_REASONS, DrawTrace
+from tests.helpers.replayed_draws import ReplayDraws
 
 PROBS = [0.6, 0.3, 0.1]
 TABLE = {(): [0.5, 0.3, 0.2], (0,): [0.1, 0.6, 0.3], (1,): [0.7, 0.3, 0.0], (2,): [0.2, 0.2, 0.6]}

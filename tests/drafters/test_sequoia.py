@@ -10,9 +10,10 @@ import pytest
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws
+from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import STOP_REASONS, DrawTrace
+from tests.helpers.replayed_draws import ReplayDraws
 
 FALLING, RISING, WITH_GAP = (0.6, 0.2, 0.1), (0.1, 0.2, 0.5), (0.4, 0.0, 0.3)
 ONCE = Sampling(temperature=1.0)

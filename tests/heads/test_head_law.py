@@ -7,12 +7,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.enumeration import Tables, bias
+from benchmarks.enumeration import Tables, bias, enumerate_draws
 from decoding.engines.clock import PhaseClock
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Loaded, Model, Pair
 from decoding.models.presets import PairSettings
-from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.session.cached_models import CachedModels
 from decoding.session.iteration import Iteration, SessionState

@@ -5,10 +5,11 @@ import re
 import pytest
 import torch
 
+from benchmarks.enumeration import enumerate_draws
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.settings import TEMPERATURES
 from decoding.recorded import recorded_run
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws, Uniforms, _invert, _invert_on_host, enumerate_draws
+from decoding.sampling.draws import GeneratorDraws, Uniforms, _invert, _invert_on_host
 from decoding.sampling.sampling import (
     BLOCK,
     LARGE_VOCABULARY,
@@ -19,6 +20,7 @@ from decoding.sampling.sampling import (
     target_distribution,
     topk_rows,
 )
+from tests.helpers.replayed_draws import ReplayDraws
 
 
 def test_greedy_law_is_the_argmax():

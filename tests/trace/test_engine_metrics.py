@@ -20,7 +20,18 @@ from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_fields import METRIC_SOURCES
-from decoding.trace.engine_json import STRUCTS, Record
+from decoding.trace.engine_json import (
+    AIPerfSpeculation,
+    LlamaTimings,
+    Profile,
+    Record,
+    SGLangMeta,
+    SGLangState,
+    TensorRTSpeculation,
+    Usage,
+    VllmMetrics,
+    VllmSpeculation,
+)
 from decoding.trace.engine_metrics import DEFINITIONS, EngineMetrics, compared, load_metrics, read_metrics
 from decoding.trace.engine_text import COUNTERS, LLAMA_WORDS, POSITION, VLLM_WORDS
 from decoding.trace.records import RunTrace
@@ -454,7 +465,15 @@ def test_damaged_ones_give_a_sensible_record_or_are_refused(name: str):
 
 
 def test_every_name_that_is_read_is_one_of_the_engines():
-    for engine, structs in STRUCTS.items():
+    read = {
+        "vllm": (VllmMetrics, VllmSpeculation, Usage),
+        "sglang": (SGLangMeta, SGLangState),
+        "tensorrt-llm": (TensorRTSpeculation,),
+        "llama.cpp": (LlamaTimings,),
+        "aiperf": (AIPerfSpeculation,),
+        "profile": (Profile,),
+    }
+    for engine, structs in read.items():
         names = {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}
         assert {name for name in names if not METRIC_SOURCES[engine].knows(name)} == set()
     for field in msgspec.structs.fields(Record):

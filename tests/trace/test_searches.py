@@ -14,12 +14,13 @@ from decoding.drafters.dyspec import DySpecDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
 from decoding.methods.methods import METHODS
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws
+from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import DrawTrace, InterventionTrace
 from decoding.trace.searches import SHOWN, NextDraw, heap_pops, salf_rounds
+from tests.helpers.replayed_draws import ReplayDraws
 from tests.helpers.searches import ROOT, searched
 
 # After the root 0 at 0.5, 1 at 0.25, 2 at 0.25; after 0 token 1 at 0.75; elsewhere 0 at 1.

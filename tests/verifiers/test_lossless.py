@@ -14,6 +14,7 @@ from benchmarks.enumeration import (
     bias,
     block_distribution,
     emitted_distribution,
+    enumerate_draws,
 )
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
@@ -25,13 +26,14 @@ from decoding.drafters import (
     LinearDrafter,
     SequoiaDrafter,
 )
-from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
+from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.specinfer import without
 from tests.helpers.families import family
+from tests.helpers.replayed_draws import ReplayDraws
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)

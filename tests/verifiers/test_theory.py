@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.sampling.draws import enumerate_draws
+from benchmarks.enumeration import enumerate_draws
 from decoding.verifiers import VERIFIERS, KhistiVerifier
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
 

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
-from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
+from decoding.trace.records import STOP_REASONS, VERDICTS, FinalKind
 from pages.ui.common.errors import known_settings
 from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, STATISTIC_WORDS, TERMS, explain_term
 from viz.scope.cards import cards
@@ -32,7 +33,7 @@ def shown_words() -> set[str]:
     """Words of the main pages that stand for a concept."""
     run = home_run()
     words = {mark.words for mark in MARKS.values()} | set(PHASE_WORDS.values()) | panel_heads()
-    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(STOP_REASONS) - TOLD_IN_SENTENCES)
+    words |= set(VERDICTS) | (set(get_args(FinalKind)) - {"none"}) | (set(STOP_REASONS) - TOLD_IN_SENTENCES)
     for iteration in run.iterations:
         scene = build_scene(iteration, scene_id="x")
         words |= {entry["words"] for entry in legend(scene)}
