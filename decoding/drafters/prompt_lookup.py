@@ -1,7 +1,4 @@
-"""Prompt lookup: what followed the last tokens where they stood earlier in the text, as one chain (Saxena 2023).
-
-`LookupOrDraftDrafter` asks the draft model where nothing was found.
-"""
+"""Prompt lookup: what followed the last tokens where they stood earlier in the text, as one chain (Saxena 2023)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, TreeBuilder, deepest_level
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -58,31 +55,11 @@ class PromptLookupDrafter(Drafter):
             tree.branching[node] = 1
             tree.set_stop_reason(node, "expanded")
             node = tree.append(node, np.array([token]), np.ones(1))
-        deepest, reason = deepest_level(self.length, limit)
-        tree.set_stop_reason(node, reason if tree.size > deepest else "no_match")
+        depth = tree.size - 1
+        tree.set_stop_reason(node, _end(depth, self.length, limit))
 
 
-@dataclass(frozen=True)
-class LookupOrDraftDrafter(PromptLookupDrafter):
-    """Copies what followed at least `shortest` tokens earlier in the text, else asks the draft model for `length`."""
-
-    uses_draft_model = True
-    cost = "one draft forward per token, none where the text repeats itself"
-    traced = RuleTrace("lookup_or_draft", depth_setting="length")
-
-    shortest: int = shared.shortest(2)
-    latest: bool = shared.latest(True)
-    length: int = shared.length(5)
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        builder = TreeBuilder(source, root_token)
-        if followed := self.found(source.prefix):
-            self.copy(builder, followed)
-            return builder.finish(self.draft_sampling, state, self.settings())
-        node = builder.root_frontier()
-        deepest, reason = deepest_level(self.length, source.depth_limit)
-        for _ in range(deepest):
-            tokens, probs = builder.expand(node, top=1)
-            node = builder.add_best(node, np.ones(1, dtype=np.int64), tokens, probs, room=1)
-        builder.tree.set_stop_reason(node, reason)
-        return builder.finish(self.draft_sampling, state, self.settings())
+def _end(depth: int, length: int, limit: int) -> str:
+    if depth >= length:
+        return "max_depth"
+    return "length_limit" if depth >= limit else "no_match"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from decoding.verifiers.base import IID_TREES, SAMPLED_TREES, VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
-from decoding.verifiers.specinfer import without
+from decoding.verifiers.specinfer_wor import without
 
 
 class _Place:
