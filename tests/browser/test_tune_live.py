@@ -35,6 +35,19 @@ def press(page, setting: str, key: str, times: int = 1) -> None:
         settle(page)
 
 
+def test_keys_pressed_while_the_page_works_all_count(tune):
+    page = tune
+    for key in ("tune_dynatree_node_budget", "sampling_draft_temperature"):
+        slider = page.locator(f".st-key-{key} input[type=range]").first
+        slider.focus()
+        before, step = float(slider.input_value()), float(slider.get_attribute("step"))
+        for _ in range(8):
+            page.keyboard.press("ArrowLeft")
+            page.wait_for_timeout(120)
+        settle(page)
+        assert float(slider.input_value()) == pytest.approx(before - 8 * step)
+
+
 def reported(page) -> str:
     return page.inner_text(".st-key-tune_changes")
 

@@ -72,9 +72,9 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
     assert "Path probability needed to grow beyond D_0." in captions
 
 
-def test_only_equal_work_differs_by_noise():
+def test_nodes_of_two_trees_in_words():
     same = TreeDiff((), (), ((1, 1), (2, 2)), True)
-    assert nodes_words(same, 2, 2).endswith("noise alone.") and "noise" not in nodes_words(same, 1, 2)
+    assert nodes_words(same, 2, 2) == "Both trees have the same 2 nodes."
     assert "1 are verified in the pinned one, 2 in this one" in nodes_words(same, 1, 2)
     assert "1 only in the pinned one" in nodes_words(TreeDiff((3,), (), (), True), 2, 2)
 
@@ -98,6 +98,23 @@ def test_a_slider_drafts_the_same_prefix_again(page):
         "DynaTree · first level may branch",
         "DynaTree · τ 0, first level may branch",
     }
+
+
+def test_settings_that_draft_the_same_tree_have_one_time(page):
+    slider(page, "node_budget").set_value(255).run()
+    settle(page)
+    pinned, now = bench_of(page).shown
+    assert pinned is not now and pinned.worked_like(now)
+    first, second = bench_of(page).measured[pinned.number, now.number]
+    assert first == second and len(first) == 2 * work.FEWEST_REPEATS
+    speeds = {point.throughput for point in bench_of(page).iteration_points.values()}
+    assert len(speeds) == 1, "both settings stand at one place of the chart"
+    assert "Nothing changed here" in reported(page) and "time, same work · median of 6" in reported(page)
+    assert not replace(now, method=now.method.with_settings(cache_policy="rebuild")).worked_like(pinned)
+    slider(page, "node_budget").set_value(3).run()
+    settle(page)
+    assert "Nothing changed here" not in reported(page)
+    assert not bench_of(page).shown[1].worked_like(pinned)
 
 
 @pytest.mark.slow

@@ -201,7 +201,9 @@ def test_luck_is_exact_and_can_be_rerolled(sampled):
 def test_what_was_possible_along_the_text():
     at = open_page(PAGE)
     said = texts(show(at, home_run(), "What was possible", iteration=telling_iteration(home_run())))
-    assert "in the draft's own order commits" in said and "Ceiling, a chain of exactly the text that followed" in said
+    assert "in the draft's own order commits" in said and "Ceiling: **" in said
+    assert "what a chain of exactly the text that followed would commit. No tree of" in said
+    assert "can commit more of it, however it is drafted." in said
     run = traces.run_of([traces.autoregressive()])
     assert "Nothing was drafted in this iteration" in texts(show(at, run, "What was possible"))
     bare = traces.dynatree_recovered()

@@ -174,7 +174,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:
         took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
-        took = "noise: same work" if _work(first) == _work(second) else took
+        took = "noise: same work" if same_work(first, second) else took
     return (
         ComparedMeasure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
         *counted,
@@ -234,6 +234,11 @@ def parting_words(texts: Continuations) -> str:
         return f"The same text up to the shorter length ({plural(texts.shared, 'token')}); {longer} is longer."
     changed = "nothing differs" if texts.same_work else "the change affects the work, not the text"
     return f"The same {plural(texts.shared, 'token')}: {changed}."
+
+
+def same_work(first: IterationTrace, second: IterationTrace) -> bool:
+    """Whether two iterations had the same tree, verdicts and passes: their times then differ by noise alone."""
+    return _work(first) == _work(second)
 
 
 def _work(iteration: IterationTrace) -> tuple:

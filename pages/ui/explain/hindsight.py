@@ -191,7 +191,10 @@ def hindsight_words(run: Run, index: int, found: Hindsight) -> str:
         said += ": the sampled tree did better. "
     else:  # undecided where a rank is unknown
         said += ", but this tree is not in that order. " if found.complete else ". "
-    said += f"Ceiling, a chain of exactly the text that followed: {plural(found.ceiling, 'token')}."
+    said += (
+        f"Ceiling: **{plural(found.ceiling, 'token')}**, what a chain of exactly the text that followed would commit. "
+    )
+    said += f"No tree of {plural(found.nodes, 'node')} can commit more of it, however it is drafted."
     return said + (f" {end_words(run)}" if found.ends else "")
 
 

@@ -14,6 +14,7 @@ from pages.ui.common.state import Run, current_run, selected_iteration, trace_at
 from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource, within
 from pages.ui.widgets.controls import (
     SAMPLING,
+    hold,
     is_idle,
     method_as_verified,
     picked_prompt_words,
@@ -166,7 +167,7 @@ def position_slider(bench: Bench, source: PrefixSource) -> None:
     if last < 1:
         st.caption("The text ends right after the prompt: there is only one prefix.")
         return
-    st.session_state["tune_position"] = within(position(), last)
+    hold("tune_position", within(position(), last))
     st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=hint)
 
 

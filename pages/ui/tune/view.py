@@ -35,6 +35,10 @@ SAMPLED = "The tokens are sampled, so that they may change with these settings, 
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
+NOTHING_CHANGED = (
+    "Nothing changed here: both settings draft and verify the same tree, so both have one time. At another prefix they "
+    "may differ."
+)
 TREE_HEIGHT, CHART_HEIGHT = 380, 178
 TRIED, BY_BATCH = "Settings tried", "By batch size"
 STYLE = Path(__file__).with_suffix(".css")
@@ -89,8 +93,9 @@ def draw_changes(bench: Bench) -> None:
         draw_waiting(MEASURE_SLOT)
         return
     medians = [median(seconds) for seconds in times]
-    changes = changes_html(what_changed(pinned, now, *medians), len(times[0]))
-    st.html(changes + text_html(bench.tail(), pinned, now, _why(bench)))
+    alike = bench.shown[0].worked_like(bench.shown[1])
+    changes = changes_html(what_changed(pinned, now, *medians), len(times[0]), alike)
+    st.html(changes + text_html(bench.tail(), pinned, now, _why(bench), alike))
 
 
 def draw_disturbance(bench: Bench) -> None:
@@ -154,15 +159,19 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
         st.caption(escape_markdown(bench.whole_words or "It adds a point that stays when the prefix changes."))
 
 
-def changes_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
-    """The changes, one cell per measure: pinned → now, and the difference."""
+def changes_html(changes: Sequence[MeasureChange], repeats: int = 0, alike: bool = False) -> str:
+    """The changes, one cell per measure: pinned → now, and the difference.
+
+    Args:
+        alike: both did the same work, so that the `repeats` are of both.
+    """
     cells = []
     for change in changes:
         first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", difference(change.difference)
         words = change.words
         if change.unit == "s":
             first, second = duration(change.first), duration(change.second)
-            words = f"{words}, both re-timed · median of {repeats}"
+            words = f"{words}, {'same work' if alike else 'both re-timed'} · median of {repeats}"
         if change.unit:
             delta = relative_change(change.first, change.second)
         value = second if first == second else f"<small>{first} →</small> {second}"
@@ -175,10 +184,10 @@ def changes_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
     return f'<div class="tune-changes">{"".join(cells)}</div>'
 
 
-def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:
+def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "", alike: bool = False) -> str:
     """The end of the prefix and the tokens both iterations commit after it; the text is data and is escaped.
 
-    Below it is `why`, the sentence on a clicked node, or else a comparison of the trees.
+    Below it is `why`, the sentence on a clicked node, or else a comparison of the trees; `alike` is as above.
     """
     greedy = now.sampling is None or now.sampling.temperature == 0
     if not why and pinned is now:
@@ -193,6 +202,7 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
                 f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text as far as both go", "Other text")
             )
         why = f"{nodes_words(diff, pinned.verified, now.verified)} {work if diff.same_text else other}"
+        why = NOTHING_CHANGED if alike else why
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]
@@ -214,7 +224,7 @@ def nodes_words(diff: TreeDiff, pinned: int, now: int) -> str:
         same = f"Both trees have the same {len(diff.both)} nodes"
         if pinned != now:
             return f"{same}; {pinned} are verified in the pinned one, {now} in this one."
-        return f"{same}: their times differ by noise alone."
+        return f"{same}."
     return (
         f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."

@@ -3,7 +3,7 @@
 All settings start from forks of one session, so that two trees differ only by the setting.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
 from pages.ui.common.worker import is_busy, start_job
+from viz.branches.diff import same_work
 from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.formats import duration, plural
 
@@ -41,6 +42,11 @@ class Trial:
     def seconds(self) -> tuple[float, ...]:
         """Measured times of the repeats."""
         return tuple(each.times.total_s for each in self.repeats)
+
+    def worked_like(self, other: "Trial") -> bool:
+        """Whether both did the same: settings of one drafter that lead to the same tree, and nothing else changed."""
+        drafter_apart = replace(self.method, drafter=other.method.drafter) == other.method
+        return drafter_apart and same_work(self.iteration, other.iteration)
 
 
 def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
@@ -227,7 +233,8 @@ class Bench:
     def measure(self, pair: tuple[Trial, Trial]) -> None:
         """Repeat two trials in turn without recording, so that disturbances affect both equally.
 
-        Drafting the trees was the warm-up. If both are the same trial, it is measured once.
+        Drafting the trees was the warm-up. If both are the same trial, it is measured once. Where both did the same
+        work, all repeats are of both: what would tell them apart is noise.
         """
         if any(self.trials.get(trial.method) is not trial for trial in pair):
             return  # the prefix has changed meanwhile
@@ -238,8 +245,11 @@ class Bench:
                 break
             for trial in dict.fromkeys(pair):
                 made[trial.number].append(self._fork(trial.method, "none").step())
+        alike = pair[0].worked_like(pair[1])
         for trial in pair:
-            trial.repeats = tuple(made[trial.number])
+            trial.repeats = (
+                tuple(each for repeats in made.values() for each in repeats) if alike else tuple(made[trial.number])
+            )
             iteration, typical_s = trial.iteration, median(trial.seconds)
             tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
             details = (

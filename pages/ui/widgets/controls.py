@@ -145,7 +145,7 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
     value = type(default)(st.session_state[key])
     if value not in info.accepted:
         value = min(max(value, info.offered[0]), info.offered[1])
-    st.session_state[key] = value
+    hold(key, value)
     # Values between two steps are shown unchanged.
     written = "%d" if isinstance(info.default, int) else "%.3g"
     return st.slider(info.title, *info.offered_with(value), step=info.step, format=written, **shared)
@@ -172,7 +172,7 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     for place, (name, (label, low, high, step, default, meaning)) in zip(places, SAMPLING.items(), strict=False):
         widget = f"{key}_{name}"
         seed(widget, default)
-        st.session_state[widget] = as_widget_holds(name, st.session_state[widget])
+        hold(widget, as_widget_holds(name, st.session_state[widget]))
         shared = {"key": widget, "persist_state": "session", "help": meaning}
         if name == "seed":
             values[name] = int(place.number_input(label, low, high, **shared))
@@ -180,6 +180,15 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
             idle = name == "top_p" and values["temperature"] == 0
             values[name] = place.slider(label, low, high, step=step, disabled=idle, **shared)
     return decoding.Sampling(**values)
+
+
+def hold(key: str, value: float) -> None:
+    """Set a widget, before it is drawn, where its value differs.
+
+    A value set from here replaces what the browser has by then: keys pressed meanwhile would be lost.
+    """
+    if st.session_state.get(key) != value or type(st.session_state[key]) is not type(value):
+        st.session_state[key] = value
 
 
 def as_widget_holds(name: str, value: float) -> float:
