@@ -26,9 +26,9 @@ from pages.ui.verify.tree import (
     chosen_row,
     draw_steps,
     draw_tree,
+    most_words,
     node_in_view,
     own_words,
-    tested_at,
     verifier_table,
     walks,
 )
@@ -89,6 +89,9 @@ def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
     name = chosen_row(looked, rows)
     own, chosen = name == OWN, rows[name]
     walker = own_words(looked) if own else f"seed {sampling.seed}"
+    with st.container(key="verify_most"):
+        if said := most_words(looked, rows):
+            st.markdown(said)
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:
@@ -96,8 +99,7 @@ def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
         with right:
             draw_tree(looked, chosen, walker, recorded=own)
     with st.container(key="verify_steps"):
-        at = tested_at(looked, node_in_view(looked))
-        draw_steps(looked, looked.sampling if own else sampling, chosen, at, walker)
+        draw_steps(looked, looked.sampling if own else sampling, chosen, node_in_view(looked), walker)
 
 
 def has_rows(looked: Looked) -> bool:

@@ -213,6 +213,34 @@ def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
     page.run()
     parent = iteration.nodes[leaf].parent_id
     assert (f"node {parent}, depth" if parent else "the root") in reported(page)
+    assert f"(node {leaf}) is a leaf: nothing is chosen after it. Shown is its parent" in captions(page)
+
+
+def test_a_pruned_node_is_seen_at_the_nearest_place_whose_children_were_verified(page):
+    looked = looked_at(page)
+    nodes = looked.iteration.nodes
+    leaf = max(nodes, key=lambda node: node.depth)
+    gone = [replace(node, flat_index=None if node.depth >= leaf.depth - 1 else node.flat_index) for node in nodes]
+    looked = replace(looked, iteration=replace(looked.iteration, nodes=tuple(gone)))
+    at = tree.tested_at(looked, leaf.node_id)
+    assert nodes[at].depth == max(leaf.depth - 3, 0)
+    said = tree.fallback_words(looked, leaf.node_id, at)
+    assert "was removed before verification, so no verifier tests it. Shown is" in said
+    assert tree.fallback_words(looked, at, at) == ""
+
+
+def test_the_verifiers_that_accept_more_in_expectation_are_named(page):
+    looked = looked_at(page)
+    rows = {each.verifier.name: each for each in replay(looked.iteration, looked.sampling, rerolls=0)}
+    fitting = {name: each for name, each in rows.items() if each.refusal is None}
+    least = min(fitting, key=lambda name: fitting[name].expected_tokens)
+    best = max(fitting.values(), key=lambda each: each.expected_tokens)
+    said = tree.most_words(replace(looked, verifier=least), rows)
+    assert said.startswith(f"**More expected tokens on this tree than {fitting[least].verifier.label}, which")
+    assert f": {best.verifier.label} {best.expected_tokens:.2f}" in said and "“Over the run” below averages" in said
+    said = tree.most_words(replace(looked, verifier=best.verifier.name), rows)
+    assert said.startswith("**No other verifier has more expected tokens") and f"{best.expected_tokens:.2f}**" in said
+    assert tree.most_words(replace(looked, verifier="gone"), rows).startswith("**Most expected tokens on this")
 
 
 @pytest.mark.slow

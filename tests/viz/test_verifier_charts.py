@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.traces import big, fallback, sampled_recovered
+from viz.charts.description import chart_sentence, chart_table
 from viz.verify.views import (
     TWO_LINE_ROWS,
     Curve,
@@ -49,6 +50,14 @@ def test_tokens_are_escaped_in_ticks_titles_and_hover():
     assert list(figure.layout.yaxis.ticktext) == ["&lt;b&gt;x ", "·the ", "all others "]
     assert "<b>1. &lt;b&gt;x</b>" in figure.layout.annotations[0].text
     assert figure.data[0].customdata[0] == "&lt;b&gt;x"
+
+
+def test_the_numbers_behind_it_name_the_tokens():
+    figure = distributions_figure(["<b>x", " the"], [PANELS[0], replace(PANELS[0], title="2. the")])
+    table = chart_table(figure)
+    assert [row[0] for row in table.rows] == ["<b>x", "·the", "all others"]
+    assert table.heads[1:] == ("target, then its residuals", "draft", "2. the: target", "2. the: draft")
+    assert table.rows[0][1:3] == ("0.1", "0.4") and "at <b>x" in chart_sentence(figure)
 
 
 def test_the_tested_token_stands_out():

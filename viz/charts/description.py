@@ -61,25 +61,38 @@ def chart_table(figure: go.Figure) -> Table:
 
 def _series(figure: go.Figure) -> list[Series]:
     """Traces with values; marks that only repeat another trace (without hover) are left out."""
-    found = []
+    found, any_lying = [], _lies(figure)
     for trace in figure.data:
         if trace.hoverinfo == "skip" or getattr(trace, "x", None) is None or getattr(trace, "y", None) is None:
             continue
-        lying = getattr(trace, "orientation", None) == "h"
+        lying = any_lying and getattr(trace, "orientation", None) != "v"  # marks beside bars that lie
         at, values = (trace.y, trace.x) if lying else (trace.x, trace.y)
         if len(at) != len(values) or not len(values):
             continue
-        axis = "x" + (trace.xaxis or "x")[1:] if lying else "y" + (trace.yaxis or "y")[1:]
+        x_axis, y_axis = trace.xaxis or "x", trace.yaxis or "y"
+        axis, names = (x_axis, _tick_names(figure, y_axis)) if lying else (y_axis, _tick_names(figure, x_axis))
         # Plain numbers or strings instead of numpy scalars.
         at, values = (tuple(one.item() if hasattr(one, "item") else one for one in each) for each in (at, values))
+        at = tuple(names.get(place, place) for place in at)
         found.append(Series(_plain(trace.name or ""), at, values, _axis_title(figure, axis)))
     return found
 
 
+def _lies(figure: go.Figure) -> bool:
+    """Whether values are plotted along the horizontal axis."""
+    return any(getattr(trace, "orientation", None) == "h" for trace in figure.data)
+
+
+def _tick_names(figure: go.Figure, axis: str) -> dict:
+    """What an axis writes at a position in place of its number."""
+    layout = figure.layout[f"{axis[0]}axis{axis[1:]}"]
+    pairs = zip(layout.tickvals or (), layout.ticktext or (), strict=False) if layout is not None else ()
+    return {place: text.strip() for place, text in pairs if not text.startswith(str(place))}
+
+
 def _places(figure: go.Figure) -> str:
     """Title of the axis that the values are plotted over."""
-    lying = any(getattr(trace, "orientation", None) == "h" for trace in figure.data)
-    return _axis_title(figure, "y" if lying else "x")
+    return _axis_title(figure, "y" if _lies(figure) else "x")
 
 
 def _axis_title(figure: go.Figure, axis: str) -> str:

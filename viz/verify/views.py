@@ -140,6 +140,8 @@ def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str,
     if places:
         colors[-1] = with_alpha(TARGET, 0.25)
     name = "target, then its residuals" if residuals else "target"
+    if not first:  # the legend has the first alone, the table all of them
+        name, draft_words = (f"{escaped(panel.title)}: {words}" for words in ("target", draft_words))
     made = [
         go.Bar(
             x=panel.target, y=places, orientation="h", name=name, legendgroup="target",

@@ -8,12 +8,13 @@ import streamlit as st
 
 from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import kept, selected_node
 from pages.ui.scope.component import lone_tree
 from pages.ui.verify.state import Looked, own_walk, text_reader
 from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
-from viz.formats import number, plural
+from viz.formats import listed, number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
 from viz.verify.views import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data
@@ -77,14 +78,29 @@ def node_in_view(looked: Looked) -> int:
 
 
 def tested_at(looked: Looked, node: int) -> int:
-    """The node itself if it has verified children, else its parent, where it is tested."""
+    """The node itself if it has verified children, else the nearest node above that has: a leaf is tested there."""
     nodes = looked.iteration.nodes
-    has_children = any(other.parent_id == node and other.flat_index is not None for other in nodes)
-    return node if has_children else max(nodes[node].parent_id, 0)
+    parents = {each.parent_id for each in nodes if each.flat_index is not None}
+    while node > 0 and node not in parents:
+        node = nodes[node].parent_id
+    return node
+
+
+def fallback_words(looked: Looked, selected: int, shown: int) -> str:
+    """Why another node than the selected one is shown; empty where it is that one."""
+    if selected == shown:
+        return ""
+    nodes = looked.iteration.nodes
+    where = "the root" if not shown else f"{quote(nodes[shown].text)} (node {shown})"
+    said = f"{quote(nodes[selected].text)} (node {selected})"
+    if nodes[selected].flat_index is None:
+        return f"{said} was removed before verification, so no verifier tests it. Shown is {where} above it."
+    return f"{said} is a leaf: nothing is chosen after it. Shown is its parent, {where}, where it was tested."
 
 
 TABLE_HEIGHT = 330
 FEWEST_FOLDED = 3
+SAME = 5e-3  # expected tokens that differ less are written as the same number
 OWN = "own"
 """The table row of the original verification; the others are named by their verifier."""
 _component = st.components.v2.component(
@@ -137,6 +153,34 @@ def table_data(
     }  # fmt: skip
 
 
+def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
+    """Which verifiers accept more in expectation on this tree than the one that verified it, in Markdown."""
+    fitting = {name: each for name, each in rows.items() if name != OWN and each.refusal is None}
+    order = sorted(fitting.values(), key=lambda each: -each.expected_tokens)
+    own = fitting.get(looked.verifier)
+    if not order or len(order) == 1:
+        return ""
+
+    def named(each: "Replayed") -> str:
+        return f"{each.verifier.label} {each.expected_tokens:.2f}"
+
+    if own is None:
+        return f"**Most expected tokens on this tree: {listed([named(each) for each in order[:2]])}.**"
+    own_words = f"{own.verifier.label}, which verified it"
+    more = [named(each) for each in order if each.expected_tokens > own.expected_tokens + SAME]
+    if more:
+        said = f"**More expected tokens on this tree than {own_words} ({own.expected_tokens:.2f}): {listed(more)}.**"
+    else:
+        after = next((each for each in order if each.expected_tokens < own.expected_tokens - SAME), None)
+        said = (
+            f"**No other verifier has more expected tokens on this tree than {own_words}: {own.expected_tokens:.2f}**"
+        )
+        said += f"; next is {named(after)}." if after else "; all others have as many."
+    if looked.iteration.draft_sampling not in ("deterministic", "none"):
+        said += " It is one drawn tree: “Over the run” below averages."
+    return said
+
+
 def refused_words(looked: Looked, count: int) -> str:
     """Why verifiers do not fit the tree, once for all where several do not; empty where each says so itself."""
     from decoding.verifiers.base import SAMPLING_TEXT
@@ -153,9 +197,10 @@ def heads(longest: int, seeds: int) -> list[dict]:
         {"title": "Verifier", "said": "all on the same tree", "about": "Grey ones would bias the output of this tree"},
         {
             "title": "Expected tokens",
-            "said": "exact, this tree",
+            "said": "exact · bold: most",
             "about": "Mean number of tokens that one pass over this tree commits, over all draws of the verifier, the "
-            "final token included; ends of text and the length limit are ignored",
+            "final token included; ends of text and the length limit are ignored. A sampled tree is this one drawn "
+            "tree, not a mean over trees",
         },
         {
             "title": "What one pass commits",
@@ -195,7 +240,7 @@ def _row(
     return row | {
         "tokens": outcome.tokens,
         "expected": replayed.expected_tokens,
-        "best": not own and replayed.expected_tokens > best - 5e-3,
+        "best": not own and replayed.expected_tokens > best - SAME,
         "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
         "final": final,
         "kind": outcome.final_kind,
@@ -211,7 +256,7 @@ def own_words(looked: Looked) -> str:
     return "as drafted on this page" if looked.drafted_here else "as in the run"
 
 
-LAWS_HEIGHT = 310
+LAWS_HEIGHT = 290
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
@@ -224,10 +269,11 @@ MEANINGS = (
 )
 
 
-def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
+def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selected: int, walker: str) -> None:
     """Text and table on the left, distributions on the right; `walker` names the draws."""
     from decoding.replay.steps import SHOWN_TOKENS, node_steps
 
+    node = tested_at(looked, selected)
     name = replayed.verifier.name
     key = ("steps", looked.key, sampling, name, node, walker)
     steps: NodeSteps | None = kept(
@@ -236,8 +282,10 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
     left, right = st.columns([1, 1.9], gap="medium")
     with left:
         if steps is None:
-            st.caption("Nothing was drafted below this node, so there is nothing to test.")
+            st.caption("Nothing was verified below the root, so there is nothing to test.")
             return
+        if said := fallback_words(looked, selected, node):
+            st.caption(escape_markdown(said))
         st.html(Path(__file__).with_suffix(".css"))
         st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
         proof_link()
