@@ -75,6 +75,7 @@ def main() -> None:
     if isinstance(result, tuple):
         arrive(*result)
     elif result is not None and result.trace.iterations:
+        result.origin = again_words(current_run(), result) or result.origin
         keep_run(result, len(result.trace.iterations) - 1)
     if current_run() is None:
         recorded = home_run()
@@ -208,6 +209,21 @@ def status_words(run: Run, changed: str = "") -> str:
         return "A branch from What if"
     ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
     return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
+
+
+def again_words(before: Run | None, run: Run) -> str:
+    """Whether a run that was started again with the same choices has the same tokens; empty where it was not."""
+    if before is None or before is run or before.asked is None or before.asked != run.asked:
+        return ""
+    count = min(len(before.trace.output_ids), len(run.trace.output_ids))
+    same = before.trace.output_ids[:count] == run.trace.output_ids[:count]
+    seed = "" if run.asked.sampling.greedy else f" and seed {run.asked.sampling.seed}"
+    said = f"Started again with the same settings{seed}"
+    if same and seed:
+        return f"{said}: the same draws, so the same tokens come out. Another seed draws others."
+    if same:
+        return f"{said}: greedy decoding gives the same tokens."
+    return f"{said}, but the trees differ, so the draws of the seed fell on other tokens."
 
 
 def goes_on(run: Run, asked: RunRequest) -> bool:

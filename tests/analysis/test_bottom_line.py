@@ -149,6 +149,11 @@ def test_a_stretch_is_reported_with_its_text_and_its_measured_cause():
     assert f"Chain took 20.0 ms: 1 iteration, {each} draft forwards, {nodes} nodes" in said
     assert "<b>" in said and "3 tokens. " in said and "Tree lost because an iteration committed 1.0 tokens" in said
     assert "instead of 3.0: it drafted at least as deep" in said
+    deep = (replace(tree, iterations=tuple(replace(each, tree_depth=1) for each in tree.iterations)), chain)
+    said = stretch_words(stretch, deep, ("Tree", "Chain"), "<b> 0")
+    depth = chain.iterations[0].tree_depth
+    its = f"1 token in iteration 1, 1 in iteration 2, 1 in iteration 3, the other's {depth} tokens in iteration 1"
+    assert f"its deepest verified path had {its}" in said, "that of each iteration to which a link leads"
 
 
 def test_repeats_that_differ_widely_give_no_advice_to_act_on():

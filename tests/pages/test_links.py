@@ -301,6 +301,8 @@ def test_the_address_of_a_run_from_a_file_finds_it_and_decodes_no_other_in_its_p
     at = opened(query)
     assert at.session_state["run"] is known_run(run.id) is run
     assert (at.session_state["iteration"], at.session_state["node"], warned(at)) == (2, 1, [])
+    assert at.session_state["method"] == run.trace.method == "dynatree", "the toolbar shows the run on screen"
+    assert "Not run yet" not in " ".join(each.value for each in at.caption)
     at = opened(query.replace(run.id, "x" * 22))
     assert warned(at) == ["The run of this link is not kept here, and this address cannot decode it again."]
     assert at.session_state["run"].source == "recorded" and "job_step" not in at.session_state

@@ -51,6 +51,22 @@ def test_start_decodes_the_prompt(page):
     assert "".join(run.trace.prompt_texts) == PROMPT
 
 
+def test_starting_again_with_the_same_choices_says_what_comes_of_it(page):
+    assert not run_of(page).origin
+    press(page, "start")
+    assert run_of(page).origin == "Started again with the same settings: greedy decoding gives the same tokens."
+    page.session_state["sampling_temperature"] = 0.9
+    page.run()
+    press(page, "start")
+    assert not run_of(page).origin, "other choices"
+    first = run_of(page)
+    press(page, "start")
+    again = run_of(page)
+    assert again is not first and again.trace.output_ids == first.trace.output_ids
+    assert "and seed 0: the same draws, so the same tokens come out" in again.origin
+    assert any("the same draws" in each.value for each in page.caption)
+
+
 def test_step_ten_more_and_to_the_end(page):
     first = run_of(page)
     press(page, "one_more")

@@ -20,6 +20,8 @@ from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut
+from viz.formats import plural
+from viz.tokens import visible
 
 PAGE = "pages/step_through.py"
 
@@ -60,11 +62,21 @@ def test_it_explains_what_the_scope_has_selected():
     run = traces.run_of([traces.sampled_recovered()])
     said = texts(show(at, run))
     assert "Accepted if the draw is below 0.27; it was 0.54: rejected." in said and "after ‘Yes’ was rejected" in said
-    assert "Drafted" not in said and not sentences(at)
+    assert not sentences(at)
     at.session_state["node"] = 10
     assert "node 10 · depth 4 · not reached" in texts(at.run())
     at.session_state["node"] = -2
     assert "5th choice here at 0.050" in texts(at.run())
+
+
+def test_it_says_in_one_line_which_rule_drafted_a_node_and_with_which_value():
+    iteration = home_run().iterations[telling_iteration(home_run())]
+    for node in iteration.nodes[1:]:
+        first = reasons(iteration, absent_subject(iteration, 0, node.parent_id, node.token_id))[0]
+        parent = iteration.nodes[node.parent_id]
+        assert first.startswith("Drafted: the draft's ") and f"choice after ‘{visible(parent.text)}’; " in first
+        assert f"allows {plural(parent.branching, 'child', 'children')}." in first and "τ_" in first
+    assert not any("Drafted" in each for each in reasons(iteration, absent_subject(iteration, 0, -1, -1)))
 
 
 def test_it_explains_a_token_that_was_asked_about():
@@ -136,7 +148,10 @@ def test_a_search_that_was_ended_can_be_done_again():
 
 def test_changes_from_zero_are_not_reported_as_a_share():
     change = SettingChange("children", 0, 3, 0.05, 13, 13, "replayed")
-    assert "no limit → <b>3</b><br>" in change_html(SmallestChanges((), (), (), (), (), 13, 13, 5), change)
+    found = SmallestChanges((), (), (), (), (), 13, 13, 5)
+    assert "no limit → <b>3</b><br>" in change_html(found, change)
+    share = replace(change, setting="node_budget", before=256, after=12, size=0.95)
+    assert "256 → <b>12</b> (a change of 95%)" in change_html(found, share), "not taken for an interval"
 
 
 @pytest.mark.slow

@@ -31,13 +31,13 @@ def met(
 def test_an_expanded_node_has_passed_all_and_got_its_breadth():
     words, outcomes = met(1, 0.7, confidence=0.62, breadth="between", branching=2)
     assert words == [
-        "pruning: p 0.700 ≥ τ 0.05", "depth: d 1 < D_max 4", "early stop: p 0.700 ≥ ρ_stop 0.1",
-        "depth gate: d 1 < D_0 2", "budget: node 1 of N_max 64", "breadth: τ_l 0.4 ≤ c 0.62 < τ_h 0.9: B_mid 2",
+        "pruning: p 0.700 ≥ τ 0.05", "depth: depth 2 ≤ D_max 4", "early stop: p 0.700 ≥ ρ_stop 0.1",
+        "depth gate: depth 2 ≤ D_0 2", "budget: node 1 of N_max 64", "breadth: τ_l 0.4 ≤ c 0.62 < τ_h 0.9: B_mid 2",
     ]  # fmt: skip
     assert outcomes == ["passed"] * 5 + ["breadth"]
     deep, _ = met(3, 0.55, confidence=0.3, breadth="unsure", branching=3)
     assert (
-        deep[3] == "deep expansion: d 3 ≥ D_0 2, p 0.550 ≥ ρ_deep 0.5"
+        deep[3] == "deep expansion: depth 4 > D_0 2, p 0.550 ≥ ρ_deep 0.5"
         and deep[-1] == "breadth: c 0.30 < τ_l 0.4: B_max 3"
     )
     assert met(0, 0.9, confidence=0.95, breadth="confident", branching=1)[0][-1] == "breadth: c 0.95 ≥ τ_h 0.9: B_min 1"
@@ -48,9 +48,9 @@ def test_an_expanded_node_has_passed_all_and_got_its_breadth():
     [
         (1, 0.03, "below_threshold", "improbable", "pruning: p 0.030 < τ 0.05, not verified"),
         (1, 0.03, "below_threshold", None, "pruning: p 0.030 < τ 0.05, verified all the same"),
-        (4, 0.9, "max_depth", "improbable", "depth: d 4 = D_max 4"),
+        (4, 0.9, "max_depth", "improbable", "depth: depth 5 > D_max 4"),
         (1, 0.07, "early_stop", "improbable", "early stop: p 0.070 < ρ_stop 0.1"),
-        (2, 0.2, "depth_gate", "improbable", "depth gate: d 2 ≥ D_0 2, p 0.200 < ρ_deep 0.5"),
+        (2, 0.2, "depth_gate", "improbable", "depth gate: depth 3 > D_0 2, p 0.200 < ρ_deep 0.5"),
         (1, 0.4, "budget", "improbable", "budget: N_max 64 used up"),
         (1, 0.4, "length_limit", "improbable", "length: the text may not become longer"),
     ],
@@ -62,7 +62,11 @@ def test_the_gate_that_stopped_a_node_is_the_last(depth, path, stop_reason, left
 
 def test_a_fixed_tree_asks_for_its_depth_first_and_others_have_no_gates():
     words, _ = met(1, 0.03, "below_threshold", "fixed_tree")
-    assert words == ["depth: d 1 < D_max 4", "budget: node 1 of N_max 64", "pruning: p 0.030 < τ 0.05, not verified"]
+    assert words == [
+        "depth: depth 2 ≤ D_max 4",
+        "budget: node 1 of N_max 64",
+        "pruning: p 0.030 < τ 0.05, not verified",
+    ]
     assert met(1, 0.5, drafter="dyspec") == ([], [])
 
 

@@ -1,6 +1,6 @@
 """The bottom line in words: what to decode with, by how much it is faster, how sure that is, what would decide it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
@@ -127,13 +127,20 @@ def stretch_words(stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tupl
         )
     cause = cause_words(stretch.lost)
     if stretch.lost.reason == TOKENS:
-        deepest = [max(run.iterations[place].tree_depth for place in places)
-                   for run, places in zip(runs, (stretch.mine, stretch.other), strict=True)]  # fmt: skip
-        why = f"its deepest verified path here had {plural(deepest[0], 'token')}, the other's {deepest[1]}"
+        both = list(zip(runs, (stretch.mine, stretch.other), strict=True))
+        deepest = [max(run.iterations[place].tree_depth for place in places) for run, places in both]
+        why = f"its deepest verified path had {_depths(*both[0])}, the other's {_depths(*both[1])}"
         if deepest[0] >= deepest[1]:
             why = "it drafted at least as deep, but fewer of its tokens were accepted"
         cause = f"{cause}: {why}"
     return f"{quote(text)}, {plural(count, 'token')}. {'; '.join(found)}. {names[0]} lost because {cause}."
+
+
+def _depths(run: RunTrace, places: Sequence[int]) -> str:
+    """How deep the verified tree of each iteration was: `3 tokens in iteration 1, 4 in iteration 2`."""
+    depths = [run.iterations[place].tree_depth for place in places]
+    first, *later = [f"{depth} in iteration {place + 1}" for depth, place in zip(depths, places, strict=True)]
+    return ", ".join([first.replace(" in", " token in" if depths[0] == 1 else " tokens in", 1), *later])
 
 
 def _without_plain(line: BottomLine, where: str) -> str:
@@ -142,7 +149,8 @@ def _without_plain(line: BottomLine, where: str) -> str:
     unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
     if line.winner is not None:
         return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
-    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s, prefill included."
+    said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s over the call, "
+    said += "prefill included."
     if line.rivals and figure.decides:
         said = (
             f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"

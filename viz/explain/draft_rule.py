@@ -1,7 +1,8 @@
 """How the rule that drafted a tree ranks the tokens that compete for places, and which gates a node met.
 
 The gates are those of DynaTree and a fixed tree, in the order of Algorithm 1: pruning, depth, early stop, depth gate,
-budget, and for what has passed them all the breadth. Depths are the paper's: the first drafted token has depth 0.
+budget, and for what has passed them all the breadth. Depths are those of the tree on screen, whose first drafted token
+has depth 1: one more than the paper's, so that its `d < D` is `depth ≤ D` here.
 """
 
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ def _gate(iteration: IterationTrace, node_id: int, reason: StopReason, stopped: 
     values = {name: value for name, value in settings.items() if isinstance(value, int | float)}
     if not values.keys() >= _needed(iteration, reason):
         return None
-    depth, adaptive = node.depth - 1, bool(settings.get("dynamic_depth", True))
+    depth, adaptive = node.depth, bool(settings.get("dynamic_depth", True))
 
     def compared(setting: str, symbol: str) -> str:
         limit = values[setting]
@@ -194,17 +195,17 @@ def _gate(iteration: IterationTrace, node_id: int, reason: StopReason, stopped: 
     if reason == "max_depth":
         symbol = {"base_depth": "D_0", "max_depth": "D_max"}[iteration.rule.depth_setting]
         limit = values[iteration.rule.depth_setting]
-        return "depth", f"d {depth} {'=' if stopped else '<'} {symbol} {limit:g}"
+        return "depth", f"depth {depth} {'>' if stopped else '≤'} {symbol} {limit:g}"
     if reason == "early_stop":
         return ("early stop", compared("stop_probability", "ρ_stop")) if adaptive else None
     if reason == "depth_gate":
         base = values["base_depth"]
         if not adaptive:
             return None
-        if depth < base:
-            return "depth gate", f"d {depth} < D_0 {base:g}"
+        if depth <= base:
+            return "depth gate", f"depth {depth} ≤ D_0 {base:g}"
         name = "depth gate" if stopped else "deep expansion"
-        return name, f"d {depth} ≥ D_0 {base:g}, {compared('deep_probability', 'ρ_deep')}"
+        return name, f"depth {depth} > D_0 {base:g}, {compared('deep_probability', 'ρ_deep')}"
     budget = f"N_max {values['node_budget']:g}"
     return "budget", f"{budget} used up" if stopped else f"node {node_id} of {budget}"
 

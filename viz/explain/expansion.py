@@ -49,7 +49,7 @@ def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
             return "the same tokens were followed by it earlier in the text"
         return f"it followed the same tokens in {chance(node.draft_probability or 0.0)} of their earlier occurrences"
     if iteration.draft_sampling != "deterministic":
-        times = f", {node.multiplicity} times" if node.multiplicity > 1 else ""
+        times = f" {node.multiplicity} times" if node.multiplicity > 1 else ""
         return f"drawn{times} from the draft's distribution{f', {choice}' if choice else ''}"
     if not choice:
         return ""
@@ -58,6 +58,18 @@ def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
     value = "estimated acceptance probability" if known.places.by_chance else "path probability"
     value = "decayed path probability" if iteration.rule.decay < 1 else value
     return f"{choice}, with the {value} {number(known.places.node_values[node_id], 3)}"
+
+
+def why_in_tree(iteration: IterationTrace, node_id: int) -> str:
+    """One sentence on why a node was drafted: what gave its token a place, and the rule that gave its parent children.
+
+    Empty for the root, nodes forced in by hand and where no rank is recorded.
+    """
+    drafted = why_drafted(Known(iteration), node_id, DraftRanks(iteration)) if node_id else ""
+    if not drafted:
+        return ""
+    rule = breadth_words(iteration, iteration.nodes[iteration.nodes[node_id].parent_id])
+    return f"Drafted: {drafted}." if rule in drafted else f"Drafted: {drafted}; {rule}."
 
 
 def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:

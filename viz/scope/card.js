@@ -86,7 +86,7 @@ function fillCard(view) {
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
   }
-  if (gates.length) html("dt", "whose", card.gates, "Gates before its own children (d counts from 0)");
+  if (gates.length) html("dt", "whose", card.gates, "Gates before its own children");
   for (const [outcome, name, words] of gates) {
     html("dt", outcome, card.gates, name);
     html("dd", outcome, card.gates, words);

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 import streamlit as st
 
 import decoding
-from decoding.common.errors import NEEDS_TORCH, TraceFileError
+from decoding.common.errors import NEEDS_TORCH, SettingsError, TraceFileError
 from decoding.recorded import recorded_run, recorded_runs
 from decoding.trace.records import PairInfo
 from pages.ui import PAGES
@@ -44,6 +44,7 @@ from pages.ui.widgets.controls import (
     DEFAULT_PROMPT,
     OWN_TEXT,
     SAMPLING,
+    prompt_of,
     sample_prompts,
     set_method,
     setting_key,
@@ -89,10 +90,12 @@ _component = st.components.v2.component("draftscope_address", js=SCRIPT)
 
 @dataclass(frozen=True)
 class Goal:
-    """What an address wants decoded: the view to end at, after how many iterations, and the run that it named."""
+    """What an address wants decoded: the view to end at, after how many iterations (None: all), and the run that it
+    named.
+    """
 
     view: View
-    iterations: int
+    iterations: int | None
     name: RunName | None = None
 
 
@@ -115,7 +118,7 @@ def restore(slot: str) -> None:
     view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
     if run is not None:
-        if run is not current_run():
+        if run is not current_run() and request_of(run) is None:
             _set_widgets(view)
         _show(run, view)
         return
@@ -138,7 +141,7 @@ def go_there(asked: RunRequest | None, slot: str) -> None:
     goal = st.session_state.pop(GOAL, None)
     if goal is None or asked is None:  # contradicting settings are reported next to their widgets
         return
-    title = f"To iteration {goal.iterations} of the link"
+    title = "The whole run" if goal.iterations is None else f"To iteration {goal.iterations} of the link"
     start_job(slot, title, lambda job: (decode_asked(asked, goal.iterations, job), goal))
     st.rerun()
 
@@ -190,7 +193,9 @@ def _named(name: RunName | None) -> tuple[Run | None, str]:
 
 
 def _show(run: Run, view: View) -> None:
-    """Put a run that an address names on screen, at its place."""
+    """Put a run that an address names on screen, at its place; the widgets get what it was decoded with."""
+    if run is not current_run() and (asked := request_of(run)) is not None:
+        take_over(asked)
     keep_run(run)
     _look_at(run, view)
 
@@ -249,15 +254,28 @@ def _write(query: str, parameters: Mapping[str, list[str]], page: str, only: tup
 
 
 def go_to(asked: RunRequest, iteration: int) -> None:
-    """Have Step through decode a request up to an iteration (0-based), as a link to it does; call it in a callback.
+    """Have Step through decode a request to its end and show an iteration (0-based); call it in a callback.
 
     A run of the user's own that is on screen is set aside.
     """
     set_aside(current_run(), selected_iteration())
     view = View(**_asked_for(asked), iteration=iteration + 1)
-    st.session_state[GOAL] = Goal(view, iteration + 1)
+    st.session_state[GOAL] = Goal(view, None)
     st.session_state[OBEYED] = True
     _set_widgets(view)
+
+
+def request_of(run: Run) -> RunRequest | None:
+    """What a run was decoded with, else as its record has it; None where this program cannot make it."""
+    if run.asked is not None or not torch_there():
+        return run.asked
+    from decoding.replay.stored_state import method_of, sampling_of
+
+    try:
+        method = method_of(run.trace)
+    except SettingsError:
+        return None
+    return RunRequest(prompt_of(run.trace), method, sampling_of(run.trace), run.trace.max_new_tokens)
 
 
 def take_over(asked: RunRequest) -> None:

@@ -110,8 +110,8 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     return pair.vocabulary.encode(prompt.text)
 
 
-def decode_asked(asked: RunRequest, iterations: int, job: "ModelTask") -> Run:
-    """A new run, decoded up to an iteration with the pair in memory; call it in the worker.
+def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") -> Run:
+    """A new run, decoded up to an iteration (None: to the end) with the pair in memory; call it in the worker.
 
     Raises:
         DraftscopeError: prompt, method and length do not fit the pair or each other.

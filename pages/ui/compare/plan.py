@@ -11,17 +11,17 @@ import streamlit as st
 
 from decoding.models.presets import PairSettings
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, race_runs
-from decoding.trace.records import IterationTrace, PairInfo, RunTrace
+from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
-    OWN_TEXT,
     length_control,
     picked_prompt_words,
     picked_sampling,
+    prompt_of,
     prompt_picker,
     prompt_words,
     proof_link,
@@ -257,13 +257,6 @@ def recorded_result(comparison: "Comparison", repeats: int, warmup: int) -> Comp
         hardware=dict(first.hardware),
         recorded=True,
     )
-
-
-def prompt_of(run: RunTrace) -> PromptChoice:
-    """The prompt of a run: the sample with its text, or the text alone."""
-    text = "".join(run.prompt_texts)
-    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
-    return PromptChoice(name, text)
 
 
 def hardware_words(hardware: Mapping[str, str]) -> str:

@@ -56,6 +56,10 @@ WINNER = "winner"  # rows whose best is that of the bottom line
 EVEN = 0.005  # a speed-up this close to 1 is none
 APART = 0.02  # two ratios that differ less are not worth a sentence
 THINNEST = 0.015
+BOLD = (
+    "Bold: the best of its row. A speed is bold only where the bottom line names its method the fastest, a time only "
+    "where its interval over the repeats stands apart."
+)
 MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
 SURE = (
     "The ratios to plain decoding are taken within each repeat. The interval is Student's t on their logarithms: where "
@@ -366,7 +370,7 @@ def draw_overview(
             "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
             "allocations inside Hugging Face's own calls are unknown."
         )
-    st.caption(f"In brackets: quartiles over the repeats; the bottom line has 95% intervals. {words}")
+    st.caption(f"{BOLD} In brackets: quartiles over the repeats; the bottom line has 95% intervals. {words}")
 
 
 def _draw_bullets(sentences: Sequence[str]) -> None:

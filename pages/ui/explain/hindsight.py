@@ -299,7 +299,8 @@ def budget_words(budget: Budgets, iteration: IterationTrace) -> str:
     rates, best = budget.rates, plural(budget.best, "node")
     said = "**This iteration"
     if iteration.timed:
-        said += f", measured: {len(iteration.committed_ids) / iteration.times.total_s:.0f} tokens/s.** **Modelled"
+        rate = len(iteration.committed_ids) / iteration.times.total_s
+        said += f", measured: {rate:.0f} tokens/s.** **This iteration, modelled"
     else:
         said += ", modelled"
     if budget.best == budget.nodes:
@@ -368,7 +369,8 @@ def run_words(whole: RunBudgets, costs: CostModel) -> str:
     cap = whole.best_cap
     at_most = f"at most {plural(cap, 'node')} in every iteration" if cap else "no drafting at all"
     said = (
-        f"**Modelled: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
-        f"with {at_most} {whole.capped_rate(cap):.0f}. For the same text, from {measured_on(costs)}."
+        f"**Over the run, modelled: {whole.rate:.0f} tokens/s**; with the best budget for each iteration "
+        f"{whole.best_rate:.0f}, with {at_most} {whole.capped_rate(cap):.0f}. For the same text, from "
+        f"{measured_on(costs)}."
     )
     return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

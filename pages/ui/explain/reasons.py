@@ -18,7 +18,7 @@ from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words
 from viz.explain.draft_rule import DraftRanks, gates_met
-from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
+from viz.explain.expansion import why_absent, why_in_tree, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
@@ -139,7 +139,7 @@ def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") 
 def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     """One change and what it costs."""
     info = info_of(change.setting)
-    size = f" ({change.size:.0%})" if change.before and not isinstance(change.before, bool) else ""
+    size = f" (a change of {change.size:.0%})" if change.before and not isinstance(change.before, bool) else ""
     nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
     if change.drafted != found.drafted:
         nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
@@ -233,7 +233,7 @@ def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
 
 
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
-    """Why the token was accepted, rejected or absent."""
+    """Why the token was drafted, and why accepted, rejected or absent."""
     if subject.node == FINAL_ID:
         sentences = [why_final(iteration)]
         parent = iteration.nodes[subject.parent]
@@ -247,7 +247,11 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
     stop_reason = why_not_expanded(iteration, subject.node)
-    return [why_verdict(iteration, subject.node), f"{stop_reason[0].upper()}{stop_reason[1:]}."]
+    sentences = [
+        why_in_tree(iteration, subject.node), why_verdict(iteration, subject.node),
+        f"{stop_reason[0].upper()}{stop_reason[1:]}.",
+    ]  # fmt: skip
+    return [sentence for sentence in sentences if sentence]
 
 
 def _head(iteration: IterationTrace, subject: Subject) -> str:

@@ -33,9 +33,9 @@ from pages.ui.common.state import (
     selected_iteration,
     set_aside,
 )
-from pages.ui.compare.plan import prompt_of, recorded_result
+from pages.ui.compare.plan import recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
-from pages.ui.widgets.controls import set_method
+from pages.ui.widgets.controls import prompt_of, set_method
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote

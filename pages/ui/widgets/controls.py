@@ -12,7 +12,7 @@ from decoding.common.errors import PromptError, SettingsError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
-from decoding.trace.records import DraftSampling, Setting
+from decoding.trace.records import DraftSampling, RunTrace, Setting
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
@@ -319,6 +319,13 @@ FASTEST = "Which method is fastest here?"
 def sample_prompts() -> dict[str, Prompt]:
     """The sample prompts shipped with Draftscope, by `kind/name`."""
     return {f"{prompt.kind}/{prompt.name}": prompt for prompt in load_prompts()}
+
+
+def prompt_of(run: RunTrace) -> PromptChoice:
+    """The prompt of a run: the sample with its text, or the text alone."""
+    text = "".join(run.prompt_texts)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text)
 
 
 def prompt_words(name: str) -> str:
