@@ -26,7 +26,7 @@ from pages.ui.compare.plan import (
     so_far_words,
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
-from pages.ui.widgets.controls import prompt_words, seed
+from pages.ui.widgets.controls import prompt_title, seed
 from viz.formats import plural
 from viz.glossary import explain_term
 
@@ -184,7 +184,7 @@ def summary(outcome: ComparisonResult) -> str:
     loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
     done = "cancelled early" if outcome.cancelled else plural(outcome.repeats, "repeat")
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
-    named = plural(len(plan.prompts), "prompt") if plan.more else prompt_words(plan.prompt.name)
+    named = plural(len(plan.prompts), "prompt") if plan.more else prompt_title(plan.prompt)
     where = "Recorded elsewhere · " if outcome.recorded else ""
     return f"{where}{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 

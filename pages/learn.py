@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import torch_there
+from pages.ui.learn.glossary import all_terms, draw_proof, registries
 from pages.ui.learn.puzzles import draw_puzzles
 from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
@@ -53,25 +53,6 @@ def tour_view() -> None:
     st.html(rows)
 
 
-def registries() -> tuple[str, ...]:
-    """Names of the groups that are read from the registries; none without torch, which these need."""
-    return ("Verifiers", "Methods") if torch_there() else ()
-
-
-def all_terms() -> dict[str, dict[str, str]]:
-    """Terms with their sentences by group, those of the registries last."""
-    if not registries():
-        return GROUPS
-    with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
-        from decoding.methods.methods import METHODS
-        from decoding.verifiers import VERIFIERS
-    summaries = (
-        {kind.label: kind.summary for kind in VERIFIERS.values()},
-        {m.label: m.summary for m in METHODS.values()},
-    )
-    return GROUPS | dict(zip(registries(), summaries, strict=True))
-
-
 def glossary_view() -> None:
     """Every term with its definition: one group at a time, or the matches of a search in all groups."""
     with st.container(key="glossary_bar", horizontal=True, vertical_alignment="center", gap="medium"):
@@ -100,6 +81,7 @@ def glossary_view() -> None:
     st.html("".join(drawn))
     if "lossless" in found and wanted:
         st.markdown(PROOF)
+        draw_proof()
 
 
 main()

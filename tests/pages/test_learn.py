@@ -1,6 +1,7 @@
 """Learn: the tour sets the app and gives back what was there, recorded runs open, puzzles are checked by the trace."""
 
 import html
+import json
 
 import pytest
 
@@ -10,6 +11,7 @@ from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.verifiers import VERIFIERS
 from pages.ui import PAGES
 from pages.ui.common.state import Run
+from pages.ui.learn.glossary import ENUMERATED
 from tests.helpers.families import family
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
@@ -296,7 +298,15 @@ def test_a_link_to_lossless_leads_to_its_proof():
     at.query_params["term"] = "lossless"
     at.run()
     assert at.text_input(key="glossary_search").value == "lossless"
-    assert PROOF in [each.value for each in at.markdown]
+    said = [each.value for each in at.markdown]
+    place = said.index(PROOF)
+    pairs = json.loads(ENUMERATED.read_text(encoding="utf-8"))["pairs"]
+    offered = [pair for pair in pairs if pair["allowed"]]
+    assert said[place + 1].startswith(f"**{len(offered)} pairs of drafter and verifier are offered: the largest bias")
+    assert max(pair["bias"] for pair in offered) < 1e-9 < max(pair["bias"] for pair in pairs)
+    assert "Try it at a node of a real tree" in [each.proto.label for each in at.get("page_link")]
+    assert {pair["verifier"] for pair in pairs} == set(VERIFIERS), "as the program has them"
+    assert "benchmarks.losslessness" in at.caption[-1].value
 
 
 def test_the_glossary_shows_groups_and_finds_terms():

@@ -28,7 +28,7 @@ from pages.ui.compare.bottom_line import (
 )
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
-from pages.ui.widgets.controls import prompt_words, sampling_words
+from pages.ui.widgets.controls import prompt_title, sampling_words
 from pages.ui.widgets.costs import busy_words
 from viz.charts.methods import (
     Acceptance,
@@ -85,7 +85,7 @@ def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: 
     if list(map(_way, methods)) != list(map(_way, contestants)):
         said.append(", ".join(contestant.label for contestant in methods))
     if old.prompts != plan.prompts:
-        said.append(listed([prompt_words(each.name) for each in old.prompts]))
+        said.append(listed([prompt_title(each) for each in old.prompts]))
     if (old.max_new_tokens, old.repeats, old.warmup) != (plan.max_new_tokens, plan.repeats, plan.warmup):
         said.append(f"{old.max_new_tokens} tokens × {plural(old.repeats, 'repeat')} after {old.warmup} warm-up")
     if old.sampling != plan.sampling:
@@ -381,7 +381,7 @@ def _draw_bullets(sentences: Sequence[str]) -> None:
 def measured_words(outcome: ComparisonResult) -> str:
     """What a comparison measured, with what, and where; for one that came with the program, how to measure it here."""
     plan = outcome.plan
-    texts, repeats = listed([prompt_words(each.name) for each in plan.prompts]), plural(outcome.repeats, "repeat")
+    texts, repeats = listed([prompt_title(each) for each in plan.prompts]), plural(outcome.repeats, "repeat")
     said = (
         f"Measured: {repeats} in turn of at most {plural(plan.max_new_tokens, 'token')} after {texts}, "
         f"{sampling_words(plan.sampling).lower()}; {outcome.pair.name}, {hardware_words(outcome.hardware)}."

@@ -10,6 +10,7 @@ from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, ru
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
+from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
@@ -176,6 +177,10 @@ def draw_possible(run: Run) -> None:
     with left:
         if costs is not None:
             draw_run_budgets(run, index, costs)
+    st.page_link(
+        PAGES["Compare"], label="Where does the tree lose to a chain, and why?", icon=":material/call_split:",
+        help="Compare names the iteration, the tokens and the measured cause",
+    )  # fmt: skip
     job_bar(SLOT)
 
 

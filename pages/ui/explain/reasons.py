@@ -53,8 +53,9 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
             said = "The root is the last committed token: it is always there."
         st.caption(said)
         if subject.in_tree or subject.node == FINAL_ID:
-            st.page_link(PAGES["Verifiers"], label="Its tests on Verifiers", icon=":material/fact_check:")
+            verifiers_link()
         return
+    verifiers_link()
     path = path_to(iteration, subject)
     found = known_results().get(key_of(run, subject.index, path))
     if found is not None:
@@ -72,6 +73,14 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
         start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
         st.rerun(scope="app")
     job_bar(SLOT)
+
+
+def verifiers_link() -> None:
+    """Leads from a verdict to what every verifier does with the tree."""
+    st.page_link(
+        PAGES["Verifiers"], label="Which verifier accepts more on this tree?", icon=":material/fact_check:",
+        help="Every verifier on this tree, and its tests node by node",
+    )  # fmt: skip
 
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:

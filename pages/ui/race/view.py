@@ -19,7 +19,7 @@ from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
 from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words
-from pages.ui.widgets.controls import prompt_words
+from pages.ui.widgets.controls import prompt_title, prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
 from viz.race.data import reference_lane
@@ -116,7 +116,7 @@ def race_of(outcome: ComparisonResult) -> Race:
     )
     early = " · cancelled early" if outcome.cancelled else ""
     runs = tuple(replace(each.run, label=each.contestant.label) for each in measured if each.run is not None)
-    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, runs, explained, missing)
+    return Race(lanes, f"{prompt_title(plan.prompt)}{early}", about, runs, explained, missing)
 
 
 def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:

@@ -144,6 +144,7 @@ def draw_charts(run: Run) -> None:
         with st.container(key="run_bottom_line", horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}", width="stretch")
             st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
+            st.page_link(PAGES["Sweep"], label="With which settings?", icon=":material/grid_on:", help=SETTINGS_HELP)
             engine_button(run.trace, "engine_of_run")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
@@ -165,6 +166,7 @@ def draw_charts(run: Run) -> None:
                 chart(figure, key=f"chart_{title}")
 
 
+SETTINGS_HELP = "Sweep measures a method with every combination of settings on this machine and names the fastest"
 PARTS = ("Tree", "Panels", "Run")
 
 

@@ -307,6 +307,7 @@ def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
 
 
 OWN_TEXT = "own text"
+TITLE_CHARACTERS = 20
 MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
 DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
@@ -331,6 +332,15 @@ def prompt_of(run: RunTrace) -> PromptChoice:
 def prompt_words(name: str) -> str:
     """A prompt's name as shown on the screen: `Stories · Tim and the bell`."""
     return " · ".join(part.replace("_", " ").capitalize() for part in name.split("/"))
+
+
+def prompt_title(prompt: PromptChoice) -> str:
+    """A prompt as a title names it: a sample by its name, a text of one's own by how it begins."""
+    words = prompt_words(prompt.name)
+    begins = " ".join(prompt.text.split())
+    if prompt.name != OWN_TEXT or not begins:
+        return words
+    return f"{words} ‘{begins[:TITLE_CHARACTERS].rstrip()}{'…' if len(begins) > TITLE_CHARACTERS else ''}’"
 
 
 def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
@@ -520,7 +530,8 @@ def set_method(key: str, method: "Method") -> None:
 def picked_prompt_words() -> str:
     """The name of the chosen prompt, for a button."""
     name = picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()})
-    return prompt_words(_named_by_text(name, st.session_state.get("prompt_text")))
+    text = st.session_state.get("prompt_text")
+    return prompt_title(PromptChoice(_named_by_text(name, text), text or ""))
 
 
 def _named_by_text(name: str, text: str | None) -> str:

@@ -1,0 +1,69 @@
+"""Every term of the glossary, and the figures of the proof of losslessness.
+
+Terms are the words of the screen, and what each verifier and method says of itself.
+"""
+
+import json
+from collections.abc import Sequence
+
+import streamlit as st
+
+from decoding.common.files import ROOT
+from pages.ui import PAGES
+from pages.ui.common.errors import torch_there
+from viz.glossary import GROUPS
+from viz.scope.outline import Table, table_html
+
+ENUMERATED = ROOT / "decoding/experiments/results/losslessness-cpu.json"
+
+
+def registries() -> tuple[str, ...]:
+    """Names of the groups that are read from the registries; none without torch, which these need."""
+    return ("Verifiers", "Methods") if torch_there() else ()
+
+
+def all_terms() -> dict[str, dict[str, str]]:
+    """Terms with their sentences by group, those of the registries last."""
+    if not registries():
+        return GROUPS
+    with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
+        from decoding.methods.methods import METHODS
+        from decoding.verifiers import VERIFIERS
+    summaries = (
+        {kind.label: kind.summary for kind in VERIFIERS.values()},
+        {m.label: m.summary for m in METHODS.values()},
+    )
+    return GROUPS | dict(zip(registries(), summaries, strict=True))
+
+
+def draw_proof() -> None:
+    """The stored figures of the enumeration, where to try it, and the command that repeats it."""
+    stored = json.loads(ENUMERATED.read_text(encoding="utf-8"))
+    st.markdown(proof_words(stored["pairs"]))
+    with st.container(horizontal=True, gap="medium"):
+        st.page_link(PAGES["Verifiers"], label="Try it at a node of a real tree", icon=":material/fact_check:")
+        st.page_link(PAGES["Compare"], label="See whether greedy output is identical", icon=":material/balance:")
+    with st.expander("Every pair"):
+        st.html(table_html(pairs_table(stored["pairs"])))
+    st.caption(
+        f"Enumerated on {stored['created'][:10]} by `{stored['command']}`, which prints this table; without --quick it "
+        "takes tables of 4 tokens too."
+    )
+
+
+def proof_words(pairs: Sequence[dict]) -> str:
+    """How many pairs were enumerated, and the largest bias of those that are offered and of those that are refused."""
+    offered, refused = ([pair["bias"] for pair in pairs if pair["allowed"] is allowed] for allowed in (True, False))
+    return (
+        f"**{len(offered)} pairs of drafter and verifier are offered: the largest bias of any text's probability is "
+        f"{max(offered):.1g}.** {len(refused)} pairs are refused: the largest bias among them is {max(refused):.2g}."
+    )
+
+
+def pairs_table(pairs: Sequence[dict]) -> Table:
+    """The largest bias of every pair, a row per drafter; in brackets where the pair is refused."""
+    verifiers = list(dict.fromkeys(pair["verifier"] for pair in pairs))
+    shown = {(p["drafter"], p["verifier"]): f"{p['bias']:.0e}" if p["allowed"] else f"[{p['bias']:.0e}]" for p in pairs}
+    drafters = dict.fromkeys(pair["drafter"] for pair in pairs)
+    rows = [(drafter, *(shown[drafter, verifier] for verifier in verifiers)) for drafter in drafters]
+    return Table("Largest bias; in brackets: refused", ("drafter", *verifiers), tuple(rows))
