@@ -21,7 +21,7 @@ from decoding.compare.identity import OutputDifference
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
-from pages.ui.common.state import Run
+from pages.ui.common.state import PromptChoice, Run
 from pages.ui.compare.bottom_line import best_chain, decided, losses, needs_by_kind, places, rivals, steady
 from pages.ui.compare.outputs import as_csv, as_json, command
 from pages.ui.compare.results import (
@@ -34,7 +34,7 @@ from pages.ui.compare.results import (
     unrest_words,
 )
 from pages.ui.widgets.contestants import COMPARE, check_contestants
-from pages.ui.widgets.controls import sample_prompts
+from pages.ui.widgets.controls import prompt_title, sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.explain.bottom_line import need_words
 from viz.formats import elapsed
@@ -259,6 +259,15 @@ def test_an_address_names_its_comparison_so_that_a_reload_has_it(done: AppTest):
     assert not sentences(unknown) and "comparison" not in unknown.session_state
 
 
+def test_a_text_of_ones_own_is_named_by_how_it_begins():
+    assert (
+        prompt_title(PromptChoice("own text", "  Once upon\n a time there was ")) == "Own text ‘Once upon a time the…’"
+    )
+    assert prompt_title(PromptChoice("own text", "Short")) == "Own text ‘Short’"
+    assert prompt_title(PromptChoice("own text", " ")) == "Own text"
+    assert prompt_title(PromptChoice("stories/frog_and_boat", "any")) == "Stories · Frog and boat"
+
+
 def test_an_empty_prompt_is_reported_in_a_sentence():
     app = open_compare("autoregressive", "linear", prompt="own text", prompt_text="  ")
     assert sentences(press_start(app, "compare")) == ["The prompt is empty: type some text or pick a sample prompt."]
@@ -444,7 +453,8 @@ def test_where_the_tree_lost_to_the_chain_leads_to_the_iteration_and_sets_the_ow
     at.run()
     run = at.session_state["run"]
     assert run.trace.label == shown[0].key.split("_")[1]
-    assert len(run.trace.iterations) == place + 1 and at.session_state["iteration"] == place
+    assert at.session_state["iteration"] == place
+    assert run.trace.totals.stopped != "unfinished", "the whole run, not cut off at the place of the link"
     assert at.session_state["run_set_aside"][0] is own
     decoded = run.trace.iterations[place].committed_ids
     measured = outcome.comparison.of(2 if run.trace.method == "dynatree" else 1)[0].run.iterations[place]

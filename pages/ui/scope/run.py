@@ -144,7 +144,9 @@ def draw_charts(run: Run) -> None:
         with st.container(key="run_bottom_line", horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}", width="stretch")
             st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
-            st.page_link(PAGES["Sweep"], label="With which settings?", icon=":material/grid_on:", help=SETTINGS_HELP)
+            st.page_link(
+                PAGES["Sweep"], label="Which settings are fastest here?", icon=":material/grid_on:", help=SETTINGS_HELP
+            )
             engine_button(run.trace, "engine_of_run")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
