@@ -167,7 +167,7 @@ def position_slider(bench: Bench, source: PrefixSource) -> None:
     if last < 1:
         st.caption("The text ends right after the prompt: there is only one prefix.")
         return
-    hold("tune_position", within(position(), last))
+    hold("tune_position", within(position(), last), (0, last))
     st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=hint)
 
 

@@ -145,10 +145,11 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
     value = type(default)(st.session_state[key])
     if value not in info.accepted:
         value = min(max(value, info.offered[0]), info.offered[1])
-    hold(key, value)
+    low, high = info.offered_with(value)
+    hold(key, value, (low, high))
     # Values between two steps are shown unchanged.
     written = "%d" if isinstance(info.default, int) else "%.3g"
-    return st.slider(info.title, *info.offered_with(value), step=info.step, format=written, **shared)
+    return st.slider(info.title, low, high, step=info.step, format=written, **shared)
 
 
 def setting_help(info: SettingInfo, default: Setting) -> str:
@@ -182,13 +183,14 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     return decoding.Sampling(**values)
 
 
-def hold(key: str, value: float) -> None:
-    """Set a widget, before it is drawn, where its value differs.
+def hold(key: str, value: float, limits: tuple[float, float] | None = None) -> None:
+    """Set a slider, before it is drawn, where its value or its `limits` differ: with other limits it is another widget.
 
     A value set from here replaces what the browser has by then: keys pressed meanwhile would be lost.
     """
-    if st.session_state.get(key) != value or type(st.session_state[key]) is not type(value):
-        st.session_state[key] = value
+    drawn, known = (type(value), value, limits), st.session_state.get(f"{key}_limits")
+    if (type(st.session_state.get(key)), st.session_state.get(key), known) != drawn:
+        st.session_state[key], st.session_state[f"{key}_limits"] = value, limits
 
 
 def as_widget_holds(name: str, value: float) -> float:
