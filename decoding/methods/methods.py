@@ -256,8 +256,7 @@ def changed_words(method: Method) -> list[str]:
         if isinstance(value, bool):
             words.append(info.short if value else f"no {info.short}")
         elif name == "verifier":
-            if method.drafter.drafts:  # else every verifier only takes the target's own token
-                words.append(method.verifier.label)
+            words.append(method.verifier.label)
         elif isinstance(value, str):
             known = value if len(value) <= LONGEST_NAME or info.default else ""
             words.append(info.words(value) if info.choices else f"{info.short} {known}".rstrip())

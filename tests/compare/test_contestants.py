@@ -45,10 +45,6 @@ def test_a_setting_that_is_the_default_is_not_written():
     assert format_contestant(parse_contestant("linear:length=8")) == "linear"
 
 
-def test_a_method_without_a_tree_names_no_verifier():
-    assert method_label(METHODS["autoregressive"].with_settings(verifier="nss")) == "Autoregressive"
-
-
 def test_different_settings_have_different_labels():
     labels = {method_label(METHODS[name].with_settings(**changes)) for name, changes in CHANGED}
     assert len(labels) == len(CHANGED)
