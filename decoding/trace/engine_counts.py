@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, zip_longest
+from typing import TypeVar
 
 from decoding.common.errors import EngineMetricsError
 from decoding.trace.engine_fields import METRIC_SOURCES
 
+_Number = TypeVar("_Number", int, float)
 MAX_RECORDS, MAX_POSITIONS = 250_000, 1024
 EXACT = 1e-6  # room for rounding of a figure that an engine gives with all its digits
 EXPECTED = (
@@ -34,6 +36,8 @@ class Counted:
         completion: tokens of whole responses, the first one counted.
         requests: passes and accepted draft tokens of each request, where records are requests.
         request_mean: mean over requests of their mean acceptance lengths, as the engine gives it.
+        seconds: that the records span; `generated`: tokens per second of all requests; `running`: requests that ran,
+            each time that it was written.
         odd, notes: sentences on what does not fit together in the records, and on what to know of them.
     """
 
@@ -54,6 +58,9 @@ class Counted:
     completion: int | None = None
     requests: tuple[tuple[int, int], ...] = ()
     request_mean: float | None = None
+    seconds: float | None = None
+    generated: float | None = None
+    running: tuple[int, ...] = ()
     odd: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -104,6 +111,10 @@ def added_up(records: Sequence[Counted]) -> Counted:
     if len(forms) > 1:
         mixed = " with ".join(f"{form} ({METRIC_SOURCES[engine].label})" for engine, form in forms[:2])
         raise EngineMetricsError(f"This mixes {mixed}: give a file for each.")
+    lengths = sorted({each.draft_length for each in records if each.draft_length and (each.rates or each.reached)})
+    if len(lengths) > 1 and records[0].engine != "llama.cpp":  # whose drafts have no fixed length
+        mixed = " and ".join(map(str, lengths[:2]))
+        raise EngineMetricsError(f"This mixes drafts of {mixed} tokens (K): give the figures of one K at a time.")
     total = records[0] if len(records) == 1 else _sum(records)
     if total.passes == 0 or total.drafted == 0:
         raise EngineMetricsError("The engine has counted no pass with a draft yet: send it requests, then read again.")
@@ -148,15 +159,23 @@ def _sum(records: Sequence[Counted]) -> Counted:
         completion=_total(records, lambda each: each.completion),
         requests=tuple(requests) if len(requests) == len(records) else (),
         request_mean=None,
+        seconds=_total(records, lambda each: each.seconds),
+        generated=_mean([each.generated for each in records if each.generated is not None]),
+        running=tuple(count for each in records for count in each.running),
         odd=tuple(dict.fromkeys(sentence for each in records for sentence in each.odd)),
         notes=tuple(dict.fromkeys(sentence for each in records for sentence in each.notes)),
     )
 
 
-def _total(records: Sequence[Counted], of: Callable[[Counted], int | None]) -> int | None:
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _total(records: Sequence[Counted], of: Callable[[Counted], _Number | None]) -> _Number | None:
     """Sum of a count, None where a record does not have it."""
     values = [of(each) for each in records]
-    return sum(value for value in values if value is not None) if None not in values else None
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -164,17 +183,23 @@ def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
     return sum(value * weight for value, weight in zip(values, weights, strict=True)) / whole if whole else 0.0
 
 
+SHORTER = 0.95  # of K: drafts that are shorter on average are so by plan, not at ends of texts
 FEW = 0.02  # standard error of a rate above which the passes are few
 
 
-def oddities(counted: Counted, marginal: Sequence[float]) -> list[str]:
-    """Rates that rise, means that disagree, rates of exactly 0 or 1, and too few passes.
+def contradictions(counted: Counted, marginal: Sequence[float]) -> list[str]:
+    """Rates that rise and means that disagree: at least one of the figures is wrong.
 
     Args:
         marginal: acceptance by position, `[positions]`, each from 0 to 1.
     """
-    found = [*_rising(counted, marginal), *_disagreeing(counted, marginal), *_extreme(counted, marginal)]
-    return [*counted.odd, *found, *_few(counted.passes, marginal)]
+    return [*counted.odd, *_rising(counted, marginal), *_disagreeing(counted, marginal)]
+
+
+def oddities(counted: Counted, marginal: Sequence[float], length: int | None) -> list[str]:
+    """Drafts of several lengths, rates of exactly 0 or 1, and too few passes."""
+    shorter, _ = _shorter(counted, length)
+    return [*shorter, *_differing(counted), *_extreme(counted, marginal), *_few(counted.passes, marginal)]
 
 
 def _rising(counted: Counted, marginal: Sequence[float]) -> Iterator[str]:
@@ -203,7 +228,10 @@ def _disagreeing(counted: Counted, marginal: Sequence[float]) -> Iterator[str]:
                 f"The engine's mean acceptance length is {counted.mean:.4g}, but its counts give {implied:.4g}: that "
                 "is more than rounding explains."
             )
-    if marginal and counted.reached and counted.accepted not in (None, sum(counted.reached)):
+
+
+def _differing(counted: Counted) -> Iterator[str]:
+    if counted.reached and counted.accepted not in (None, sum(counted.reached)):
         yield (
             f"The positions add up to {sum(counted.reached)} accepted draft tokens, but {counted.accepted} are given "
             "in all: scrapes of a running server can differ by the last pass."
@@ -264,10 +292,18 @@ def remarks(counted: Counted, marginal: Sequence[float], length: int | None) -> 
         yield "The engine does not say how many passes it counted, so standard errors cannot be given."
     elif not counted.passes_exact:
         yield "The number of passes is computed from figures that the engine rounded."
-    if counted.passes and counted.drafted and length and counted.passes_exact and counted.engine != "sglang":
-        mean = counted.drafted / counted.passes
-        if mean < length - 1e-9:
-            yield (
-                f"A pass had {mean:.2f} draft tokens on average and {length} at most: positions that were not drafted "
-                "count as not accepted."
-            )
+    yield from _shorter(counted, length)[1]
+
+
+def _shorter(counted: Counted, length: int | None) -> tuple[list[str], list[str]]:
+    """A sentence where drafts were shorter than K: what is odd where that is more than ends of texts, else a note."""
+    if not (counted.passes and counted.drafted and length) or counted.engine == "sglang":
+        return [], []
+    mean = counted.drafted / counted.passes
+    said = (
+        f"A pass had {mean:.2f} draft tokens on average and {length} at most: positions that were not drafted count as "
+        "not accepted."
+    )
+    if mean < SHORTER * length:
+        return [f"{said} The rates of later positions are therefore too low."], []
+    return [], [said] if counted.passes_exact and mean < length - 1e-9 else []

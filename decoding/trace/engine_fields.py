@@ -109,13 +109,16 @@ ENGINES = tuple(ENGINE_SOURCES)
 # What they say about their speculative decoding.
 METRIC_SOURCES: dict[str, EngineSource] = {
     "vllm": EngineSource(
-        "vLLM", "0.33.0 (commit 4ba787ec9)", "2026-11-26",
+        "vLLM", "0.33.0 (commit 4ba787ec9), and commit 005a810bc40f (loggers.py)", "2026-11-26",
         {
+            "vllm/v1/metrics/loggers.py": (
+                "Avg generation throughput", "Running", "vllm:num_requests_running",
+            ),
             "vllm/v1/spec_decode/metrics.py": (
                 "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens",
                 "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_accepted_tokens_per_pos", "position",
                 "SpecDecoding metrics", "Mean acceptance length", "Accepted", "Drafted",
-                "Per-position acceptance rate", "Avg Draft acceptance rate",
+                "Per-position acceptance rate", "Avg Draft acceptance rate", "Drafted throughput",
             ),
             "vllm/entrypoints/generate/base/protocol.py": (
                 "speculative_decoding", "mean_acceptance_length", "draft_acceptance_rate", "acceptance_histogram",
@@ -126,8 +129,11 @@ METRIC_SOURCES: dict[str, EngineSource] = {
         },
     ),
     "sglang": EngineSource(
-        "SGLang", "0.5.23", "2026-11-26",
+        "SGLang", "0.5.23, and commit 00eef5422c62 (scheduler_metrics_mixin.py)", "2026-11-26",
         {
+            "sglang/srt/observability/scheduler_metrics_mixin.py": (
+                "Decode batch", "#running-req", "accept len", "gen throughput (token/s)",
+            ),
             "sglang/srt/managers/tokenizer_manager.py": (
                 "meta_info", "completion_tokens", "spec_accept_rate", "spec_accept_length", "spec_num_correct_drafts",
                 "spec_num_proposed_drafts", "spec_verify_ct", "spec_correct_drafts_histogram",

@@ -13,7 +13,7 @@ from typing import Literal
 
 from decoding.common.errors import EngineMetricsError, SettingsError
 from decoding.trace.draft_figures import draft_figures
-from decoding.trace.engine_counts import EXPECTED, MAX_POSITIONS, Counted, added_up, oddities, remarks
+from decoding.trace.engine_counts import EXPECTED, MAX_POSITIONS, Counted, added_up, contradictions, oddities, remarks
 from decoding.trace.engine_fields import METRIC_SOURCES
 from decoding.trace.engine_json import json_records
 from decoding.trace.engine_text import text_records
@@ -97,7 +97,10 @@ class EngineMetrics:
         positions: acceptance by position.
         definitions: mean acceptance lengths and acceptance rates, each by its definition.
         other_lengths: what another K would give.
-        odd: what is strange in the figures, a sentence each.
+        seconds: that the figures span; `generated`: tokens per second of all requests; `running`: requests that ran,
+            each time that it was written.
+        wrong: what contradicts itself in the figures, a sentence each: nothing should be decided by them.
+        odd: all that is strange in the figures, `wrong` first.
         notes: what to know of them, a sentence each.
     """
 
@@ -116,6 +119,10 @@ class EngineMetrics:
     positions: tuple[Position, ...]
     definitions: tuple[Definition, ...]
     other_lengths: tuple[OtherLength, ...]
+    seconds: float | None
+    generated: float | None
+    running: tuple[int, ...]
+    wrong: tuple[str, ...]
     odd: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -172,16 +179,28 @@ def read_metrics(data: bytes) -> EngineMetrics:
     data = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not data:
         raise EngineMetricsError(f"There is nothing to read: {EXPECTED}.")
-    as_json = data[:1] in (b"{", b"[")
-    return metrics_of(added_up(json_records(data) if as_json else text_records(data)))
+    return metrics_of(added_up(_records(data)))
+
+
+def _records(data: bytes) -> list[Counted]:
+    """What a JSON document or a text says; a log may be wrapped in JSON, and its lines may begin as JSON does."""
+    if data[:1] not in (b"{", b"["):
+        return text_records(data)
+    try:
+        return json_records(data) or text_records(data)
+    except EngineMetricsError:
+        if found := text_records(data):
+            return found
+        raise
 
 
 def metrics_of(counted: Counted) -> EngineMetrics:
     """The figures of what an engine has counted."""
-    odd: list[str] = []
-    marginal = _marginal(counted, odd)
+    wrong: list[str] = []
+    marginal = _marginal(counted, wrong)
     length = counted.draft_length or len(marginal) or None
-    definitions = _definitions(counted, marginal, length, odd)
+    definitions = _definitions(counted, marginal, length, wrong)
+    wrong = list(dict.fromkeys([*wrong, *contradictions(counted, marginal)]))
     positions = tuple(_positions(marginal, counted.passes))
     source = METRIC_SOURCES[counted.engine]
     return EngineMetrics(
@@ -200,7 +219,11 @@ def metrics_of(counted: Counted) -> EngineMetrics:
         positions=positions,
         definitions=definitions,
         other_lengths=tuple(_other_lengths(positions)),
-        odd=tuple(dict.fromkeys([*odd, *oddities(counted, marginal)])),
+        seconds=counted.seconds,
+        generated=counted.generated,
+        running=counted.running,
+        wrong=tuple(wrong),
+        odd=tuple(dict.fromkeys([*wrong, *oddities(counted, marginal, length)])),
         notes=(*counted.notes, *remarks(counted, marginal, length)),
     )
 
@@ -251,14 +274,14 @@ def _error(share: float, count: int) -> float:
     return math.sqrt(share * (1 - share) / count)
 
 
-def _marginal(counted: Counted, odd: list[str]) -> tuple[float, ...]:
-    """Marginal rates; none of them where one is no share, which `odd` then says."""
+def _marginal(counted: Counted, wrong: list[str]) -> tuple[float, ...]:
+    """Marginal rates; none of them where one is no share, which `wrong` then says."""
     passes = counted.passes
     rates = tuple(count / passes for count in counted.reached) if counted.reached and passes else counted.rates
-    wrong = [(place, rate) for place, rate in enumerate(rates, 1) if not 0 <= rate <= 1]
-    if wrong:
-        place, rate = wrong[0]
-        odd.append(
+    beyond = [(place, rate) for place, rate in enumerate(rates, 1) if not 0 <= rate <= 1]
+    if beyond:
+        place, rate = beyond[0]
+        wrong.append(
             f"The rate of position {place} is {rate:.6g}, which is no share: no figure is computed from the rates."
         )
         return ()
@@ -298,7 +321,7 @@ def _other_lengths(positions: Sequence[Position]) -> Iterator[OtherLength]:
 
 
 def _definitions(
-    counted: Counted, marginal: Sequence[float], length: int | None, odd: list[str]
+    counted: Counted, marginal: Sequence[float], length: int | None, wrong: list[str]
 ) -> tuple[Definition, ...]:
     passes, drafted, accepted = counted.passes, counted.drafted, counted.accepted
     most = length or MAX_POSITIONS
@@ -316,7 +339,7 @@ def _definitions(
     def checked(value: float | None, low: float, high: float, name: str) -> float | None:
         if value is None or low <= value <= high * (1 + 1e-9):
             return value
-        odd.append(f"The {name} would be {value:.6g}, which cannot be: it is left out.")
+        wrong.append(f"The {name} would be {value:.6g}, which cannot be: it is left out.")
         return None
 
     def plus_one(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The text in which inference engines give their speculative decoding: vLLM's counters, and the logs of two servers.
+"""The text in which inference engines give their speculative decoding: vLLM's counters, and the logs of three servers.
 
 Names of counters and words of logs are those of `engine_fields.METRIC_SOURCES`.
 """
@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
+from statistics import fmean
 
 from decoding.common.errors import EngineMetricsError
 from decoding.trace.engine_counts import EXACT, MAX_POSITIONS, Counted
@@ -20,19 +21,29 @@ COUNTERS = {
     "accepted": "vllm:spec_decode_num_accepted_tokens",
     "reached": "vllm:spec_decode_num_accepted_tokens_per_pos",
 }
-POSITION = "position"
+POSITION, RUNNING = "position", "vllm:num_requests_running"
 VLLM_WORDS = (
     "SpecDecoding metrics", "Mean acceptance length", "Accepted", "Drafted", "Per-position acceptance rate",
-    "Avg Draft acceptance rate",
+    "Avg Draft acceptance rate", "Drafted throughput", "Avg generation throughput", "Running",
 )  # fmt: skip
+SGLANG_WORDS = ("Decode batch", "#running-req", "accept len", "gen throughput (token/s)")
 LLAMA_WORDS = ("draft acceptance", "draft acceptance rate", "accepted", "generated", "mean len", "acc per pos")
+WRAPPED = 12  # lines that a terminal makes of one line of a log, at most
 _COUNTER, _VLLM = b"vllm:spec_decode_", tuple(VLLM_WORDS[place].encode() for place in (0, 1, 4))
+_ENGINE, _SGLANG = VLLM_WORDS[7].encode(), SGLANG_WORDS[2].encode()
 _LLAMA = (LLAMA_WORDS[0].encode(), LLAMA_WORDS[5].encode())
 _SAMPLE = re.compile(r"([\w:]+?)(?:_total)?(\{.*\})?[ \t]+(\S+)(?:[ \t]+\S+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# Of a line without its spaces: a terminal breaks it anywhere.
 _VLLM_LINE = re.compile(
-    rf"{VLLM_WORDS[0]}: {VLLM_WORDS[1]}: ([^,]+), .*?{VLLM_WORDS[2]}: ([0-9]+) tokens, "
-    rf"{VLLM_WORDS[3]}: ([0-9]+) tokens, {VLLM_WORDS[4]}: (.*?), {VLLM_WORDS[5]}: "
+    rf"{VLLM_WORDS[1]}: ([^,]+), (?:[A-Za-z]+throughput: [0-9.]+ tokens/s, )*?"
+    rf"(?:{VLLM_WORDS[6]}: ([0-9.]+) tokens/s, )?{VLLM_WORDS[2]}: ([0-9]+) tokens, "
+    rf"{VLLM_WORDS[3]}: ([0-9]+) tokens, {VLLM_WORDS[4]}: (.*?), {VLLM_WORDS[5]}: ".replace(" ", "")
+)
+_ENGINE_LINE = re.compile(rf"{VLLM_WORDS[7]}: ([0-9.]+) tokens/s, {VLLM_WORDS[8]}: ([0-9]+) reqs")
+_SGLANG_LINE = re.compile(
+    rf"{SGLANG_WORDS[0]}.*?{SGLANG_WORDS[1]}: ([0-9]+),.*?{SGLANG_WORDS[2]}: ([0-9.]+),"
+    rf".*?{re.escape(SGLANG_WORDS[3])}: ([0-9.]+)"
 )
 # What a person copies out of such a line; one that goes on to its counts has to be whole.
 _VLLM_MEAN = re.compile(rf"{VLLM_WORDS[1]}: ([0-9]+\.[0-9]+)(?=[,;]? |[,;]?$)")
@@ -51,20 +62,72 @@ def text_records(data: bytes) -> list[Counted]:
         EngineMetricsError: a line of theirs is damaged, or there are too many.
     """
     counters: list[str] = []
+    load: list[tuple[float | None, int]] = []
     vllm: list[tuple[int, str]] = []
     llama: list[tuple[int, str]] = []
-    if not any(word in data for word in (_COUNTER, *_VLLM, *_LLAMA)):
+    sglang: list[Counted] = []
+    if not any(word in data for word in (_COUNTER, *_VLLM, *_LLAMA, _SGLANG)):
         return []
-    for number, line in enumerate(BytesIO(data), 1):
+    lines, place, read = BytesIO(data).readlines(), 0, 0
+    while place < len(lines):
+        number, line = place + 1, lines[place]
+        place += 1
         if line.startswith(_COUNTER):
             counters.append(_text(number, line))
+        elif line.startswith(RUNNING.encode()):
+            load += [(None, int(float(found[3]))) for found in [_SAMPLE.fullmatch(_text(number, line))]
+                     if found and re.fullmatch(r"[0-9]{1,9}(\.0)?", found[3])]  # fmt: skip
         elif any(word in line for word in _VLLM):
-            vllm.append((number, _text(number, line)))
+            text, place = _unwrapped(lines, read, place)
+            vllm.append((number, text))
+            read = place
         elif any(word in line for word in _LLAMA):
             llama.append((number, _text(number, line)))
-        if len(counters) + len(vllm) + len(llama) > MAX_LINES:
+        elif _ENGINE in line and (found := _ENGINE_LINE.search(_text(number, line))):
+            load.append((_number(found[1], VLLM_WORDS[7]), int(found[2])))
+        elif _SGLANG in line and (found := _SGLANG_LINE.search(_text(number, line))):
+            sglang.append(_sglang_batch(found))
+        if len(counters) + len(vllm) + len(llama) + len(sglang) + len(load) > MAX_LINES:
             raise EngineMetricsError(f"This has more than {MAX_LINES:,} lines of an engine: give a part of it.")
-    return [*_vllm_scrape(counters), *_vllm_log(vllm), *_llama_log(llama)]
+    return [*_loaded([*_vllm_scrape(counters), *_vllm_log(vllm)], load), *_llama_log(llama), *sglang]
+
+
+def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:
+    """The log line of vLLM that ends before `place`, with what a terminal broke off it; and where that ends.
+
+    Args:
+        read: lines that are another's.
+    """
+    first, joined = _text(place, lines[place - 1]), b"".join(lines[max(read, place - 1 - WRAPPED) : place])
+    for after in range(place, min(len(lines), place + WRAPPED) + 1):
+        text = joined.decode("utf-8", "replace")
+        if _VLLM_LINE.search("".join(text.split())):
+            return text, after
+        if after == len(lines) or _VLLM[0] in lines[after] or len(joined) > MAX_LINE:
+            break
+        joined += lines[after]
+    return first, place
+
+
+def _loaded(records: list[Counted], load: Sequence[tuple[float | None, int]]) -> list[Counted]:
+    """Records of vLLM with what it wrote between them of its requests: tokens per second, and how many ran."""
+    if not (records and load):
+        return records
+    speeds = [speed for speed, _ in load if speed]
+    running = tuple(count for _, count in load if count)
+    return [replace(records[0], running=running, generated=fmean(speeds) if speeds else None), *records[1:]]
+
+
+def _sglang_batch(found: re.Match[str]) -> Counted:
+    """One line of SGLang's scheduler. Its accept rate is left: what it divides by differs from version to version."""
+    return Counted(
+        "sglang",
+        "Decode batch of the log",
+        mean=_number(found[2], SGLANG_WORDS[2]),
+        mean_step=0.005 + EXACT,
+        generated=_number(found[3], SGLANG_WORDS[3]) or None,
+        running=(int(found[1]),) if int(found[1]) else (),
+    )
 
 
 def _text(number: int, line: bytes) -> str:
@@ -155,15 +218,16 @@ def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
     """A record per log line of vLLM; lines of seconds without a draft are left out."""
     found = []
     for number, line in lines:
-        match = _VLLM_LINE.search(line)
+        match = _VLLM_LINE.search("".join(line.split()))
         if match is None:
             found.append(_vllm_fragment(number, line))
             continue
-        accepted, drafted = _count(match[2], VLLM_WORDS[2]), _count(match[3], VLLM_WORDS[3])
+        accepted, drafted = _count(match[3], VLLM_WORDS[2]), _count(match[4], VLLM_WORDS[3])
         if not drafted:
             continue
-        mean, rates = _number(match[1], VLLM_WORDS[1]), _rates(match[4], VLLM_WORDS[4])
-        passes, exact = _passes(accepted, drafted, mean, 0.005, len(rates))
+        length, rates = _number(match[1], VLLM_WORDS[1]), _rates(match[5], VLLM_WORDS[4])
+        passes, exact = _passes(accepted, drafted, length, 0.005, len(rates))
+        speed = _number(match[2], VLLM_WORDS[6]) if match[2] else 0.0
         found.append(
             Counted(
                 "vllm",
@@ -175,8 +239,9 @@ def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
                 rates=rates,
                 rate_step=0.0005,
                 draft_length=len(rates),
-                mean=mean,
+                mean=length,
                 mean_step=0.005 + EXACT,
+                seconds=drafted / speed if speed else None,
             )
         )
     return found
@@ -188,11 +253,11 @@ def _vllm_fragment(number: int, line: str) -> Counted:
     Raises:
         EngineMetricsError: it holds neither, or goes on to counts and breaks off.
     """
-    mean, rates = _VLLM_MEAN.search(line), _VLLM_RATES.search(line)
-    if not (mean or rates) or VLLM_WORDS[2] in line or (VLLM_WORDS[4] in line and not rates):
+    length, rates = _VLLM_MEAN.search(line), _VLLM_RATES.search(line)
+    if not (length or rates) or VLLM_WORDS[2] in line or (VLLM_WORDS[4] in line and not rates):
         raise EngineMetricsError(
             f"Line {number} of vLLM's log is damaged or cut short: give the whole line, or just "
-            f"'{VLLM_WORDS[1]}: 1.60, {VLLM_WORDS[4]}: 0.400, 0.150, 0.050'."
+            f"'{VLLM_WORDS[1]}: 2.35, {VLLM_WORDS[4]}: 0.700, 0.420, 0.230'."
         )
     shares = _rates(rates[1], VLLM_WORDS[4]) if rates else ()
     return Counted(
@@ -201,7 +266,7 @@ def _vllm_fragment(number: int, line: str) -> Counted:
         rates=shares,
         rate_step=0.0005,
         draft_length=len(shares) or None,
-        mean=_number(mean[1], VLLM_WORDS[1]) if mean else None,
+        mean=_number(length[1], VLLM_WORDS[1]) if length else None,
         mean_step=0.005 + EXACT,
     )
 

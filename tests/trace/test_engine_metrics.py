@@ -567,3 +567,69 @@ def test_what_a_person_copies_out_of_a_log_line_is_read(text):
 def test_a_log_line_that_breaks_off_is_refused_with_what_would_do(text):
     with pytest.raises(EngineMetricsError, match="give the whole line, or just 'Mean acceptance length: "):
         read_metrics(text.encode())
+
+
+LINE = log_line("2.70", 170, 300, "0.800, 0.600, 0.300", "56.7")
+ENGINE = (
+    "INFO 11-26 10:00:00 [loggers.py:271] Engine 000: Avg prompt throughput: 5.0 tokens/s, Avg generation throughput: "
+    "124.5 tokens/s, Running: {} reqs, Waiting: 0 reqs, GPU KV cache usage: 7.4%"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[pod/vllm-0/server] " + LINE,
+        LINE.split("SpecDecoding metrics: ")[1],
+        json.dumps({"log": LINE + "\n", "stream": "stdout"}),
+        json.dumps({"log": "INFO ready\n"}) + "\n" + json.dumps({"log": LINE + "\n"}),
+        *("\n".join(LINE[start : start + width] for start in range(0, len(LINE), width)) for width in (40, 79, 80)),
+        "\r\n".join(LINE[start : start + 61] for start in range(0, len(LINE), 61)) + "\nINFO something else",
+    ],
+)
+def test_a_log_line_is_read_however_it_was_copied(text):
+    metrics = read_metrics(text.encode())
+    assert rates(metrics) == [0.8, 0.6, 0.3] and (metrics.accepted, metrics.drafted, metrics.passes) == (170, 300, 100)
+    assert metrics.seconds == pytest.approx(150), "300 draft tokens at 2 a second"
+
+
+def test_two_wrapped_lines_stay_two():
+    wrapped = "\n".join(LINE[start : start + 80] for start in range(0, len(LINE), 80))
+    metrics = read_metrics(f"{wrapped}\n{wrapped}".encode())
+    assert (metrics.records, metrics.passes, metrics.seconds) == (2, 200, pytest.approx(300))
+
+
+def test_requests_and_throughput_of_the_engines_own_lines():
+    metrics = read_metrics("\n".join([ENGINE.format(8), LINE, ENGINE.format(0), ENGINE.format(16), LINE]).encode())
+    assert metrics.running == (8, 16) and metrics.generated == pytest.approx(124.5)
+    assert good("vllm scrape").running == (2,) and good("vllm scrape").generated is None
+    with pytest.raises(EngineMetricsError, match="no figures of speculative decoding"):
+        read_metrics(ENGINE.format(8).encode())
+
+
+def test_the_log_of_sglang():
+    text = (
+        "[2025-05-27 20:14:38 TP0] Decode batch. #running-req: {}, #token: 16384, token usage: 0.71, accept len: {}, "
+        "accept rate: 0.84, cuda graph: True, gen throughput (token/s): 2520.18, #queue-req: 3"
+    )
+    metrics = read_metrics("\n".join([text.format(18, "2.40"), text.format(20, "2.60")]).encode())
+    assert metrics.engine == "SGLang" and metrics.value("mean acceptance length") == pytest.approx(2.5)
+    assert metrics.running == (18, 20) and metrics.generated == pytest.approx(2520.18)
+    assert metrics.draft_length is None, "what the rate divides by differs from version to version"
+
+
+def test_lines_of_another_k_are_refused():
+    other = log_line("2.70", 170, 500, "0.800, 0.600, 0.200, 0.060, 0.040", "34.0")
+    with pytest.raises(EngineMetricsError, match=r"drafts of 3 and 5 tokens \(K\): give the figures of one K"):
+        read_metrics(f"{LINE}\n{other}".encode())
+
+
+def test_drafts_shorter_than_k_are_odd_and_contradictions_are_told_apart():
+    (said,) = [s for s in read_metrics(LINE.replace("300", "180").encode()).odd if "on average" in s]
+    assert "1.80 draft tokens on average and 3 at most" in said and "too low" in said
+    assert read_metrics(LINE.encode()).wrong == ()
+    rising = read_metrics(scrape(1000, 3000, 1700, [500, 600, 600]).encode())
+    assert len(rising.wrong) == 1 and rising.wrong[0] in rising.odd
+    assert read_metrics(LINE.replace("2.70", "2.90").encode()).wrong
+    few = read_metrics(scrape(100, 100, 50, [50]).encode())
+    assert few.odd and not few.wrong
