@@ -36,7 +36,11 @@ VLLM_PLAIN_MS = 7.07
 
 @dataclass(frozen=True)
 class Beside:
-    """A published figure and the modelled one; `fitted` where a default of `Efficiency` was read off it."""
+    """A published figure and the modelled one; `fitted` where a default of `Efficiency` was read off it.
+
+    Attributes:
+        batch, length, tokens: of a speed-up: sequences, K, and the mean acceptance length published for it.
+    """
 
     what: str
     unit: str
@@ -44,6 +48,9 @@ class Beside:
     modelled: float
     source: str
     fitted: bool = False
+    batch: int = 1
+    length: int = 0
+    tokens: float = 0.0
 
     @property
     def error(self) -> float:
@@ -112,7 +119,7 @@ def speculation() -> Iterator[Beside]:
         for k, (tokens, ms) in lengths.items():
             modelled = speedup(llama, head, h100, 1, k, tokens)
             what, fitted = f"Llama-3.1-8B + {name}, H100, batch 1, K={k}", name == "EAGLE"
-            yield Beside(what, "x", VLLM_PLAIN_MS / ms, modelled, VLLM, fitted)
+            yield Beside(what, "x", VLLM_PLAIN_MS / ms, modelled, VLLM, fitted, 1, k, tokens)
     sizes = (2, 4, 8, 16, 24, 32, 48, 56, 64)
     tables = {
         "EAGLE": (1.40, 1.38, 1.23, 1.02, 0.93, 0.94, 0.88, 0.99, 0.99),
@@ -121,8 +128,8 @@ def speculation() -> Iterator[Beside]:
     for name, published in tables.items():
         head, lengths = heads[name]
         for batch, ratio in zip(sizes, published, strict=True):
-            modelled = speedup(llama, head, h100, batch, 3, lengths[3][0])
-            yield Beside(f"Llama-3.1-8B + {name}, H100, batch {batch}, K=3", "x", ratio, modelled, EAGLE3)
+            modelled, what = speedup(llama, head, h100, batch, 3, lengths[3][0]), f"Llama-3.1-8B + {name}, H100"
+            yield Beside(f"{what}, batch {batch}, K=3", "x", ratio, modelled, EAGLE3, False, batch, 3, lengths[3][0])
     small = Setup(ACCELERATORS["rtx-3090"], context=500)
     tables = {
         "EAGLE": (1.30, 1.25, 1.21, 1.10, 1.03, 0.93, 0.82, 0.71),
@@ -131,12 +138,14 @@ def speculation() -> Iterator[Beside]:
     for name, published in tables.items():
         head, lengths = heads[name]
         for batch, ratio in zip(sizes, published, strict=False):
-            modelled = speedup(llama, head, small, batch, 2, lengths[2][0])
-            yield Beside(f"Llama-3.1-8B + {name}, RTX 3090, batch {batch}, K=2", "x", ratio, modelled, EAGLE3_VLLM)
+            modelled, what = speedup(llama, head, small, batch, 2, lengths[2][0]), f"Llama-3.1-8B + {name}, RTX 3090"
+            tokens = lengths[2][0]
+            yield Beside(f"{what}, batch {batch}, K=2", "x", ratio, modelled, EAGLE3_VLLM, False, batch, 2, tokens)
     sparse, two = known_shape("Qwen3-30B-A3B"), Setup(ACCELERATORS["h100-sxm"], 2, context=500)
     for batch, ratio in ((1, 159.78 / 222.47), (4, 447.90 / 566.21)):
         modelled = speedup(sparse, eagle_head(sparse, EAGLE3_VOCABULARY), two, batch, 3, 1.86)
-        yield Beside(f"Qwen3-30B-A3B + EAGLE-3, 2 H100, batch {batch}, K=3", "x", ratio, modelled, SPECFORGE)
+        what = f"Qwen3-30B-A3B + EAGLE-3, 2 H100, batch {batch}, K=3"
+        yield Beside(what, "x", ratio, modelled, SPECFORGE, False, batch, 3, 1.86)
 
 
 def summary(rows: list[Beside]) -> list[dict]:

@@ -23,8 +23,9 @@ from decoding.analysis.model_shape import (
     read_draft,
     read_shape,
 )
+from decoding.analysis.published import caution
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup
-from decoding.analysis.when_it_pays import CAUTION, Answer, BatchRow, answer
+from decoding.analysis.when_it_pays import Answer, BatchRow, answer
 from decoding.common.errors import REFUSED, DraftscopeError, PairError, SettingsError
 from decoding.trace.archive import load_run
 from decoding.trace.engine_metrics import load_metrics
@@ -76,19 +77,18 @@ def accelerator(text: str) -> Accelerator:
 
 def table_lines(found: Answer) -> Iterator[str]:
     """A line per batch size, each of which says that it is modelled."""
-    heads = (f"{'chain':>6} {'gain':>7} {'tree':>9} {'gain':>7}", f"{'verify':>9}")
-    yield f"{'batch':>14}   {'tokens/s':>10} {'pass':>9} {heads[0]} {heads[1]}  limited by"
+    heads = (f"{'chain':>6} {'gain':>7} {'tree':>9} {'gain':>7}", f"{'round':>9}")
+    yield f"{'batch':>14}   {'tokens/s':>10} {'step':>9} {heads[0]} {heads[1]}  verification limited by"
     yield from map(_line, found.rows)
 
 
 def _line(row: BatchRow) -> str:
     chain, tree = row.point.chain, row.point.tree
     branching = (f"{tree.shape.nodes}/{tree.shape.depth}", f"{tree.speedup:.2f}x") if tree else ("-", "-")
-    room = "" if row.fits else "; no room in memory"
     return (
         f"modelled, {row.point.batch:>4}:  {row.point.plain:>10,.0f} {1000 * row.plain_s:>6.2f} ms "
         f"{f'K={chain.shape.depth}':>6} {f'{chain.speedup:.2f}x':>7} {branching[0]:>9} {branching[1]:>7} "
-        f"{1000 * row.verify_s:>6.2f} ms  {row.limit}{room}"
+        f"{1000 * row.round_s:>6.2f} ms  {row.limit}"
     )
 
 
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     for kind, at in ends.items():
         where = f"at a batch of about {' and '.join(f'{each:.0f}' for each in at)}" if at else "at no batch"
         print(f"modelled: the best {kind} breaks even {where}.")
-    print(fill(f"{found.sentence} {CAUTION}", WIDTH))
+    print(fill(f"{found.sentence} {caution()}", WIDTH))
     return 0
 
 
@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accelerator", required=True, metavar="NAME", help=f"{', '.join(ACCELERATORS)}; or GB/s,TFLOP/s,GB"
     )
-    parser.add_argument("--devices", type=int, default=1, metavar="N", help="accelerators that share each layer")
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="tensor parallel")
     parser.add_argument("--weights", default="bf16", choices=WEIGHTS)
     parser.add_argument("--cache", default="bf16", choices=CACHES, help="format of keys and values")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="cached tokens of each sequence")
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--run", type=Path, metavar="RUN", help="a run saved with Draftscope; has rates by rank")
     parser.add_argument("--ranks", default="", metavar="RATES", help="with --acceptance: by rank, which trees need")
     parser.add_argument("--bandwidth-share", type=float, default=DEFAULTS.bandwidth, help="of the data sheet's")
-    parser.add_argument("--operations-share", type=float, default=DEFAULTS.operations, help="of the data sheet's")
+    parser.add_argument("--operations-share", type=float, default=DEFAULTS.operations, help="MFU: of its FLOPs")
     for name, seconds, unit in (
         ("layer-us", DEFAULTS.layer_s, 1e6), ("pass-us", DEFAULTS.pass_s, 1e6),
         ("all-reduce-us", DEFAULTS.all_reduce_s, 1e6), ("engine-ms", DEFAULTS.draft_s, 1e3),

@@ -35,12 +35,15 @@ class Rates:
         by_depth: of the first child at each depth from 1 on; the last one holds for all depths beyond.
         by_rank: chance that the child of each rank is the accepted one, over all depths; empty where only chains are
             known. A further child is accepted as often, of the times that the first one is not, at every depth.
+        deepest: no draft is deeper: an engine's K, beyond which it has seen nothing.
     """
 
     by_depth: tuple[float, ...]
     by_rank: tuple[float, ...] = ()
+    deepest: int = MOST_DEPTH
 
     def __post_init__(self):
+        require(self.deepest >= 1, "Rates must be of one depth at least.")
         rates = (*self.by_depth, *self.by_rank)
         require(
             bool(self.by_depth) and all(0 <= rate <= 1 for rate in rates) and sum(self.by_rank) < 1 + 1e-6,
@@ -101,13 +104,15 @@ class BatchPoint:
 
 
 def chains(acceptance: Rates, most: int = MOST_DEPTH) -> tuple[DraftShape, ...]:
-    """Chains of 1 to `most` tokens."""
+    """Chains of 1 to `most` tokens, none deeper than the rates."""
+    most = min(most, acceptance.deepest)
     reached = np.cumprod([acceptance.chances(depth)[0] for depth in range(1, most + 1)])
     return tuple(DraftShape(k, (1,) * k, 1.0 + float(reached[:k].sum())) for k in range(1, most + 1))
 
 
 def trees(acceptance: Rates, most: int = MOST_NODES, deepest: int = MOST_DEPTH) -> tuple[DraftShape, ...]:
     """For every depth, the trees of 1 to `most` nodes that are likeliest to be accepted (Sequoia's model of a tree)."""
+    deepest = min(deepest, acceptance.deepest)
     return tuple(shape for depth in range(1, deepest + 1) for shape in _trees(acceptance, most, depth))
 
 
@@ -156,11 +161,15 @@ def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[B
 def chain_by_batch(points: Sequence[BatchPoint]) -> list[tuple[int, int, int]]:
     """First and last batch size, and the best chain's tokens there, 0 where plain decoding is faster.
 
-    A batch between two sizes takes the chain of the larger one.
+    Between two sizes of which one loses, the range ends where `crossings` does; else a batch between two sizes takes
+    the chain of the larger one.
     """
     found: list[tuple[int, int, int]] = []
+    ends = iter(crossings(tuple(points), "chain"))
     for point in points:
         tokens = point.chain.shape.nodes if point.chain.speedup > 1 else 0
+        if found and (found[-1][2] > 0) != (tokens > 0):
+            found[-1] = (found[-1][0], min(int(next(ends)), point.batch - 1), found[-1][2])
         if found and found[-1][2] == tokens:
             found[-1] = (found[-1][0], point.batch, tokens)
         else:
@@ -213,13 +222,14 @@ FEWEST_TESTS = 8  # of a rate: a deeper depth or a later rank with fewer says no
 
 def typed_acceptance(by_depth: str, by_rank: str = "") -> Rates:
     """Rates as a person types them, `0.8,0.7`."""
-    rates = []
-    for text in (by_depth, by_rank):
+
+    def rates(text: str) -> tuple[float, ...]:
         try:
-            rates.append(tuple(float(each) for each in text.replace(",", " ").split()))
+            return tuple(float(each) for each in text.replace(",", " ").split())
         except ValueError:
             raise SettingsError(f"Acceptance must be rates from 0 to 1 such as 0.8,0.7, not {text!r}.") from None
-    return Rates(*rates)
+
+    return Rates(rates(by_depth), rates(by_rank))
 
 
 def even_acceptance(mean_length: float, draft_length: int) -> Rates:
@@ -233,11 +243,14 @@ def even_acceptance(mean_length: float, draft_length: int) -> Rates:
         rate = (low + high) / 2
         shorter = sum(rate**depth for depth in range(draft_length + 1)) < mean_length
         low, high = (rate, high) if shorter else (low, rate)
-    return Rates((high,))
+    return Rates((high,), deepest=draft_length)
 
 
-def engine_acceptance(metrics: EngineMetrics) -> Rates:
+def engine_acceptance(metrics: EngineMetrics, draft_length: int | None = None) -> Rates:
     """Conditional rates by position; or, where an engine tells none, the one rate that gives its mean length.
+
+    Args:
+        draft_length: its draft tokens per pass where it does not tell them.
 
     Raises:
         SettingsError: it tells neither.
@@ -248,14 +261,14 @@ def engine_acceptance(metrics: EngineMetrics) -> Rates:
             break
         rates.append(each.conditional)
     if rates:
-        return Rates(tuple(rates))
-    mean = metrics.value("mean acceptance length")
-    if mean is None or not metrics.draft_length or not 1 <= mean <= metrics.draft_length + 1:
+        return Rates(tuple(rates), deepest=len(rates))
+    mean, length = metrics.value("mean acceptance length"), metrics.draft_length or draft_length
+    if mean is None or not length or not 1 <= mean <= length + 1:
         raise SettingsError(
             f"{metrics.engine} tells neither acceptance by position nor a mean length with its number of draft tokens "
             "here: type the rates, or take those of a run."
         )
-    return even_acceptance(mean, metrics.draft_length)
+    return even_acceptance(mean, length)
 
 
 def run_acceptance(*runs: RunTrace) -> Rates:

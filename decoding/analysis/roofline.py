@@ -12,6 +12,7 @@ fixed cost on top. Nothing here is measured: `Efficiency` says where its shares 
 
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from math import ceil
 
 from decoding.analysis.batch import MOST_NODES
 from decoding.analysis.model_shape import ModelShape
@@ -94,7 +95,7 @@ class Efficiency:
         bandwidth, operations: share of the sheet's.
         layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling.
         all_reduce_s: of each of the two per layer where several devices share a model; the bytes sent are left out.
-        draft_s, sequence_s: what an engine adds to an iteration that verifies a draft, and for each of its sequences.
+        draft_s, sequence_s: what an engine adds to a round of speculation, and for each of its sequences.
         attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all.
     """
 
@@ -141,18 +142,19 @@ class Setup:
         require(self.weights in WEIGHTS, f"Weights are {self.weights!r}; choose one of {', '.join(WEIGHTS)}.")
         require(self.cache in CACHES, f"The cache is {self.cache!r}; choose one of {', '.join(CACHES)}.")
         require(0 <= self.context <= MOST_CONTEXT, f"The context must be 0 to {MOST_CONTEXT:,} tokens.")
-        require(1 <= self.devices <= MOST_DEVICES, f"Devices must be 1 to {MOST_DEVICES}.")
+        require(1 <= self.devices <= MOST_DEVICES, f"Devices (tensor parallel) must be 1 to {MOST_DEVICES}.")
 
     @property
     def line(self) -> str:
         """What is modelled, in one line."""
         of = self.efficiency
         count = f"{self.devices} x " if self.devices > 1 else ""
+        reduced = f"{1e6 * of.all_reduce_s:.0f} us an all-reduce, " if self.devices > 1 else ""
         return (
             f"modelled: {count}{self.accelerator.label} ({self.accelerator.source}), {self.weights} weights, "
-            f"{self.cache} cache, {self.context:,} tokens of context, {of.bandwidth:.0%} of bandwidth, "
-            f"{of.operations:.0%} of operations, {1e6 * of.layer_s:.0f} us a layer, {1e6 * of.pass_s:.0f} us a pass, "
-            f"{1e3 * of.draft_s:g} ms a draft and {1e3 * of.sequence_s:g} ms a sequence of it for the engine"
+            f"{self.cache} KV cache, {self.context:,} tokens of context, {of.bandwidth:.0%} of the bandwidth, "
+            f"{of.operations:.0%} of the FLOPs (MFU), {1e6 * of.layer_s:.0f} us a layer, {1e6 * of.pass_s:.0f} us a "
+            f"pass, {reduced}{1e3 * of.draft_s:g} ms a round and {1e3 * of.sequence_s:g} ms a sequence for the engine"
         )
 
     def engine_s(self, batch: int) -> float:
@@ -178,7 +180,7 @@ class Part:
     @property
     def limit(self) -> str:
         """The resource that it waits for."""
-        return "operations" if self.operations_s > self.bytes_s else "bandwidth"
+        return "compute" if self.operations_s > self.bytes_s else "bandwidth"
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ def roofline_costs(target: ModelShape, draft: ModelShape | None, setup: Setup, b
 
 
 def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> float:
-    """Memory that weights and caches of a pair take on all devices together."""
+    """Memory that weights and KV caches of a pair take on all devices together."""
     weight_bytes, _ = WEIGHTS[setup.weights]
     needed = 0.0
     for model in (target, draft) if draft else (target,):
@@ -269,3 +271,21 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
         needed += weight_bytes * model.body(model.experts) + max(HEAD_BYTES, weight_bytes) * embeddings
         needed += CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
     return needed
+
+
+def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -> int:
+    """The largest batch whose weights and KV caches have room.
+
+    Raises:
+        SettingsError: not even one sequence has.
+    """
+    room, one = setup.devices * setup.accelerator.memory, needed_bytes(target, draft, setup, 1)
+    each = needed_bytes(target, draft, setup, 2) - one
+    fewest = ceil(one / setup.accelerator.memory)
+    require(
+        one <= room,
+        f"{target.name} has no room: weights and the KV cache of one sequence take {one / 1e9:,.0f} GB, and "
+        f"{setup.devices} x {setup.accelerator.label} has {room / 1e9:,.0f}; set tensor parallel to {fewest} or more, "
+        "or take smaller weights.",
+    )
+    return min(MOST_BATCH, 1 + int((room - one) / each)) if each else MOST_BATCH

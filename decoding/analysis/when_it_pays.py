@@ -3,18 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from decoding.analysis.batch import BatchPoint, Rates, best_choice, crossings, speed_by_batch
 from decoding.analysis.model_shape import ModelShape
-from decoding.analysis.roofline import BATCHES, Setup, needed_bytes, pass_time, roofline_costs
+from decoding.analysis.own_server import OwnPoint, own_point
+from decoding.analysis.roofline import BATCHES, Setup, most_sequences, pass_time, roofline_costs
 from decoding.common.cost_model import CostModel
-
-CAUTION = (
-    "Modelled is what the hardware permits: engines of 2025 gained less, the more so the larger the batch "
-    "(docs/results.md)."
-)
-
+from decoding.common.errors import require
 
 MODELLED, MEASURED = "modelled", "modelled from measured passes"
 
@@ -24,16 +18,16 @@ class BatchRow:
     """One batch size of the answer.
 
     Attributes:
-        plain_s, verify_s: modelled passes of plain decoding, and of the faster of chain and tree.
-        limit: what the latter waits for most; empty where passes were measured.
-        fits: whether weights and caches have room.
+        plain_s, round_s: a step of plain decoding, and a round of the faster of chain and tree.
+        limit: what the target's pass in the latter waits for most; empty where passes were measured.
+        own: the K that a server runs; None where none was given.
     """
 
     point: BatchPoint
     plain_s: float
-    verify_s: float
+    round_s: float
     limit: str
-    fits: bool
+    own: OwnPoint | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +36,7 @@ class Answer:
 
     Attributes:
         source: what the seconds come from: `modelled`, or `modelled from measured passes`.
+        most: the largest batch that memory has room for, where that is below the largest asked for; else None.
     """
 
     rows: tuple[BatchRow, ...]
@@ -49,6 +44,7 @@ class Answer:
     tree_ends: tuple[float, ...]
     sentence: str
     source: str = MODELLED
+    most: int | None = None
 
     @property
     def has_trees(self) -> bool:
@@ -62,48 +58,61 @@ def answer(
     setup: Setup,
     acceptance: Rates,
     batches: tuple[int, ...] = BATCHES,
+    length: int | None = None,
 ) -> Answer:
-    """All of it; `draft` None is lookup in the text, which costs nothing."""
-    costs = {batch: roofline_costs(target, draft, setup, batch) for batch in batches}
+    """All of it; `draft` None is lookup in the text, which costs nothing.
+
+    Args:
+        length: the K that a server runs.
+
+    Raises:
+        SettingsError: memory has no room for the models, or for none of the batches.
+    """
+    most = most_sequences(target, draft, setup)
+    require(
+        most >= min(batches),
+        f"Memory has room for {most:,} sequences of {setup.context:,} tokens: choose a smaller batch, a shorter "
+        "context, or more devices.",
+    )
+    asked = {min(batch, most) for batch in batches}
+    costs = {batch: roofline_costs(target, draft, setup, batch) for batch in asked}
     points = speed_by_batch(costs, acceptance)
     rows = []
     for point in points:
-        verified = pass_time(target, setup, point.batch, best_choice(point).shape.nodes + 1)
-        plain = pass_time(target, setup, point.batch, 1)
-        room = fits(target, draft, setup, point.batch)
-        rows.append(BatchRow(point, plain.seconds, verified.seconds, verified.limit, room))
+        shape, batch = best_choice(point).shape, point.batch
+        plain, verified = (pass_time(target, setup, batch, tokens) for tokens in (1, shape.nodes + 1))
+        own = own_point(costs[batch], acceptance, length, setup.engine_s(batch)) if length else None
+        rows.append(BatchRow(point, plain.seconds, shape.seconds(costs[batch]), verified.limit, own))
     waits = pass_time(target, setup, points[-1].batch, 1).limit
     said = verdict(
         points, lambda point: _cause(point, target, draft, setup), f"; plain decoding there is limited by {waits}"
     )
-    return Answer(tuple(rows), crossings(points, "chain"), crossings(points, "tree"), f"Modelled: {said}")
+    if most < max(batches):
+        said = f"{said} Memory has room for {most:,} sequences of {setup.context:,} tokens."
+    ends = crossings(points, "chain"), crossings(points, "tree")
+    return Answer(tuple(rows), *ends, f"Modelled: {said}", most=most if most < max(batches) else None)
 
 
-def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates) -> Answer:
+def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: int | None = None) -> Answer:
     """The same from passes that were measured, by batch size."""
     points = speed_by_batch(costs, acceptance)
     rows = []
     for point in points:
-        sizes = np.array([1, best_choice(point).shape.nodes + 1])
-        plain_s, verify_s = costs[point.batch].target.seconds(sizes).tolist()
-        rows.append(BatchRow(point, plain_s, verify_s, "", True))
+        one, shape = costs[point.batch], best_choice(point).shape
+        own = own_point(one, acceptance, length) if length else None
+        rows.append(BatchRow(point, float(one.verification.seconds(1)), shape.seconds(one), "", own))
     said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
     ends = crossings(points, "chain"), crossings(points, "tree")
     return Answer(tuple(rows), *ends, f"Modelled from measured passes: {said}", MEASURED)
 
 
-def fits(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> bool:
-    """Whether a pair's weights and caches have room."""
-    return needed_bytes(target, draft, setup, batch) <= setup.devices * setup.accelerator.memory
-
-
 def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
-    """Tokens per pass from which the layers' weights wait for operations; None where not even 2^20 make them."""
+    """Tokens per pass from which the layers' weights wait for compute; None where not even 2^20 make them."""
     low, high = 0, 2**20
     while high - low > 1:
         middle = (low + high) // 2
         weights = pass_time(model, setup, middle, 1).parts[0]
-        low, high = (low, middle) if weights.limit == "operations" else (middle, high)
+        low, high = (low, middle) if weights.limit == "compute" else (middle, high)
     return high if high < 2**20 else None
 
 
@@ -121,7 +130,7 @@ def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], 
     why = cause(losing[0])
     if len(losing) == len(better):
         return f"do not speculate, at no batch from {first.batch} to {last.batch}. At {first.batch} {why}."
-    ends = [f"{each:.0f}" for each in crossings(better, "chain")]
+    ends = [str(int(each)) for each in crossings(better, "chain")]  # the last batch that pays, as a schedule has it
     if first.chain.speedup > 1 and len(ends) == 1:
         return f"speculate up to a batch of about {ends[0]}. At {losing[0].batch} {why}."
     # From the first batch on, every second stretch between two crossings pays.
@@ -154,7 +163,7 @@ def _cause(point: BatchPoint, target: ModelShape, draft: ModelShape | None, setu
     if most == "draft":
         return f"even its best draft takes {share} to make"
     if most == "engine":
-        return f"the engine's own work on a draft takes {share}"
+        return f"the engine's own work in a round takes {share}"
     grows = f"verifying {rows} tokens a sequence adds {verified.seconds / plain.seconds - 1:.0%} to a plain pass"
     part = next(each for each in verified.parts if each.name == most)
     if most == "weights" and part.limit == "bandwidth" and target.experts:

@@ -86,7 +86,9 @@ def test_the_best_chain_by_ranges_of_batch_sizes():
         return BatchPoint(batch, 1.0, Choice(DraftShape(tokens, (1,) * tokens, 2.0), speedup), None)
 
     points = [point(1, 3, 2.0), point(4, 3, 1.5), point(8, 1, 1.1), point(16, 1, 0.9), point(64, 2, 0.8)]
-    assert chain_by_batch(points) == [(1, 4, 3), (5, 8, 1), (9, 64, 0)]
+    # 8 pays 1.1x and 16 pays 0.9x: by their logarithms it is lost at 8 x 2^0.475 = 11.1
+    assert chain_by_batch(points) == [(1, 4, 3), (5, 11, 1), (12, 64, 0)]
+    assert chain_by_batch([points[3], replace(points[2], batch=32)]) == [(1, 23, 0), (24, 32, 1)]
     assert chain_by_batch(points[:1]) == [(1, 1, 3)] and chain_by_batch([]) == []
 
 

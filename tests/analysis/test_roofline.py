@@ -8,6 +8,7 @@ import pytest
 from decoding.analysis.batch import (
     FEWEST_TESTS,
     Rates,
+    chain_by_batch,
     crossings,
     engine_acceptance,
     even_acceptance,
@@ -20,14 +21,16 @@ from decoding.analysis.model_shape import eagle_head, read_shape
 from decoding.analysis.roofline import (
     ACCELERATORS,
     BATCHES,
+    MOST_BATCH,
     Accelerator,
     Efficiency,
     Setup,
+    most_sequences,
     needed_bytes,
     pass_time,
     roofline_costs,
 )
-from decoding.analysis.when_it_pays import answer, compute_bound_from, fits, measured_answer
+from decoding.analysis.when_it_pays import answer, compute_bound_from, measured_answer
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
@@ -63,7 +66,7 @@ def test_a_pass_by_hand_where_memory_is_slow():
 def test_a_pass_by_hand_where_operations_are_slow():
     passed = pass_time(SMALL, Setup(SLOW_SUMS, context=5, efficiency=BARE), batch=3, rows=2)
     assert passed.seconds == pytest.approx((12 * BODY + 2688 + 12 * HEAD) / 1e6)
-    assert passed.limit == "operations (weights)"
+    assert passed.limit == "compute (weights)"
 
 
 def test_fixed_costs_shares_and_devices():
@@ -136,7 +139,7 @@ def test_it_breaks_even_where_operations_double():
     points = tuple(row.point for row in found.rows)
     assert found.chain_ends == crossings(points, "chain")
     assert 8 < found.chain_ends[0] < 64
-    assert found.sentence.startswith(f"Modelled: speculate up to a batch of about {found.chain_ends[0]:.0f}. At ")
+    assert found.sentence.startswith(f"Modelled: speculate up to a batch of about {int(found.chain_ends[0])}. At ")
     assert "compute-bound from about 17 tokens" in found.sentence
 
 
@@ -148,9 +151,9 @@ def test_measured_passes_answer_in_the_same_words():
 
     found = measured_answer({1: costs(1, 1.0, 0.25), 4: costs(4, 1.75, 0.25)}, Rates((0.5,)))
     assert [row.point.chain.speedup for row in found.rows] == pytest.approx([1.5 / 1.25, 0.75])
-    assert found.rows[1].verify_s == pytest.approx(1.75) and found.source == "modelled from measured passes"
+    assert found.rows[1].round_s == pytest.approx(2.0) and found.source == "modelled from measured passes"
     assert found.sentence == (
-        f"Modelled from measured passes: speculate up to a batch of about {found.chain_ends[0]:.0f}. At 4 verifying 2 "
+        f"Modelled from measured passes: speculate up to a batch of about {int(found.chain_ends[0])}. At 4 verifying 2 "
         "tokens a sequence adds 75% to a plain iteration for 0.50 more tokens."
     )
     dear = measured_answer({1: costs(1, 1.25, 0.5)}, Rates((0.5,)))
@@ -158,7 +161,7 @@ def test_measured_passes_answer_in_the_same_words():
 
 
 def test_the_sentence_fits_the_case():
-    target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"], context=16_384)
+    target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"], 16, context=16_384)
     head = eagle_head(target)
     always = answer(target, head, setup, Rates((0.8,)))
     assert always.chain_ends == () and "at every batch up to 256" in always.sentence
@@ -167,7 +170,7 @@ def test_the_sentence_fits_the_case():
     assert "do not speculate, at no batch from 1 to 256" in never.sentence
     assert "of a plain pass to make" in never.sentence
     slow = replace(setup, efficiency=Efficiency(draft_s=0.02))
-    assert "the engine's own work on a draft" in answer(target, None, slow, Rates((0.3,))).sentence
+    assert "the engine's own work in a round" in answer(target, None, slow, Rates((0.3,))).sentence
     sparse = known_shape("Qwen3-30B-A3B")
     dip = answer(sparse, eagle_head(sparse, 32_000), Setup(ACCELERATORS["h100-sxm"]), Rates((0.55, 0.4)))
     assert "speculate at batches of about" in dip.sentence and "16 of 128 experts a layer, not to 8" in dip.sentence
@@ -186,16 +189,30 @@ def test_crossings_go_both_ways():
 def test_memory():
     target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["rtx-4090"], context=1000)
     assert needed_bytes(target, None, setup, 10) == 2 * target.parameters + 10 * 1000 * 131_072
-    assert fits(target, None, setup, 10) and not fits(target, None, setup, 100)
-    assert fits(target, None, replace(setup, devices=2), 100)
-    assert not fits(known_shape("Llama-3.1-70B"), None, setup, 1)
+    room = 24e9 - 2 * target.parameters
+    assert most_sequences(target, None, setup) == int(room / (1000 * 131_072)) == 60
+    assert most_sequences(target, None, replace(setup, devices=2)) > 200
+    assert most_sequences(target, None, replace(setup, context=0)) == MOST_BATCH
+    with pytest.raises(SettingsError, match=r"take 141 GB, and 1 x RTX 4090 has 24; set tensor parallel to 6 or more"):
+        most_sequences(known_shape("Llama-3.1-70B"), None, setup)
+
+
+def test_batches_without_room_are_in_no_part_of_the_answer():
+    target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["rtx-4090"], context=1000)
+    found = answer(target, None, setup, Rates((0.9,)))
+    assert found.most == 60 and found.rows[-1].point.batch == 60
+    assert "at every batch up to 60" in found.sentence and "room for 60 sequences of 1,000 tokens" in found.sentence
+    assert chain_by_batch([row.point for row in found.rows])[-1][1] == 60
+    with pytest.raises(SettingsError, match="room for 60 sequences"):
+        answer(target, None, setup, Rates((0.9,)), (64, 128))
+    assert answer(target, None, setup, Rates((0.9,)), (1, 8)).most is None
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"weights": "bf8"}, "Weights are 'bf8'"), ({"cache": "int3"}, "The cache is 'int3'"),
-        ({"context": -1}, "The context must be"), ({"devices": 0}, "Devices must be"),
+        ({"context": -1}, "The context must be"), ({"devices": 0}, r"Devices \(tensor parallel\) must be"),
     ],
 )  # fmt: skip
 def test_settings_out_of_range(change, said):

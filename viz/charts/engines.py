@@ -103,7 +103,7 @@ def speedup_by_batch_figure(
     for at in break_even:  # on a logarithmic axis a shape stands at its value, a label at its logarithm
         figure.add_vline(x=at, line={"color": colors.select, "width": 1.5})
         side = "right" if log10(at) > (first + last) / 2 else "left"
-        figure.add_annotation(text=f"break-even {at:.0f}", x=log10(at), y=1, yanchor="top", xanchor=side, **label)
+        figure.add_annotation(text=f"break-even {int(at)}", x=log10(at), y=1, yanchor="top", xanchor=side, **label)
     if no_room_from is not None:
         start = no_room_from / 2**0.5
         figure.add_vrect(x0=start, x1=batches[-1] * 2, fillcolor=colors.muted, opacity=0.14, line_width=0)
