@@ -49,6 +49,7 @@ _QWEN3: dict[str, Any] = {"head_dim": 128}
 KNOWN_MODELS: dict[str, KnownModel] = {
     "Llama-3.1-8B": KnownModel(_config("llama", 4096, 14336, 32, 32, 8, 128256), 8.03, _CARD),
     "Llama-3.1-70B": KnownModel(_config("llama", 8192, 28672, 80, 64, 8, 128256), 70.6, _CARD),
+    "Llama-3.3-70B": KnownModel(_config("llama", 8192, 28672, 80, 64, 8, 128256), 70.6, _CARD),
     "Llama-3.2-1B": KnownModel(_config("llama", 2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 1.24, _CARD),
     "Llama-2-7B": KnownModel(_config("llama", 4096, 11008, 32, 32, 32, 32000), 6.74, _CARD),
     "Llama-2-70B": KnownModel(_config("llama", 8192, 28672, 80, 64, 8, 32000), 69.0, _CARD),

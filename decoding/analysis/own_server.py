@@ -116,4 +116,4 @@ def other_vocabulary(target: ModelShape, draft: ModelShape | None) -> str:
     sizes = f"{draft.name} has {draft.vocabulary:,} tokens in its vocabulary and {target.name} {target.vocabulary:,}"
     if abs(draft.vocabulary - target.vocabulary) > NEAR * target.vocabulary:
         return f"{sizes}: a draft model needs the target's tokenizer, so this pair cannot run."
-    return f"{sizes}: vLLM wants them equal, and `draftscope doctor` tells whether it is one tokenizer."
+    return f"{sizes}: vLLM wants them equal, and “draftscope doctor” tells whether it is one tokenizer."

@@ -1,6 +1,6 @@
 """How far modelled gains are from published ones, and which acceptance was published: the stored comparison, read.
 
-    band = error_band(8)                # of the published gains at batches of 4 to 16
+    band = error_band(8, 8)             # of the published gains at batches of 4 to 16
     band.of(1.27)                       # what is left of a modelled gain: (low, high)
 
 `python -m benchmarks.roofline_published --save` writes what is read here.
@@ -53,13 +53,14 @@ def published_gains() -> tuple[Published, ...]:
     return tuple(Published(**{name: each[name] for name in names}) for each in figures if each["unit"] == "x")
 
 
-def error_band(batch: int) -> ErrorBand:
-    """Of the figures near a batch, or near the largest one that was published; those that the model was fitted to are
-    left out.
+def error_band(first: int, last: int) -> ErrorBand:
+    """Of the figures near these batches, or near the largest one that was published; those that the model was fitted
+    to are left out.
     """
     judged = [each for each in published_gains() if not each.fitted]
-    near = min(batch, max(each.batch for each in judged))
-    chosen = [each for each in judged if near / APART <= each.batch <= near * APART]
+    largest = max(each.batch for each in judged)
+    low, high = min(first, largest) / APART, min(last, largest) * APART
+    chosen = [each for each in judged if low <= each.batch <= high]
     errors, batches = [each.error for each in chosen], [each.batch for each in chosen]
     return ErrorBand(min(errors), max(errors), len(chosen), min(batches), max(batches))
 

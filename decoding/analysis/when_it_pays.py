@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from decoding.analysis.batch import BatchPoint, Rates, best_choice, crossings, speed_by_batch
+from decoding.analysis.batch import BatchPoint, Rates, best_choice, chain_gains, crossings, speed_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.own_server import OwnPoint, own_point
 from decoding.analysis.roofline import BATCHES, Setup, most_sequences, pass_time, roofline_costs
@@ -20,6 +20,7 @@ class BatchRow:
     Attributes:
         plain_s, round_s: a step of plain decoding, and a round of the faster of chain and tree.
         limit: what the target's pass in the latter waits for most; empty where passes were measured.
+        gains: over plain decoding, of chains of 1, 2, ... tokens.
         own: the K that a server runs; None where none was given.
     """
 
@@ -27,6 +28,7 @@ class BatchRow:
     plain_s: float
     round_s: float
     limit: str
+    gains: tuple[float, ...]
     own: OwnPoint | None = None
 
 
@@ -82,7 +84,8 @@ def answer(
         shape, batch = best_choice(point).shape, point.batch
         plain, verified = (pass_time(target, setup, batch, tokens) for tokens in (1, shape.nodes + 1))
         own = own_point(costs[batch], acceptance, length, setup.engine_s(batch)) if length else None
-        rows.append(BatchRow(point, plain.seconds, shape.seconds(costs[batch]), verified.limit, own))
+        gains, round_s = chain_gains(costs[batch], acceptance), shape.seconds(costs[batch])
+        rows.append(BatchRow(point, plain.seconds, round_s, verified.limit, gains, own))
     waits = pass_time(target, setup, points[-1].batch, 1).limit
     said = verdict(
         points, lambda point: _cause(point, target, draft, setup), f"; plain decoding there is limited by {waits}"
@@ -100,7 +103,8 @@ def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: i
     for point in points:
         one, shape = costs[point.batch], best_choice(point).shape
         own = own_point(one, acceptance, length) if length else None
-        rows.append(BatchRow(point, float(one.verification.seconds(1)), shape.seconds(one), "", own))
+        plain_s, gains = float(one.verification.seconds(1)), chain_gains(one, acceptance)
+        rows.append(BatchRow(point, plain_s, shape.seconds(one), "", gains, own))
     said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
     ends = crossings(points, "chain"), crossings(points, "tree")
     return Answer(tuple(rows), *ends, f"Modelled from measured passes: {said}", MEASURED)

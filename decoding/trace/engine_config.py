@@ -5,7 +5,7 @@ Every figure is one of the run (see `draft_figures`), but for the chain by batch
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -169,7 +169,19 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
 
 
 def _vllm_command(run: RunTrace, config: dict[str, Any]) -> str:
-    return _command(["vllm", "serve", target(run)], {"--speculative-config": json.dumps(config, ensure_ascii=False)})
+    return vllm_command(target(run), config)
+
+
+def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) -> str:
+    """vLLM's command for a target and the content of its `--speculative-config`; without content it does not speculate.
+
+    Args:
+        devices: tensor parallel.
+    """
+    flags: dict[str, Any] = {"--tensor-parallel-size": devices} if devices > 1 else {}
+    if config:
+        flags["--speculative-config"] = json.dumps(config, ensure_ascii=False)
+    return _command(["vllm", "serve", printable(target_name)], flags)
 
 
 def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:

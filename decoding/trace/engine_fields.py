@@ -27,7 +27,7 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
     "vllm": EngineSource(
         "vLLM", "0.33.0 (commit 4ba787ec9)", "2026-11-26",
         {
-            "vllm/engine/arg_utils.py": ("--speculative-config",),
+            "vllm/engine/arg_utils.py": ("--speculative-config", "--tensor-parallel-size"),
             "vllm/config/speculative.py": (
                 "method", "model", "num_speculative_tokens", "num_speculative_tokens_per_batch_size",
                 "prompt_lookup_min", "prompt_lookup_max", "draft_sample_method", "rejection_sample_method",

@@ -71,10 +71,12 @@ def test_the_band_is_of_the_stored_figures_near_the_batch():
     stored = [each for each in json.loads(STORED.read_text(encoding="utf-8"))["figures"] if each["unit"] == "x"]
     assert len(published_gains()) == len(stored)
     near = [each["error"] for each in stored if not each["fitted"] and 4 <= each["batch"] <= 16]
-    band = error_band(8)
+    band = error_band(8, 8)
     assert (band.low, band.high, band.count) == (min(near), max(near), len(near)) and (band.first, band.last) == (4, 16)
     assert band.of(1.5) == pytest.approx((1.5 / (1 + max(near)), 1.5 / (1 + min(near))))
-    assert error_band(4096) == error_band(64), "beyond the largest published batch its figures stand"
+    assert error_band(4096, 9999) == error_band(64, 64), "beyond the largest published batch its figures stand"
+    wide = error_band(8, 32)
+    assert (wide.first, wide.last) == (4, 64) and wide.low <= band.low and wide.high >= band.high
     assert f"{sum(not each['fitted'] for each in stored)} published gains" in caution()
 
 

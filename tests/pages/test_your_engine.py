@@ -7,14 +7,18 @@ import pytest
 
 from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import known_shape
+from decoding.analysis.own_server import LogCheck, OwnPoint
+from decoding.analysis.published import error_band
 from decoding.analysis.roofline import ACCELERATORS, Setup
 from decoding.analysis.when_it_pays import answer
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
-from pages.ui.engine.batch import HERE, LOOKUP, OWN_CHIP, OWN_CONFIG, batches_html
-from pages.ui.engine.view import EXAMPLE, definitions_html, example, next_words
+from pages.ui.engine.batch import HERE, batches_html, speculation
+from pages.ui.engine.models import LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
+from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline
+from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
 from tests.pages.apptest import open_page, sentences
 from viz.charts.engines import other_lengths_figure, positions_figure, speedup_by_batch_figure
 
@@ -24,6 +28,7 @@ LOG = (
     "Drafted throughput: 60.00 tokens/s, Accepted: 120 tokens, Drafted: 600 tokens, "
     "Per-position acceptance rate: 0.400, 0.150, 0.050, Avg Draft acceptance rate: 20.0%"
 )
+ENGINE = "INFO Engine 000: Avg generation throughput: 254.0 tokens/s, Running: 16 reqs, Waiting: 0 reqs"
 
 
 @pytest.fixture
@@ -32,7 +37,9 @@ def page():
 
 
 def shown(page) -> str:
-    return "\n".join(str(each.value) for each in (*page.markdown, *page.info, *page.warning, *page.caption))
+    return "\n".join(str(each.value) for each in (*page.markdown, *page.info, *page.warning, *page.caption)).replace(
+        "\\", ""
+    )
 
 
 def test_it_opens_on_the_profile_of_a_recorded_run(page):
@@ -64,36 +71,179 @@ def test_the_charts_show_the_figures_and_the_bounds():
     assert figure.data[0].x[-1] == metrics.draft_length == figure.data[1].x[0]
 
 
-def test_what_to_do_next_follows_from_the_rates():
+def test_what_the_last_positions_add_is_said():
     def said(*rates: str) -> str:
         log = f"Mean acceptance length: 1.60, Per-position acceptance rate: {', '.join(rates)}"
         return next_words(read_metrics(log.encode()))
 
-    assert said("0.400", "0.150", "0.050").startswith("With K = 2 a pass would still commit 1.55 of its 1.60 tokens. ")
+    assert said("0.400", "0.150", "0.050") == "Position 3 adds 0.05 of the 1.60 tokens that a pass commits."
+    assert said("0.400", "0.030", "0.010").startswith("Positions 2 to 3 add 0.04 of the 1.44 tokens")
     assert "accepted in 90% of its tests: try a larger K" in said("0.800", "0.720")
-    assert said("0.400", "0.150").startswith("Which K pays")
-    assert next_words(read_metrics(b"Mean acceptance length: 1.60")).startswith("Which K pays")
+    assert said("0.400", "0.150") == next_words(read_metrics(b"Mean acceptance length: 1.60")) == ""
+
+
+def test_no_answer_is_promised_where_there_is_none():
+    old = read_metrics(b"slot print_timing: draft acceptance rate = 0.57576 (  171 accepted /   297 generated)")
+    assert (
+        not can_pay(old) and can_pay(read_metrics(b"Mean acceptance length: 1.60")) and can_pay(read_metrics(example()))
+    )
+
+
+def test_whether_acceptance_is_normal_is_said_with_its_source():
+    low = acceptance_words(read_metrics(LOG.encode()))
+    assert "2.29 for Llama-3.1-8B + EAGLE (vLLM issue 20780" in low and "Yours is 1.60" in low
+    assert "Position 1 is accepted in 40.0%" in low and "chat template" in low and "draftscope doctor" in low
+    fine = acceptance_words(read_metrics(LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").encode()))
+    assert "Position 1" not in fine
 
 
 def test_every_definition_is_named_and_text_is_escaped():
     metrics = read_metrics(example())
     said = definitions_html(metrics)
-    assert all(f"<th>{each.name}</th>" in said for each in metrics.definitions)
+    assert all((f"<th>{each.name}</th>" in said) == (each.value is not None) for each in metrics.definitions)
+    assert 0 < said.count("<tr>") - 1 < len(metrics.definitions)
     odd = replace(metrics.definitions[0], name="<script>")
     assert "<script>" not in definitions_html(replace(metrics, definitions=(odd,)))
 
 
-def test_when_it_stops_to_pay_opens_with_an_answer(page):
-    assert not sentences(page)
-    assert "**Modelled" in shown(page) and "Llama" in shown(page) and "H100 SXM" in shown(page)
-    page.selectbox(key="batch_target").set_value("Qwen3-30B-A3B").run()
-    page.selectbox(key="batch_draft").set_value("EAGLE-3 head on the target").run()
+SERVER = {"target": "Llama-3.1-70B", "draft": "Llama-3.2-1B", "chip": "h100-sxm"}
+
+
+def pays(page, log: str = "", tensor_parallel: int = 4, **changed):
+    """The page with a log, on what pays for a server."""
+    page.segmented_control(key=VIEW).set_value(PAYS).run()
+    if log:
+        page.text_area(key="engine_text").set_value(log).run()
+        for role, name in (SERVER | changed).items():
+            page.selectbox(key=f"batch_{role}").set_value(name)
+        page.run()
+        page.number_input(key="batch_tp").set_value(tensor_parallel).run()
+    return page
+
+
+def test_it_opens_with_an_example_that_is_called_one(page):
+    pays(page)
+    assert not sentences(page) and "An example" in shown(page)
+    assert "**" in shown(page) and "Llama" in shown(page) and "H100 SXM" in shown(page)
+    page.selectbox(key="example_target").set_value("Qwen3-30B-A3B").run()
     assert not sentences(page) and "of them active" in shown(page)
-    page.text_area(key="engine_text").set_value(LOG).run()  # no ranks, so no trees
-    assert not sentences(page) and "Without acceptance by rank there is no tree" in shown(page)
+
+
+def test_there_is_no_verdict_without_the_models_of_the_server(page):
+    page.segmented_control(key=VIEW).set_value(PAYS).run()
+    page.text_area(key="engine_text").set_value(LOG).run()
+    assert not sentences(page)
+    assert "No verdict yet" in shown(page) and "Choose target, draft and accelerator" in shown(page)
+    assert "**" not in shown(page) and not page.code
+
+
+def test_there_is_no_verdict_for_a_paste_that_cannot_be_read(page):
+    pays(page, LOG)
+    page.text_area(key="engine_text").set_value(LOG[:100]).run()
+    assert len(sentences(page)) == 1 and "could not be read, so there is no verdict" in shown(page)
+    assert "**" not in shown(page) and not page.code
+
+
+def test_a_servers_own_k_at_its_batch(page):
+    pays(page, LOG)
+    assert not sentences(page) and "An example" not in shown(page)
+    assert "**Whether K = 3 pays at a batch of 8 to 32 is not decided: modelled 1." in shown(page)
+    assert "where it commits fewer than" in shown(page) and "The engine's work is taken as 0.75 ms" in shown(page)
+    assert "Your log has 20 verification passes a second" in shown(page)
+    assert "No trees" in shown(page), "vLLM counts nothing by rank"
+    command = page.code[0].value
+    assert command.startswith("vllm serve Llama-3.1-70B") and "--tensor-parallel-size 4" in command
+    assert '"method": "draft_model"' in command and "Llama-3.2-1B" in command
+    assert page.number_input(key="batch_k_3_3").max == 3, "beyond the K of the log nothing is known"
+    page.text_area(key="engine_text").set_value(f"{ENGINE}\n{LOG}").run()
+    assert "at a batch of 16 is not decided" in shown(page), "the log tells how many ran"
+
+
+def test_figures_that_contradict_themselves_are_not_acted_on(page):
+    pays(page, LOG.replace("length: 1.60", "length: 2.60"))
+    assert "Not to act on" in shown(page) and "its rates add up to 1.6" in shown(page) and not page.code
+    pays(page, LOG, draft="Qwen2.5-0.5B")
+    assert "Not to act on" in shown(page) and "this pair cannot run" in shown(page) and not page.code
+
+
+def test_marginal_rates_typed_as_conditional_are_recognised(page):
+    pays(page, LOG)
+    control = next(each for each in page.segmented_control if each.label == "Acceptance of")
+    control.set_value(TYPED).run()
+    page.text_input(key="batch_typed_depth").set_value("0.4, 0.15, 0.05").run()
+    assert "Not to act on" in shown(page) and "marginal ones of what you pasted" in shown(page)
+    page.text_input(key="batch_typed_depth").set_value("0.4, 0.375, 0.333").run()
+    assert "Not to act on" not in shown(page)
+
+
+def test_models_that_memory_has_no_room_for_get_no_verdict(page):
+    pays(page, LOG, tensor_parallel=1)
+    (said,) = sentences(page)
+    assert "set tensor parallel to 2 or more" in said and "**" not in shown(page) and not page.code
+
+
+def test_a_mean_length_alone_asks_for_k(page):
+    pays(page)
+    page.text_area(key="engine_text").set_value("Mean acceptance length: 1.60").run()
+    assert "Give the K that the engine ran with" in shown(page)
+    page.number_input(key="batch_told_k").set_value(4).run()
+    pays(page, "Mean acceptance length: 1.60")
+    assert not sentences(page) and "one rate for all positions" in shown(page)
+
+
+def test_the_words_by_hand():
+    def own(batch: int, gain: float, engine_ms: float = 1.0) -> OwnPoint:
+        return OwnPoint(batch, 3, 1.5 * gain, 0.010, 0.015, engine_ms / 1000)
+
+    band = error_band(8, 8)
+    sure, lost = 1.01 * (1 + band.high), 0.99 * (1 + band.low)
+    assert headline([own(8, sure)]).startswith("K = 3 pays at a batch of 8: modelled")
+    assert headline([own(8, lost)]).startswith("K = 3 does not pay at a batch of 8: modelled")
+    assert headline([own(8, lost), own(16, sure)]).startswith("Whether K = 3 pays at a batch of 8 to 16 is not decided")
+    assert headline([own(8, 1.2)], modelled=False) == "K = 3 pays at a batch of 8: modelled 1.20x plain decoding."
+    # 15 ms for 1.8 tokens that plain decoding makes in 18 ms: 3 ms more than the 1 ms of the engine
+    assert "above 4 ms it does not pay" in flip_words([own(8, 1.2)])
+    assert "takes as long as 1.50 plain tokens and commits 1.80; where it commits fewer than 1.50" in flip_words(
+        [own(8, 1.2)]
+    )
+    assert "below 0.5 ms it pays" in flip_words([own(8, 1 - 0.5 / 15)])
+    assert "Not even an engine that adds nothing" in flip_words([own(8, 0.9)])
+    slow = LogCheck(300.0, 540.0, (533.0, 1066.0), 6, 0.020)
+    assert "about 6 sequences ran on average" in check_words(slow, own(8, 1.2), own(16, 1.2))
+    assert "takes 20 ms, not 15 ms: then the engine adds 6 ms to each, and K = 3 gives 0.90x" in check_words(
+        slow, own(8, 1.2), own(16, 1.2)
+    )
+    assert "they agree" in check_words(replace(slow, rounds=600.0), own(8, 1.2), own(16, 1.2))
+    assert "about 30 sequences ran" in check_words(
+        replace(slow, rounds=2000.0, sequences=30), own(8, 1.2), own(16, 1.2)
+    )
+
+
+def test_the_best_k_is_told_with_those_that_are_as_good():
+    chain = Rates((0.4, 0.1), deepest=3)
+    found = answer(known_shape("Llama-3.1-8B"), None, Setup(ACCELERATORS["l40s"]), chain, (1, 64))
+    first, last = found.rows
+    first, last = replace(first, gains=(1.2, 1.19, 1.0)), replace(last, gains=(0.9, 0.8, 0.7))
+    assert best_words([first]) == "Fastest in the model: K = 1 (1.20x, as good within 3%: 1 and 2)."
+    assert best_words([first, last]) == (
+        "Fastest in the model: K = 1 (1.20x, as good within 3%: 1 and 2) at 1; "
+        "plain decoding (a draft has 0.90x) at 64."
+    )
+
+
+def test_the_content_of_the_speculative_config():
+    by_batch = [(1, 64, 2), (65, 180, 1), (181, 256, 0)]
+    assert speculation("draft_model", "d", by_batch) == {
+        "method": "draft_model", "num_speculative_tokens": 2, "model": "d",
+        "num_speculative_tokens_per_batch_size": [[1, 64, 2], [65, 180, 1], [181, 256, 0]],
+    }  # fmt: skip
+    assert speculation("eagle3", "h", [(1, 256, 4)]) == {"method": "eagle3", "num_speculative_tokens": 4, "model": "h"}
+    assert speculation("ngram", "", by_batch) == {"method": "ngram", "num_speculative_tokens": 2}
+    assert speculation("eagle", "h", [(1, 256, 0)]) == {}
 
 
 def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
+    pays(page)
     page.segmented_control(key="batch_passes").set_value(HERE).run()
     assert not sentences(page) and page.button(key="measure_batches").label == "Measure batches"
     assert "Modelled" not in shown(page)
@@ -104,35 +254,40 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**Modelled from measured passes" in shown(page) and "A pair. Acceptance of " in shown(page)
+    assert "**K = 3" in shown(page) and "A pair. Acceptance of " in shown(page)
     assert "Other programs" not in shown(page)
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()
     assert (
-        "Other programs used up to 40%" in shown(page) and page.button(key="measure_batches").label == "Measure again"
+        "Not to act on" in shown(page)
+        and "Other programs used up to 40%" in shown(page)
+        and page.button(key="measure_batches").label == "Measure again"
     )
 
 
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):
-    page.selectbox(key="batch_target").set_value(OWN_CONFIG).run()
+    pays(page)
+    page.selectbox(key="example_target").set_value(OWN_CONFIG).run()
     assert not sentences(page) and "your target" in shown(page)
     page.text_area(key="batch_target_text").set_value('{"model_type": "llama"}').run()
     (said,) = sentences(page)
     assert "your target has no hidden_size" in said
-    page.selectbox(key="batch_target").set_value("GPT-2").run()
-    page.selectbox(key="batch_chip").set_value(OWN_CHIP).run()
-    page.selectbox(key="batch_draft").set_value(LOOKUP).run()
+    page.selectbox(key="example_target").set_value("GPT-2").run()
+    page.selectbox(key="example_chip").set_value(OWN_CHIP).run()
+    page.selectbox(key="example_draft").set_value(LOOKUP).run()
     assert not sentences(page) and "your own accelerator" in shown(page).replace("\\", "")
+    assert '"ngram"' in page.code[0].value
 
 
 def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():
     points = [(1, 2.0, "K=3"), (16, 1.5, "K=2"), (256, 0.5, "K=1")]
-    figure = speedup_by_batch_figure({"best chain": points}, (40.0,), "modelled", 256)
+    figure = speedup_by_batch_figure({"best chain": points}, (40.0,), "modelled", 256, yours=(8, 32))
     assert list(figure.data[0].x) == [1, 16, 256] and list(figure.data[0].y) == [2.0, 1.5, 0.5]
     assert "modelled" in figure.data[0].name and "modelled" in figure.layout.yaxis.title.text
     assert figure.layout.xaxis.type == "log" and list(figure.layout.xaxis.tickvals) == [1, 16, 256]
-    level, crossed, crowded = figure.layout.shapes
-    assert level.y0 == level.y1 == 1 and crossed.x0 == 40 and crowded.x0 < 256 < crowded.x1
+    level, crossed, crowded, yours = figure.layout.shapes
+    assert level.y0 == level.y1 == 1 and crossed.x0 == 40 and crowded.x0 == 256 < crowded.x1
+    assert yours.x0 < 8 and yours.x1 > 32
     labels = {note.text: note.x for note in figure.layout.annotations}
     assert labels["break-even 40"] == pytest.approx(math.log10(40)) and "no room in memory" in labels
     low, high = figure.layout.xaxis.range
@@ -143,5 +298,7 @@ def test_the_table_by_batch_says_that_it_is_modelled():
     target = known_shape("Llama-3.1-8B")
     found = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.5,), (0.4, 0.2)), (1, 64))
     said = batches_html(found)
-    assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "no room" not in said
+    assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "K=" not in said
+    owned = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.05,), deepest=2), (1,), 2)
+    assert "<th class=number>K=2</th>" in batches_html(owned) and "best tree" not in batches_html(owned)
     assert f"{found.rows[1].point.tree.speedup:.2f}x" in said

@@ -10,6 +10,8 @@ from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, s
 from viz.tokens import escaped
 
 EDGE = 0.12  # of the axis beyond the batch sizes, in powers of ten
+ROOM = 0.3  # of the axis for batch sizes that memory has no room for
+NEAR = 1.1  # a single batch size has a width, too
 
 
 def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: str, dark: bool = False) -> go.Figure:
@@ -64,7 +66,7 @@ def other_lengths_figure(metrics: EngineMetrics, dark: bool = False) -> go.Figur
     for number, (name, column) in enumerate(zip(names, ("high", "stayed", "low"), strict=True)):
         figure.add_scatter(
             x=[each.draft_length for each in beyond], y=[getattr(each, column) for each in beyond], mode="lines",
-            name=name, line={"color": SERIES[1], "dash": ("dot", "dash", "dot")[number]},
+            name=name, line={"color": SERIES[1], "dash": ("longdashdot", "dash", "dot")[number]},
             hovertemplate="K %{x}: %{y:.2f} tokens per pass<extra></extra>",
         )  # fmt: skip
     style(figure, dark).update_xaxes(title_text="draft tokens per pass (K)", dtick=1)
@@ -76,8 +78,9 @@ def speedup_by_batch_figure(
     series: Mapping[str, Sequence[tuple[int, float, str]]],
     break_even: Sequence[float],
     kind: str,
-    no_room_from: int | None = None,
+    most: int | None = None,
     dark: bool = False,
+    yours: tuple[int, int] | None = None,
 ) -> go.Figure:
     """Speed-up over plain decoding by batch size, both axes by powers of 2, a line at 1.
 
@@ -85,7 +88,8 @@ def speedup_by_batch_figure(
         series: by name; batch size, speed-up, and what gives it in words.
         break_even: batch sizes at which the faster of them crosses 1.
         kind: what the figures are, such as modelled.
-        no_room_from: the first batch size that memory has no room for; None where all fit.
+        most: the largest batch size that memory has room for; None where all fit.
+        yours: the batch sizes of a server.
     """
     figure, colors = go.Figure(), palette(dark)
     for number, (name, points) in enumerate(series.items()):
@@ -104,10 +108,14 @@ def speedup_by_batch_figure(
         figure.add_vline(x=at, line={"color": colors.select, "width": 1.5})
         side = "right" if log10(at) > (first + last) / 2 else "left"
         figure.add_annotation(text=f"break-even {int(at)}", x=log10(at), y=1, yanchor="top", xanchor=side, **label)
-    if no_room_from is not None:
-        start = no_room_from / 2**0.5
-        figure.add_vrect(x0=start, x1=batches[-1] * 2, fillcolor=colors.muted, opacity=0.14, line_width=0)
+    if most is not None:
+        last = max(last, log10(most)) + ROOM
+        figure.add_vrect(x0=most, x1=10 ** (last + EDGE), fillcolor=colors.muted, opacity=0.14, line_width=0)
         figure.add_annotation(text="no room in memory", x=last, y=0, yanchor="bottom", xanchor="right", **label)
+    if yours is not None:
+        figure.add_vrect(x0=yours[0] / NEAR, x1=yours[1] * NEAR, fillcolor=colors.select, opacity=0.1, line_width=0)
+        middle = (log10(yours[0]) + log10(yours[1])) / 2
+        figure.add_annotation(text="your batch", x=middle, y=0, yanchor="bottom", **label)
     style(figure, dark).update_xaxes(
         title_text="sequences in a batch", type="log", tickvals=batches, range=[first - EDGE, last + EDGE]
     )

@@ -189,9 +189,14 @@ def _pays_words(slow: Slowdown | None) -> str:
     passes = sum(slow.mine.seconds.values()) / slow.other.token_s
     if passes < 1:  # an iteration holds a pass of the target: other work has slowed plain decoding
         return ""
+    return f" Prefill left out, {break_even_words(passes, slow.mine.tokens)}"
+
+
+def break_even_words(passes: float, tokens: float) -> str:
+    """When speculating pays, from the plain tokens in whose time an iteration is done, and the tokens it commits."""
     return (
-        f" Prefill left out, an iteration takes as long as {passes:.2f} plain tokens and commits "
-        f"{slow.mine.tokens:.2f}; where it commits fewer than {passes:.2f}, do not speculate."
+        f"an iteration takes as long as {passes:.2f} plain tokens and commits {tokens:.2f}; where it commits fewer "
+        f"than {passes:.2f}, do not speculate."
     )
 
 

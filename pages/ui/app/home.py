@@ -41,6 +41,10 @@ NEXT: dict[str, tuple[str, str]] = {
     "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
     "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best on this machine."),
     "Papers": (":material/library_books:", "The papers' tables and figures, re-run here and compared with theirs."),
+    "Your engine": (
+        ":material/dns:",
+        "What your vLLM or SGLang log means, and whether speculation pays at your batch.",
+    ),
 }
 
 

@@ -1,267 +1,247 @@
-"""When speculation stops to pay: a target, a draft and an accelerator chosen, the modelled answer drawn."""
+"""What pays at a server's batch: the verdict on its own K, what flips it, the chart and table by batch, the command."""
 
 import html
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
 
-from decoding.analysis.batch import (
-    DraftShape,
-    Rates,
-    chain_by_batch,
-    engine_acceptance,
-    run_acceptance,
-    typed_acceptance,
-)
-from decoding.analysis.known_models import KNOWN_MODELS, known_shape
-from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
-from decoding.analysis.roofline import ACCELERATORS, CACHES, MOST_CONTEXT, WEIGHTS, Accelerator, Efficiency, Setup
-from decoding.analysis.when_it_pays import CAUTION, MODELLED, Answer, BatchRow, answer, measured_answer
+from decoding.analysis.batch import DraftShape, chain_by_batch
+from decoding.analysis.model_shape import ModelShape
+from decoding.analysis.own_server import OwnPoint, log_check, other_vocabulary, own_point
+from decoding.analysis.roofline import Setup, roofline_costs
+from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
-from decoding.recorded import recorded_run
+from decoding.trace.engine_config import vllm_command
 from decoding.trace.engine_metrics import EngineMetrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
-from pages.ui.common.state import current_run
+from pages.ui.engine.models import (
+    Acceptance,
+    Given,
+    ask_acceptance,
+    ask_load,
+    ask_models,
+    ask_setup,
+    batches_of,
+)
+from pages.ui.engine.own import band_near, band_words, best_words, check_words, flip_words, headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
 
-OWN_CONFIG, OWN_CHIP = "your own config.json", "your own numbers"
-HEADS = {"EAGLE head on the target": None, "EAGLE-3 head on the target": EAGLE3_VOCABULARY}
-LOOKUP = "lookup in the text (free)"
-TARGET = "Llama-3.1-8B"
-TREES = "tree_helps"
-FIGURES, ON_SCREEN, TYPED = "the figures imported here", "the run in Step through", "typed"
-RECORDED = "a recorded run"
 CHART_HEIGHT = 380
-CONFIG_HELP = (
-    "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
-)
-WEIGHTS_HELP = (
-    "fp8 also computes in 8 bits where the accelerator can; int8 and int4 are unpacked to 16 bits. The output head "
-    "stays in 16 bits."
-)
+EXAMPLE = "An example: acceptance of a recorded run, models of nobody. Paste your engine's log on the left for yours."
 LIMITS = (
-    "Everything here is modelled: bytes and operations of each pass over what a data sheet gives, plus fixed costs. "
-    "Published bf16 and fp8 passes of dense models in recent engines are within 12% of "
-    "it; with experts or int4 it is 23 to 69% too fast. "
-    "Routing to experts is taken to be even and independent; real routing touches fewer."
+    "Everything here is modelled: bytes and FLOPs of each pass over what a data sheet gives, plus fixed costs. "
+    "Published bf16 and fp8 passes of dense models in recent engines are within 12% of it; with experts or int4 it is "
+    "23 to 69% too fast. Routing to experts is taken to be even and independent; real routing touches fewer."
 )
-
-BY_DEPTH = (
-    "How often the draft's first choice is accepted at each depth, of the times that all before it are. vLLM logs "
-    "marginal rates instead: paste its line on the left, or divide each rate by the one before."
-)
-BY_RANK = (
-    "How often the draft's first, second, third choice is the one accepted, over all depths; they add up to at most 1. "
-    "Empty: chains only."
-)
-ELSEWHERE, HERE = "another accelerator, modelled", "this machine, measured"
+ELSEWHERE, HERE = "a server, modelled", "the pair loaded here, measured"
+PASSES_HELP = "Costs of passes: of your server, modelled from data sheets, or of the pair in memory on this machine."
 
 modelled = lru_cache(maxsize=16)(answer)
 
 
-def draw_batches(metrics: EngineMetrics | None, is_example: bool) -> None:
-    """Controls, the sentence, the chart and the table."""
+@dataclass(frozen=True)
+class Asked:
+    """An answer, and what it was asked of.
+
+    Attributes:
+        about: models and setup in a sentence. below: what to know of it, a sentence each.
+        wrong: why not to act on it. check: whether the log fits the model; empty where it does not say.
+        command: draft method and names for vLLM, and the devices; None where nothing can be served.
+    """
+
+    found: Answer
+    acceptance: Acceptance
+    load: tuple[int, int]
+    about: str
+    below: Sequence[str]
+    wrong: tuple[str, ...]
+    check: str = ""
+    command: tuple[ModelShape, ModelShape | None, int] | None = None
+
+
+def draw_batches(metrics: EngineMetrics | None, given: Given) -> None:
+    """Controls, the verdict, the chart, the table and the command."""
+    if given == "example":
+        st.info(EXAMPLE, icon=":material/draft:")
     passes = st.segmented_control(
-        "Passes", [ELSEWHERE, HERE], default=ELSEWHERE, required=True, key="batch_passes", persist_state="session",
-        help="Costs of passes: modelled from data sheets, or those of the pair in memory, measured on this machine.",
+        "Passes of", [ELSEWHERE, HERE], default=ELSEWHERE, required=True, key="batch_passes", persist_state="session",
+        help=PASSES_HELP,
     )  # fmt: skip
     try:
-        if passes == HERE:
-            found, acceptance, about, below = _measured(metrics, is_example)
-        else:
-            target, draft, chosen = _models()
-            setup = _setup(chosen)
-            acceptance = _acceptance(metrics, is_example)
-            found = modelled(target, draft, setup, acceptance[0])
-            about, below = _about(target, draft), [f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS]
+        asked = _measured(metrics, given) if passes == HERE else _modelled(metrics, given)
     except DraftscopeError as error:
         show_error(error)
         return
-    if found is None or acceptance is None:
-        return
-    disturbed = passes == HERE and any(each.others > DISTURBED_FROM for each in manager().batch_costs[""].values())
-    said = escape_markdown(found.sentence)
-    st.markdown(f"Disturbed by other work, so not to act on. {said}" if disturbed else f"**{said}**")
-    rates, whose = acceptance
-    depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
-    ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
-    lacking = "" if found.has_trees else " Without acceptance by rank there is no tree: a run with trees has it."
-    st.caption(
-        escape_markdown(f"{about}. Acceptance {whose}: conditional by depth {depths} and so on{ranks}.{lacking}")
-    )
-    if passes == ELSEWHERE:
-        st.caption(escape_markdown(CAUTION))
-    chart(_figure(found, is_dark()), key="engine_batches", height=CHART_HEIGHT)
-    st.html(Path(__file__).with_name("view.css"))
-    st.html(batches_html(found))
-    schedule = json.dumps(chain_by_batch([row.point for row in found.rows]))
-    st.markdown("**For vLLM**, whose `--speculative-config` takes the chain by batch size: first, last, tokens")
-    st.code(f'"num_speculative_tokens_per_batch_size": {schedule}', language="json", wrap_lines=True)
-    for line in below:
-        st.caption(escape_markdown(line))
+    if asked is not None:
+        _draw(asked)
 
 
-def _about(target: ModelShape, draft: ModelShape | None) -> str:
-    active = f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else ""
-    drafting = draft.name if draft else "lookup, which costs nothing"
-    return f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}"
+def _modelled(metrics: EngineMetrics | None, given: Given) -> Asked | None:
+    acceptance = ask_acceptance(metrics, given)
+    if acceptance is None:
+        return None
+    imported = acceptance.whose.startswith("of the draft that ran")
+    models = ask_models(given, imported)
+    if models is None:
+        return None
+    target, draft, chip = models
+    setup = ask_setup(chip)
+    load, length, engine_s = ask_load(metrics, acceptance.rates, engine=True)
+    setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
+    found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
+    vocabulary = other_vocabulary(target, draft)
+    return Asked(
+        found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
+        (*acceptance.wrong, *([vocabulary] if vocabulary else [])),
+        _check(metrics, found, load, lambda batch: _own(target, draft, setup, acceptance, batch, length))
+        if imported and metrics else "",
+        (target, draft, setup.devices),
+    )  # fmt: skip
 
 
-def _measured(
-    metrics: EngineMetrics | None, is_example: bool
-) -> tuple[Answer | None, tuple[Rates, str] | None, str, list[str]]:
+def _own(
+    target: ModelShape, draft: ModelShape | None, setup: Setup, acceptance: Acceptance, batch: int, length: int
+) -> OwnPoint:
+    return own_point(roofline_costs(target, draft, setup, batch), acceptance.rates, length, setup.engine_s(batch))
+
+
+def _check(metrics: EngineMetrics, found: Answer, load: tuple[int, int], of) -> str:
+    own = _within(found, load)
+    if not own or own[0].length != metrics.draft_length:  # the log is of its own K alone
+        return ""
+    check = log_check(metrics, own[0], own[-1], of)
+    return check_words(check, own[0], own[-1]) if check else ""
+
+
+def _measured(metrics: EngineMetrics | None, given: Given) -> Asked | None:
     """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
     costs = manager().batch_costs.get("")
     if costs is None:
         st.caption(ASK)
         measure_batches_button([""])
-        return None, None, "", []
+        return None
     draw_disturbed_batches(costs)
-    acceptance = _acceptance(metrics, is_example)
-    first = costs[min(costs)]
+    acceptance = ask_acceptance(metrics, given)
+    if acceptance is None:
+        return None
+    load, length, _ = ask_load(metrics, acceptance.rates, engine=False)
+    first, disturbed = costs[min(costs)], any(each.others > DISTURBED_FROM for each in costs.values())
     said = (
         f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
         "What an iteration takes beside its passes is counted once for the whole batch."
     )
-    return measured_answer(costs, acceptance[0]), acceptance, manager().info.name, [said]
+    wrong = (*acceptance.wrong, *(["Other work disturbed the passes while they were measured."] if disturbed else []))
+    found = measured_answer(costs, acceptance.rates, length)
+    return Asked(found, acceptance, load, manager().info.name, (said,), wrong)
 
 
-def _models() -> tuple[ModelShape, ModelShape | None, str]:
-    """Target, draft (None: lookup), and which accelerator was chosen."""
-    left, right, chip = st.columns(3)
-    known = list(KNOWN_MODELS)
-    name = left.selectbox(
-        "Target", [*known, OWN_CONFIG], key="batch_target", persist_state="session", help=CONFIG_HELP
-    )  # fmt: skip
-    drafts = [*HEADS, LOOKUP, *known, OWN_CONFIG]
-    drafter = right.selectbox("Draft", drafts, key="batch_draft", persist_state="session")
-    chosen = chip.selectbox(
-        "Accelerator", [*ACCELERATORS, OWN_CHIP], key="batch_chip", persist_state="session",
-        format_func=lambda key: ACCELERATORS[key].label if key in ACCELERATORS else key,
-    )  # fmt: skip
-    own = [role for role, picked in (("target", name), ("draft", drafter)) if picked == OWN_CONFIG]
-    texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
-    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else known_shape(name)
-    if drafter in HEADS:
-        draft = eagle_head(target, HEADS[drafter])
-    elif drafter == OWN_CONFIG:
-        draft = read_draft(texts["draft"], "your draft", target)
-    else:
-        draft = None if drafter == LOOKUP else known_shape(drafter)
-    return target, draft, chosen
-
-
-def _own(role: str, place) -> bytes:
-    """A config.json, pasted or uploaded; the example's until then."""
-    example = KNOWN_MODELS[TARGET if role == "target" else "Llama-3.2-1B"].text
-    pasted = place.text_area(
-        f"config.json of the {role}", example, key=f"batch_{role}_text", height=150, persist_state="session",
-        help=CONFIG_HELP,
-    )  # fmt: skip
-    file = place.file_uploader(f"Or its file ({role})", key=f"batch_{role}_file", help=CONFIG_HELP)
-    return file.getvalue() if file is not None else pasted.encode()
-
-
-def _setup(chosen: str) -> Setup:
-    """The chosen accelerator or a person's own numbers, formats, context and what of the sheet is reached."""
-    places = st.columns(4)
-    weights = places[0].selectbox(
-        "Weights", list(WEIGHTS), key="batch_weights", persist_state="session", help=WEIGHTS_HELP
+def _about(target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
+    active = f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else ""
+    drafting = draft.name if draft else "lookup, which costs nothing"
+    devices = f"{setup.devices} x " if setup.devices > 1 else ""
+    return (
+        f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}, on {devices}"
+        f"{setup.accelerator.label}, {setup.context:,} tokens of context each"
     )
-    cache = places[1].selectbox("KV cache", list(CACHES), key="batch_cache", persist_state="session")
-    context = places[2].number_input(
-        "Context (tokens)", 0, MOST_CONTEXT, 512, 512, key="batch_context", persist_state="session",
-        help="Cached tokens of each sequence, prompt and answer so far",
-    )  # fmt: skip
-    devices = places[3].number_input(
-        "Accelerators",
-        1,
-        64,
-        1,
-        key="batch_devices",
-        persist_state="session",
-        help="That share each layer (tensor parallel)",
+
+
+def _within(found: Answer, load: tuple[int, int]) -> list[OwnPoint]:
+    """The server's K at its own batches; those nearest to them where these are not in the table."""
+    return [row.own for row in _rows(found, load) if row.own]
+
+
+def _rows(found: Answer, load: tuple[int, int]) -> list[BatchRow]:
+    inside = [row for row in found.rows if load[0] <= row.point.batch <= load[1]]
+    return inside or [min(found.rows, key=lambda row: abs(row.point.batch - load[0]))]
+
+
+def _draw(asked: Asked) -> None:
+    found, rates = asked.found, asked.acceptance.rates
+    own, is_modelled = _within(found, asked.load), found.source == MODELLED
+    for sentence in asked.wrong:
+        st.warning(escape_markdown(sentence), icon=":material/error:")
+    said = escape_markdown(headline(own, is_modelled))
+    st.markdown(f"Not to act on: see above. {said}" if asked.wrong else f"**{said}**")
+    rows = _rows(found, asked.load)
+    ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+    whole = found.sentence.partition(": ")[2]
+    said = [best_words(ends), flip_words(own, is_modelled), asked.check, f"With the best K of each batch, {whole}"]
+    for sentence in filter(None, said):
+        st.markdown(escape_markdown(sentence))
+    depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
+    ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
+    lacking = "" if found.has_trees else " No trees: rates by rank are needed, which vLLM lacks and a run here has."
+    st.caption(
+        escape_markdown(f"{asked.about}. Acceptance {asked.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
     )
-    if chosen == OWN_CHIP:
-        own = st.columns(3)
-        bandwidth = own[0].number_input("Bandwidth (GB/s)", 1.0, 1e6, 800.0, key="batch_own_bandwidth")
-        operations = own[1].number_input("Dense 16-bit operations (TFLOP/s)", 0.1, 1e5, 100.0, key="batch_own_rate")
-        memory = own[2].number_input("Memory (GB)", 1.0, 1e5, 48.0, key="batch_own_memory")
-        chip = Accelerator("your own accelerator", 1e9 * bandwidth, 1e12 * operations, None, 1e9 * memory, "typed")
-    else:
-        chip = ACCELERATORS[chosen]
-    return Setup(chip, int(devices), weights, cache, int(context), _efficiency())
+    if is_modelled:
+        st.caption(escape_markdown(band_words(band_near(own))))
+    chart(_figure(found, asked.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
+    st.html(Path(__file__).with_name("view.css"))
+    st.html(batches_html(found))
+    if asked.command and not asked.wrong:
+        _draw_command(found, *asked.command)
+    for line in asked.below:
+        st.caption(escape_markdown(line))
 
 
-def _efficiency() -> Efficiency:
-    """What of the sheet is reached, and fixed costs: the measured defaults until a person changes them."""
-    usual = Efficiency()
-    with st.expander("Efficiency and fixed costs"):
-        st.caption(
-            "Measured where a machine was at hand: bandwidth, operations, layers and passes on one H200 (docs/gpu.md). "
-            "The engine's own work on a draft is that of vLLM in 2025 at a batch of one; with larger batches SGLang "
-            "0.4.4 took 2 to 8 ms."
-        )
-        places = st.columns(3)
-        shares = [
-            places[number].number_input(words, 0.05, 1.0, share, 0.05, key=f"batch_share_{number}")
-            for number, (words, share) in enumerate(
-                (("Share of bandwidth", usual.bandwidth), ("Share of operations", usual.operations))
-            )
-        ]
-        fixed = {"Layer (µs)": usual.layer_s, "Pass (µs)": usual.pass_s, "All-reduce (µs)": usual.all_reduce_s}
-        fixed |= {"Engine, per draft (µs)": usual.draft_s, "Engine, per sequence (µs)": usual.sequence_s}
-        costs = [
-            places[(number + 2) % 3].number_input(words, 0.0, 9e5, round(1e6 * seconds, 3), key=f"batch_fixed_{number}")
-            for number, (words, seconds) in enumerate(fixed.items())
-        ]
-    return Efficiency(*shares, *(each / 1e6 for each in costs))
+def _draw_command(found: Answer, target: ModelShape, draft: ModelShape | None, devices: int) -> None:
+    """vLLM's command with the best chain by batch, for names that a person sets."""
+    st.markdown("**For vLLM**: the best chain by batch, as `[first batch, last batch, tokens]`")
+    left, right = st.columns(2)
+    name = left.text_input("Target, as you serve it", target.name, key=f"serve_{target.name}")
+    method = _method(draft, target)
+    drafter = name
+    if method != "ngram":
+        drafter = right.text_input("Draft", draft.name if draft else "", key=f"serve_{draft.name if draft else ''}")
+    schedule = chain_by_batch([row.point for row in found.rows])
+    st.code(vllm_command(name, speculation(method, drafter, schedule), devices), language="sh", wrap_lines=True)
+    most = schedule[-1]
+    kept = "plain decoding" if most[2] == 0 else f"K = {most[2]}, which was not modelled there"
+    st.caption(f"Above a batch of {most[1]} vLLM keeps the last entry: {kept}.")
 
 
-def _acceptance(metrics: EngineMetrics | None, is_example: bool) -> tuple[Rates, str]:
-    """The rates chosen, and whose they are in words."""
-    run = current_run()
-    there = {FIGURES: metrics is not None, ON_SCREEN: run is not None, RECORDED: True, TYPED: True}
-    offered = [name for name in there if there[name]]
-    if metrics is None or is_example:  # its profile has no ranks, and so no trees
-        offered.sort(key=lambda name: name != RECORDED)
-    chosen = st.segmented_control(
-        "Acceptance of", offered, default=offered[0], required=True, key=f"batch_acceptance_{'_'.join(offered)}"
-    )
-    if chosen == FIGURES and metrics is not None:
-        return engine_acceptance(metrics), f"of the {metrics.engine} figures imported"
-    if chosen == ON_SCREEN and run is not None:
-        return run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}"
-    if chosen == TYPED:
-        left, right = st.columns(2)
-        depths = left.text_input(
-            "By depth, conditional", "0.75, 0.7, 0.65", key="batch_typed_depth", persist_state="session", help=BY_DEPTH
-        )
-        ranks = right.text_input(
-            "By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session", help=BY_RANK
-        )
-        return typed_acceptance(depths, ranks), "as typed"
-    recorded = recorded_run(TREES)
-    return run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}"
+def _method(draft: ModelShape | None, target: ModelShape) -> str:
+    """What vLLM calls the way to draft."""
+    if draft is None:
+        return "ngram"
+    if draft.layers > 1 or draft.hidden != target.hidden:
+        return "draft_model"
+    return "eagle3" if draft.vocabulary != target.vocabulary else "eagle"
 
 
-def _figure(found: Answer, dark: bool):
-    series = {
-        "best chain": [(r.point.batch, r.point.chain.speedup, f"K={r.point.chain.shape.depth}") for r in found.rows]
-    }
+def speculation(method: str, draft: str, schedule: Sequence[tuple[int, int, int]]) -> dict:
+    """The content of vLLM's `--speculative-config` for chains by batch; empty where none of them pays."""
+    most = max(tokens for _, _, tokens in schedule)
+    if not most:
+        return {}
+    config = {"method": method, "num_speculative_tokens": most}
+    if method != "ngram":
+        config["model"] = draft
+        if len(schedule) > 1:
+            config["num_speculative_tokens_per_batch_size"] = [list(entry) for entry in schedule]
+    return config
+
+
+def _figure(found: Answer, load: tuple[int, int], dark: bool):
+    rows = found.rows
+    series = {"best chain": [(r.point.batch, r.point.chain.speedup, f"K={r.point.chain.shape.depth}") for r in rows]}
     if found.has_trees:
         series["best tree"] = [
-            (row.point.batch, tree.speedup, _tree_words(tree.shape)) for row in found.rows if (tree := row.point.tree)
+            (row.point.batch, tree.speedup, _tree_words(tree.shape)) for row in rows if (tree := row.point.tree)
         ]
-    crowded = next((row.point.batch for row in found.rows if not row.fits), None)
+    own = [(row.point.batch, row.own.gain, "yours") for row in rows if row.own]
+    if own:
+        series[f"your K = {rows[0].own.length}"] = own
     ends = found.tree_ends if found.has_trees else found.chain_ends
-    return speedup_by_batch_figure(series, ends, MODELLED, crowded, dark)
+    return speedup_by_batch_figure(series, ends, MODELLED, found.most, dark, load)
 
 
 def _tree_words(shape: DraftShape) -> str:
@@ -270,15 +250,18 @@ def _tree_words(shape: DraftShape) -> str:
 
 def batches_html(found: Answer) -> str:
     """The table by batch size; all text is escaped."""
-    heads = ("batch", "tokens/s, plain", "pass", "chain", "gain", "tree", "gain", "verification", "limited by")
-    numbers = (True, True, True, False, True, False, True, True, False)
+    trees = [("best tree", False), ("gain", True)] if found.has_trees else []
+    own = [(f"K={found.rows[0].own.length}", True)] if found.rows[0].own else []
+    waits = [("verification waits for", False)] if found.rows[0].limit else []
+    heads = [
+        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("round", True), ("best K", True),
+        ("gain", True), *own, *trees, *waits,
+    ]  # fmt: skip
     rows = "".join(
-        "<tr>" + "".join(_cell(cell, number) for cell, number in zip(_cells(row), numbers, strict=True)) + "</tr>"
+        "<tr>" + "".join(_cell(cell, number) for cell, (_, number) in zip(_cells(row), heads, strict=True)) + "</tr>"
         for row in found.rows
     )
-    head = "".join(
-        f"<th{' class=number' if number else ''}>{text}</th>" for text, number in zip(heads, numbers, strict=True)
-    )
+    head = "".join(f"<th{' class=number' if number else ''}>{text}</th>" for text, number in heads)
     source = f"{found.source[0].upper()}{found.source[1:]}"
     filled = f"<caption>{source}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
     table = f'<table class="engine-names modelled">{filled}</table>'
@@ -291,9 +274,9 @@ def _cell(text: str, number: bool) -> str:
 
 def _cells(row: BatchRow) -> tuple[str, ...]:
     chain, tree = row.point.chain, row.point.tree
-    branching = (_tree_words(tree.shape), f"{tree.speedup:.2f}x") if tree else ("–", "–")
+    best = str(chain.shape.depth) if chain.speedup > 1 else f"none ({chain.shape.depth})"
     return (
-        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"K={chain.shape.depth}",
-        f"{chain.speedup:.2f}x", *branching, f"{1000 * row.verify_s:.2f} ms",
-        (row.limit or "–") + ("" if row.fits else "; no room in memory"),
+        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"{1000 * row.round_s:.2f} ms",
+        best, f"{chain.speedup:.2f}x", *([f"{row.own.gain:.2f}x"] if row.own else []),
+        *((_tree_words(tree.shape), f"{tree.speedup:.2f}x") if tree else ()), *([row.limit] if row.limit else []),
     )  # fmt: skip

@@ -9,34 +9,44 @@ import streamlit as st
 from decoding.common.errors import EngineMetricsError, SettingsError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_config import engine_config
-from decoding.trace.engine_metrics import EngineMetrics, compared, read_metrics
+from decoding.trace.engine_metrics import MAX_BYTES, EngineMetrics, compared, read_metrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.state import current_run
+from pages.ui.engine.own import acceptance_words
 from viz.charts.engines import other_lengths_figure, positions_figure
 from viz.formats import plural
 
 READ, PASTED = "engine_read", "engine_text"
 EXAMPLE = "tree_helps_chain"
-PLACEHOLDER = "Paste here: vLLM's /metrics or its log line, a response of SGLang, llama.cpp or TensorRT-LLM, ..."
+PLACEHOLDER = "Paste here: vLLM's /metrics or log, SGLang's log, a response of llama.cpp or TensorRT-LLM, ..."
 FORMS = (
-    "A scrape of vLLM's `/metrics`, its log line or a response with `metrics`; SGLang's `meta_info` or `/server_info`; "
+    "A scrape of vLLM's `/metrics`, its log or a response with `metrics`; SGLang's log, `meta_info` or `/server_info`; "
     "TensorRT-LLM's iteration statistics; llama.cpp's `timings` or log line; AIPerf's `profile_export.jsonl`; a "
     "`speculation_profile.json`. The form is recognised. Nothing leaves this machine."
 )
 CHART_HEIGHT = 330
-ENOUGH = 0.9  # of what a pass commits beyond its own token: a shorter draft that keeps it is advised
+ENOUGH = 0.9  # of what a pass commits beyond its own token: positions behind it add little
+MOST_IN_ADDRESS = 2_000  # characters
+VIEW, SAYS, PAYS = "engine_view", "What your engine says", "What pays at your batch"
 WORTH = 0.5  # acceptance of the last position from which a longer draft is
 
 
 def given() -> tuple[bytes, bool]:
-    """What was pasted or uploaded, or the example; and whether it is the example."""
+    """What was pasted or uploaded, or the example; and whether it is that. A short paste is in the address."""
+    if PASTED not in st.session_state and (before := st.query_params.get("log", "")):
+        st.session_state[PASTED] = before[:MOST_IN_ADDRESS]
     with st.container(key="engine_given"):
         text = st.text_area(
             "What your engine says", key=PASTED, height=150, placeholder=PLACEHOLDER, help=FORMS,
             persist_state="session",
         )  # fmt: skip
-        file = st.file_uploader("Or its file", key="engine_file", help=FORMS)
+        st.button("Read it", key="engine_apply", icon=":material/input:", help="Or press Ctrl+Enter")
+        file = st.file_uploader("Or its file", key="engine_file", help=FORMS, max_upload_size=MAX_BYTES // 2**20)
+    if text and len(text) <= MOST_IN_ADDRESS:
+        st.query_params["log"] = text
+    else:
+        st.query_params.pop("log", None)
     if file is not None:
         return file.getvalue(), False
     if text and text.strip():
@@ -74,9 +84,14 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
     if is_example:
         st.info(f"An example, the profile of a recorded run: {recorded_run(EXAMPLE).label}.", icon=":material/draft:")
     st.markdown(f"**{escape_markdown(metrics.engine)}** · {escape_markdown(' · '.join(counts))}")
-    for sentence in metrics.odd:
+    for sentence in () if is_example else metrics.odd:
         st.warning(escape_markdown(sentence), icon=":material/help:")
-    st.markdown(escape_markdown(next_words(metrics)))
+    for words in filter(None, (next_words(metrics), "" if is_example else acceptance_words(metrics))):
+        st.markdown(escape_markdown(words))
+    if not can_pay(metrics):
+        st.caption("Which K pays does not follow from these: they have neither rates by position nor a mean length.")
+    else:
+        st.button(f"{PAYS}?", key="engine_pays", icon=":material/arrow_forward:", on_click=_look_at_what_pays)
     ours, label, notes = _own(metrics)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -91,12 +106,12 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
         st.markdown("**Another K**", help="Exact for fewer draft tokens: later ones are left out.")
         if metrics.other_lengths:
             chart(other_lengths_figure(metrics, is_dark()), key="engine_lengths", height=CHART_HEIGHT)
-            st.caption("Beyond its own K the engine cannot know: the true curve lies between the dotted lines.")
+            st.caption("Beyond its own K the engine cannot know: the true curve lies between the two bounds.")
         else:
             st.caption("It follows from acceptance by position.")
-    st.markdown("**One figure, many names**")
-    st.html(Path(__file__).with_suffix(".css"))
-    st.html(definitions_html(metrics))
+    with st.expander("One figure, many names"):
+        st.html(Path(__file__).with_suffix(".css"))
+        st.html(definitions_html(metrics))
     for note in metrics.notes:
         st.caption(escape_markdown(note))
     version = f"{escape_markdown(metrics.engine)} {escape_markdown(metrics.version)}"
@@ -104,17 +119,28 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
     st.caption(f"Names as {version} has them, read on {metrics.read} in {sources}.")
 
 
+def can_pay(metrics: EngineMetrics) -> bool:
+    """Whether gains can be modelled from an engine's figures."""
+    return bool(metrics.positions) or metrics.value("mean acceptance length") is not None
+
+
+def _look_at_what_pays() -> None:
+    st.session_state[VIEW] = PAYS
+
+
 def next_words(metrics: EngineMetrics) -> str:
-    """Whether a shorter draft would do nearly as well, and where to go on."""
+    """What the last positions add, and whether later ones may add more; empty where neither is worth a word."""
     lengths = {each.draft_length: each.stayed for each in metrics.other_lengths if each.exact}
-    whole, said = lengths.get(metrics.draft_length or 0), ""
-    if whole is not None and whole > 1:
-        enough = min(length for length, tokens in lengths.items() if tokens - 1 >= ENOUGH * (whole - 1))
-        if enough < (metrics.draft_length or 0):
-            said = f"With K = {enough} a pass would still commit {lengths[enough]:.2f} of its {whole:.2f} tokens. "
-        elif (last := metrics.positions[-1].conditional or 0.0) > WORTH:
-            said = f"The last position is still accepted in {last:.0%} of its tests: try a larger K. "
-    return f"{said}Which K pays at which batch size, and whether any does: “When does it stop to pay?”."
+    whole, most = lengths.get(metrics.draft_length or 0), metrics.draft_length or 0
+    if whole is None or whole <= 1:
+        return ""
+    enough = min(length for length, tokens in lengths.items() if tokens - 1 >= ENOUGH * (whole - 1))
+    if enough < most:
+        which = f"Position {most} adds" if enough + 1 == most else f"Positions {enough + 1} to {most} add"
+        return f"{which} {whole - lengths[enough]:.2f} of the {whole:.2f} tokens that a pass commits."
+    if (last := metrics.positions[-1].conditional or 0.0) > WORTH:
+        return f"The last position is still accepted in {last:.0%} of its tests: try a larger K."
+    return ""
 
 
 def _own(metrics: EngineMetrics) -> tuple[list[float], str, tuple[str, ...]]:
@@ -136,10 +162,12 @@ def _own(metrics: EngineMetrics) -> tuple[list[float], str, tuple[str, ...]]:
 
 
 def definitions_html(metrics: EngineMetrics) -> str:
-    """Every definition with its value and what it is called where; all text is escaped."""
+    """Every definition that has a value here, and what it is called where; all text is escaped."""
     rows = []
     for each in metrics.definitions:
-        value = "–" if each.value is None else f"{each.value:.3f}"
+        if each.value is None:
+            continue
+        value = f"{each.value:.3f}"
         called = "; ".join(f"{who}: {name}" for who, name in each.called)
         rows.append(
             f"<tr><th>{html.escape(each.name)}</th><td class=number>{value}</td><td>{html.escape(each.formula)}</td>"

@@ -1,0 +1,131 @@
+"""A server's own K at its own batch in words: its gain, in the band of published ones, what flips it, its log."""
+
+from collections.abc import Sequence
+
+from decoding.analysis.own_server import LogCheck, OwnPoint
+from decoding.analysis.published import ErrorBand, error_band, least_first, published_lengths
+from decoding.analysis.when_it_pays import BatchRow
+from decoding.trace.engine_metrics import EngineMetrics
+from viz.explain.bottom_line import break_even_words
+from viz.formats import listed, percent, plural
+
+ALIKE = 0.03  # gains of other K that are so close are one to a model
+PAIR = "“draftscope doctor --target TARGET --draft DRAFT”"
+
+
+def band_near(points: Sequence[OwnPoint]) -> ErrorBand:
+    """Errors of published gains near the batches of a server."""
+    return error_band(min(own.batch for own in points), max(own.batch for own in points))
+
+
+def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
+    """Whether a server's K pays at its batches.
+
+    Args:
+        points: by batch. modelled: passes are, too, so that published gains say how far off the gain may be.
+    """
+    own, where = f"K = {points[0].length}", f"at a batch of {_between([each.batch for each in points], '{}')}"
+    gains = [each.gain for each in points]
+    said = f"modelled {_between(gains, '{:.2f}x')} plain decoding"
+    if not modelled:
+        if min(gains) > 1 or max(gains) <= 1:
+            return f"{own} {'pays' if min(gains) > 1 else 'does not pay'} {where}: {said}."
+        return f"{own} pays at some batches only {where[3:]}: {said}."
+    band = band_near(points)
+    low, high = band.of(min(gains))[0], band.of(max(gains))[1]
+    measured = f"{low:.2f}x to {high:.2f}x as far as published gains differ from the model"
+    if low > 1 or high <= 1:
+        return f"{own} {'pays' if low > 1 else 'does not pay'} {where}: {said}, {measured}."
+    return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B with and without it decides."
+
+
+def best_words(rows: Sequence[BatchRow]) -> str:
+    """Which K the model likes best at the batches of a server, and which others it cannot tell from it."""
+    found: dict[str, list[tuple[int, float]]] = {}  # batches and gains by what is best
+    for row in rows:
+        best = max(row.gains)
+        near = [str(k) for k, gain in enumerate(row.gains, 1) if gain >= best * (1 - ALIKE)]
+        alike = f", as good within {ALIKE:.0%}: {listed(near)}" if len(near) > 1 else ""
+        said = f"K = {row.gains.index(best) + 1} ({{}}{alike})" if best > 1 else "plain decoding (a draft has {})"
+        found.setdefault(said, []).append((row.point.batch, best))
+    words = [
+        said.format(_between([gain for _, gain in held], "{:.2f}x"))
+        + (f" at {_between([batch for batch, _ in held], '{}')}" if len(found) > 1 else "")
+        for said, held in found.items()
+    ]
+    return f"Fastest in the model: {'; '.join(words)}."
+
+
+def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
+    """Tokens per round and the engine's work per round at which the verdict flips."""
+    own = min(points, key=lambda each: each.gain)
+    said = break_even_words(own.break_even, own.tokens)
+    where = f"At {own.batch}: {said}" if len(points) > 1 else f"{said[0].upper()}{said[1:]}"
+    if own.engine_flip_s <= 0:
+        return f"{where} Not even an engine that adds nothing to a round would make it pay."
+    flip = _ms(own.engine_flip_s)
+    if not modelled:
+        return f"{where} An engine that adds more than {flip} to a round loses that."
+    side = "above" if own.gain > 1 else "below"
+    verb = "it does not pay" if own.gain > 1 else "it pays"
+    return (
+        f"{where} The engine's work is taken as {_ms(own.engine_s)} a round: {side} {flip} {verb}. "
+        "vLLM took 0.75 ms at a batch of one in 2025, SGLang 0.4.4 2 to 8 ms in larger ones."
+    )
+
+
+def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint) -> str:
+    """Whether the throughput of the log fits the model, and what it means where it does not."""
+    running = _between([first.batch, last.batch], "{}")
+    said = (
+        f"Your log has {check.rounds:,.0f} verification passes a second over all sequences ({check.tokens:,.0f} "
+        f"tokens/s); with {running} running the model expects {_between(check.modelled, '{:,.0f}')}"
+    )
+    if check.agrees:
+        return f"{said}: they agree."
+    if check.rounds > max(check.modelled):
+        more = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "more ran"
+        return f"{said}. Either {more}, or rounds are faster than modelled."
+    fewer = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "fewer ran"
+    added = first.engine_s + check.round_s - first.round_s
+    return (
+        f"{said}. Either {fewer}, with idle time and prefill counted in; or {first.batch} ran all the time and a round "
+        f"takes {_ms(check.round_s)}, not {_ms(first.round_s)}: then the engine adds {_ms(added)} to each, and "
+        f"K = {first.length} gives {first.with_engine(added):.2f}x. “Running: N reqs” in the log tells which."
+    )
+
+
+def band_words(band: ErrorBand) -> str:
+    """What the band is made of."""
+    return (
+        f"The band: {band.count} published gains of EAGLE heads in vLLM and SGLang at batches of {band.first} to "
+        f"{band.last}, of which the model is {band.low:+.0%} to {band.high:+.0%} off. None of them is of a draft model."
+    )
+
+
+def acceptance_words(metrics: EngineMetrics) -> str:
+    """Whether the acceptance is what others published; empty where nothing was for this K."""
+    said, mean, length = [], metrics.value("mean acceptance length"), metrics.draft_length
+    published = published_lengths(length) if length else {}
+    if published and mean:
+        theirs = listed([f"{tokens:.2f} for {what}" for what, tokens in published.items()])
+        said.append(f"Published mean acceptance lengths at K = {length}: {theirs}. Yours is {mean:.2f}.")
+    first = metrics.positions[0].marginal if metrics.positions else None
+    if first is not None and first < least_first():
+        said.append(
+            f"Position 1 is accepted in {percent(first)}, where published heads must have reached {least_first():.0%} "
+            "or more. That low a first position usually means that draft and target do not see the same: another chat "
+            "template or tokenizer, weights of another fine-tune or quantisation, sampling at a temperature, or text "
+            f"that the draft does not know. {PAIR} checks a pair on this machine for each of them."
+        )
+    return " ".join(said)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.0995 else f"{1000 * seconds:.3g} ms"
+
+
+def _between(values: Sequence[float], form: str) -> str:
+    """The range of figures, or the one that all of them are."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
