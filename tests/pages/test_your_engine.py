@@ -198,7 +198,8 @@ def test_the_words_by_hand():
     band = error_band(8, 8)
     sure, lost = 1.01 * (1 + band.high), 0.99 * (1 + band.low)
     assert headline([own(8, sure)]).startswith("K = 3 pays at a batch of 8: modelled")
-    assert headline([own(8, lost)]).startswith("K = 3 does not pay at a batch of 8: modelled")
+    assert headline([own(8, lost)]).startswith("K = 3 is unlikely to pay at a batch of 8: modelled")
+    assert headline([own(8, 0.9)]).startswith("K = 3 does not pay at a batch of 8: modelled 0.90x")
     assert headline([own(8, lost), own(16, sure)]).startswith("Whether K = 3 pays at a batch of 8 to 16 is not decided")
     assert headline([own(8, 1.2)], modelled=False) == "K = 3 pays at a batch of 8: modelled 1.20x plain decoding."
     # 15 ms for 1.8 tokens that plain decoding makes in 18 ms: 3 ms more than the 1 ms of the engine

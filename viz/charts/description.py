@@ -16,12 +16,22 @@ MOST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One trace: positions, values, and what they measure."""
+    """One trace: positions, values, what they measure, and half the width of its error bars."""
 
     name: str
     at: tuple
     values: tuple
     measure: str
+    errors: tuple = ()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Every value as text, with its error."""
+        errors = self.errors or (None,) * len(self.values)
+        return tuple(
+            f"{_shown(value)} ± {_shown(error)}" if error else _shown(value)
+            for value, error in zip(self.values, errors, strict=True)
+        )
 
 
 def chart_sentence(figure: go.Figure) -> str:
@@ -44,15 +54,15 @@ def chart_table(figure: go.Figure) -> Table:
     rows_at = list(dict.fromkeys(place for one in series for place in one.at))
     few = len(series) * len(rows_at) <= 3 * sum(len(one.at) for one in series)
     if few and all(len(set(one.at)) == len(one.at) for one in series):
-        columns = [dict(zip(one.at, one.values, strict=True)) for one in series]
-        rows = [(_shown(at), *(_shown(column.get(at)) for column in columns)) for at in rows_at]
+        columns = [dict(zip(one.at, one.shown, strict=True)) for one in series]
+        rows = [(_shown(at), *(column.get(at, _shown(None)) for column in columns)) for at in rows_at]
         named = [dict.fromkeys(part for part in (one.name, one.measure) if part) for one in series]
         heads = (places, *(", ".join(parts) or "Value" for parts in named))
     else:
         rows = [
-            (one.name or one.measure, _shown(at), _shown(value))
+            (one.name or one.measure, _shown(at), value)
             for one in series
-            for at, value in zip(one.at, one.values, strict=True)
+            for at, value in zip(one.at, one.shown, strict=True)
         ]
         heads = ("Series", places, " or ".join(dict.fromkeys(one.measure for one in series if one.measure)) or "Value")
     note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
@@ -74,7 +84,10 @@ def _series(figure: go.Figure) -> list[Series]:
         # Plain numbers or strings instead of numpy scalars.
         at, values = (tuple(one.item() if hasattr(one, "item") else one for one in each) for each in (at, values))
         at = tuple(names.get(place, place) for place in at)
-        found.append(Series(_plain(trace.name or ""), at, values, _axis_title(figure, axis)))
+        bars = getattr(trace, "error_x" if lying else "error_y", None)
+        drawn = bars.array if bars is not None and bars.type == "data" and bars.arrayminus is None else None
+        errors = () if drawn is None else tuple(None if each is None else float(each) for each in drawn)
+        found.append(Series(_plain(trace.name or ""), at, values, _axis_title(figure, axis), errors))
     return found
 
 

@@ -117,7 +117,7 @@ def _check(metrics: EngineMetrics, found: Answer, load: tuple[int, int], of) -> 
     if not own or own[0].length != metrics.draft_length:  # the log is of its own K alone
         return ""
     check = log_check(metrics, own[0], own[-1], of)
-    return check_words(check, own[0], own[-1]) if check else ""
+    return check_words(check, own[0], own[-1], bool(metrics.running)) if check else ""
 
 
 def _measured(metrics: EngineMetrics | None, given: Given) -> Asked | None:
@@ -167,7 +167,10 @@ def _draw(asked: Asked) -> None:
     own, is_modelled = _within(found, asked.load), found.source == MODELLED
     for sentence in asked.wrong:
         st.warning(escape_markdown(sentence), icon=":material/error:")
-    said = escape_markdown(headline(own, is_modelled))
+    for sentence in asked.acceptance.odd:
+        st.caption(escape_markdown(sentence))
+    doubt = " Your log does not fit this model: see below." if asked.check and "Either" in asked.check else ""
+    said = escape_markdown(f"{headline(own, is_modelled)}{doubt}")
     st.markdown(f"Not to act on: see above. {said}" if asked.wrong else f"**{said}**")
     rows = _rows(found, asked.load)
     ends = rows if len(rows) == 1 else [rows[0], rows[-1]]

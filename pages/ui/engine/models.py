@@ -60,11 +60,12 @@ BY_RANK = (
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Rates, whose they are in words, and why not to act on them, a sentence each."""
+    """Rates, whose they are in words, why not to act on them and what is odd in them, a sentence each."""
 
     rates: Rates
     whose: str
     wrong: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
 
 
 def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Acceptance | None:
@@ -115,7 +116,8 @@ def _imported(metrics: EngineMetrics) -> Acceptance | None:
             return None
     rates = engine_acceptance(metrics, length)
     even = "" if metrics.positions else ", one rate for all positions"
-    return Acceptance(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong)
+    odd = tuple(sentence for sentence in metrics.odd if sentence not in metrics.wrong)
+    return Acceptance(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong, odd)
 
 
 def _marginal_words(rates: Rates, metrics: EngineMetrics | None) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     low, high = band.of(min(gains))[0], band.of(max(gains))[1]
     measured = f"{low:.2f}x to {high:.2f}x as far as published gains differ from the model"
     if low > 1 or high <= 1:
-        return f"{own} {'pays' if low > 1 else 'does not pay'} {where}: {said}, {measured}."
+        verdict = "pays" if low > 1 else "does not pay" if max(gains) <= 1 else "is unlikely to pay"
+        return f"{own} {verdict} {where}: {said}, {measured}."
     return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B with and without it decides."
 
 
@@ -74,8 +75,12 @@ def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     )
 
 
-def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint) -> str:
-    """Whether the throughput of the log fits the model, and what it means where it does not."""
+def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
+    """Whether the throughput of the log fits the model, and what it means where it does not.
+
+    Args:
+        told: whether the log tells how many sequences ran.
+    """
     running = _between([first.batch, last.batch], "{}")
     said = (
         f"Your log has {check.rounds:,.0f} verification passes a second over all sequences ({check.tokens:,.0f} "
@@ -88,10 +93,13 @@ def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint) -> str:
         return f"{said}. Either {more}, or rounds are faster than modelled."
     fewer = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "fewer ran"
     added = first.engine_s + check.round_s - first.round_s
+    tells = (
+        "The log has so many at the moments when it was written" if told else "“Running: N reqs” in the log tells which"
+    )
     return (
         f"{said}. Either {fewer}, with idle time and prefill counted in; or {first.batch} ran all the time and a round "
         f"takes {_ms(check.round_s)}, not {_ms(first.round_s)}: then the engine adds {_ms(added)} to each, and "
-        f"K = {first.length} gives {first.with_engine(added):.2f}x. “Running: N reqs” in the log tells which."
+        f"K = {first.length} gives {first.with_engine(added):.2f}x. {tells}."
     )
 
 
