@@ -195,14 +195,15 @@ def sweep(page, judge: Callable) -> None:
 
 
 def your_engine(page, judge: Callable) -> None:
-    """The example, when it stops to pay, and what is said of something foreign."""
+    """The example, what pays, and what is said of something foreign."""
+    page.get_by_text("One figure, many names").click()
     page.locator(".engine-names").first.wait_for(timeout=WAIT_MS)
     settle(page)
     judge("an example")
-    page.get_by_role("tab", name="When does it stop to pay?").click()
+    page.locator(".st-key-engine_view").get_by_text("What pays at your batch").click()
+    page.locator(".engine-names").first.wait_for(timeout=WAIT_MS)
     settle(page)
-    judge("when it stops to pay")
-    page.get_by_role("tab", name="What it says").click()
+    judge("what pays")
     page.fill(".st-key-engine_text textarea", "the weather is fine")
     page.press(".st-key-engine_text textarea", "Control+Enter")
     page.locator("[data-testid=stAlertContentError]").first.wait_for(timeout=WAIT_MS)

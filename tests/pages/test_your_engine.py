@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import known_shape
@@ -19,7 +20,7 @@ from pages.ui.engine.batch import HERE, batches_html, speculation
 from pages.ui.engine.models import LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
 from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline
 from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
-from tests.pages.apptest import open_page, sentences
+from tests.pages.apptest import ROOT, open_page, sentences
 from viz.charts.engines import other_lengths_figure, positions_figure, speedup_by_batch_figure
 
 PAGE = "pages/your_engine.py"
@@ -157,6 +158,20 @@ def test_a_servers_own_k_at_its_batch(page):
     assert page.number_input(key="batch_k_3_3").max == 3, "beyond the K of the log nothing is known"
     page.text_area(key="engine_text").set_value(f"{ENGINE}\n{LOG}").run()
     assert "at a batch of 16 is not decided" in shown(page), "the log tells how many ran"
+
+
+def test_a_short_paste_and_the_models_are_in_the_address():
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    page.query_params["log"] = LOG
+    page.query_params["batch_target"] = "Llama-3.1-70B"
+    page.query_params["batch_draft"] = "no such model"
+    page.query_params[VIEW] = PAYS
+    page.switch_page(PAGE).run()
+    assert page.text_area(key="engine_text").value == LOG and page.query_params["log"] == LOG
+    assert page.selectbox(key="batch_target").value == "Llama-3.1-70B"
+    assert page.selectbox(key="batch_draft").value is None and "Choose draft and accelerator" in shown(page)
+    page.text_area(key="engine_text").set_value(f"{LOG}\n" * 20).run()
+    assert "log" not in page.query_params, "what is long stays out of it"
 
 
 def test_figures_that_contradict_themselves_are_not_acted_on(page):

@@ -93,9 +93,7 @@ def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = F
         return f"{said}. Either {more}, or rounds are faster than modelled."
     fewer = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "fewer ran"
     added = first.engine_s + check.round_s - first.round_s
-    tells = (
-        "The log has so many at the moments when it was written" if told else "“Running: N reqs” in the log tells which"
-    )
+    tells = "So many ran when its lines were written" if told else "“Running: N reqs” in the log tells which"
     return (
         f"{said}. Either {fewer}, with idle time and prefill counted in; or {first.batch} ran all the time and a round "
         f"takes {_ms(check.round_s)}, not {_ms(first.round_s)}: then the engine adds {_ms(added)} to each, and "
