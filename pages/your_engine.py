@@ -2,7 +2,10 @@
 
 import streamlit as st
 
+from decoding.common.errors import NEEDS_TORCH
 from pages.ui.app.setup import setup
+from pages.ui.common.errors import torch_there
+from pages.ui.common.worker import DIALOG
 from pages.ui.engine.batch import draw_batches
 from pages.ui.engine.view import PAYS, SAYS, VIEW, draw_metrics, given, read
 
@@ -23,7 +26,17 @@ def main() -> None:
         if view == PAYS:
             draw_batches(metrics, "example" if is_example else "own" if metrics else "unread")
         elif metrics is not None:
-            draw_metrics(metrics, is_example)
+            draw_metrics(metrics, is_example, _doctor)
+
+
+def _doctor() -> None:
+    """A button that opens the acceptance doctor, which checks the pair that is loaded here."""
+    hint = "Checks the pair that is loaded here: choose yours first" if torch_there() else NEEDS_TORCH
+    if st.button("Acceptance doctor", icon=":material/stethoscope:", disabled=not torch_there(), help=hint):
+        from pages.ui.app.pair_dialog import DOCTOR, pair_dialog  # may import torch
+
+        st.session_state[DIALOG] = True
+        pair_dialog(DOCTOR)
 
 
 main()

@@ -206,6 +206,16 @@ def test_a_mean_length_alone_asks_for_k(page):
     assert not sentences(page) and "one rate for all positions" in shown(page)
 
 
+def test_a_low_first_position_leads_to_the_doctor(page):
+    page.text_area(key="engine_text").set_value(LOG).run()
+    doctor = next(each for each in page.button if each.label == "Acceptance doctor")
+    doctor.click().run()
+    assert not sentences(page) and any(tab.label == "Acceptance doctor" for tab in page.tabs)
+    fine = LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").replace("1.60", "1.90")
+    page.text_area(key="engine_text").set_value(fine).run()
+    assert not any(each.label == "Acceptance doctor" for each in page.button)
+
+
 def test_the_words_by_hand():
     def own(batch: int, gain: float, engine_ms: float = 1.0) -> OwnPoint:
         return OwnPoint(batch, 3, 1.5 * gain, 0.010, 0.015, engine_ms / 1000)

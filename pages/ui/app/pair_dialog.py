@@ -63,9 +63,9 @@ LIMIT_HELP = (
 
 
 @st.dialog("Choose a pair of models", width="medium", on_dismiss="rerun")
-def pair_dialog() -> None:
+def pair_dialog(tab: str = "Pair") -> None:
     """Choose, see the memory needed, load; of the pair in memory the measured time of passes, and what is wrong."""
-    choose, costs, doctor = st.tabs(["Pair", "Time per pass", "Acceptance doctor"])
+    choose, costs, doctor = st.tabs(["Pair", "Time per pass", DOCTOR], default=tab)
     with choose:
         draw_choice()
     with costs:
@@ -265,6 +265,7 @@ def measured_words(costs: CostModel) -> str:
     )
 
 
+DOCTOR = "Acceptance doctor"
 DOCTOR_HELP = (
     "Reads the files of both models and lets them read eight sample prompts, some ten seconds; the temperatures are "
     "those chosen on Step through."

@@ -1,7 +1,7 @@
 """What pays at a server's batch: the verdict on its own K, what flips it, the chart and table by batch, the command."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,7 @@ import streamlit as st
 
 from decoding.analysis.batch import DraftShape, chain_by_batch
 from decoding.analysis.model_shape import ModelShape
-from decoding.analysis.own_server import OwnPoint, log_check, other_vocabulary, own_point
+from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vocabulary, own_point
 from decoding.analysis.roofline import Setup, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
@@ -20,7 +20,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.engine.models import (
-    Acceptance,
+    Chosen,
     Given,
     ask_acceptance,
     ask_load,
@@ -47,22 +47,24 @@ modelled = lru_cache(maxsize=16)(answer)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Judged:
     """An answer, and what it was asked of.
 
     Attributes:
         about: models and setup in a sentence. below: what to know of it, a sentence each.
-        wrong: why not to act on it. check: whether the log fits the model; empty where it does not say.
+        wrong: why not to act on it. check: the log beside the model; None where there is nothing to compare.
+        told: whether the log tells how many sequences ran.
         command: draft method and names for vLLM, and the devices; None where nothing can be served.
     """
 
     found: Answer
-    acceptance: Acceptance
+    acceptance: Chosen
     load: tuple[int, int]
     about: str
     below: Sequence[str]
     wrong: tuple[str, ...]
-    check: str = ""
+    check: LogCheck | None = None
+    told: bool = False
     command: tuple[ModelShape, ModelShape | None, int] | None = None
 
 
@@ -75,20 +77,19 @@ def draw_batches(metrics: EngineMetrics | None, given: Given) -> None:
         help=PASSES_HELP,
     )  # fmt: skip
     try:
-        asked = _measured(metrics, given) if passes == HERE else _modelled(metrics, given)
+        judged = _measured(metrics, given) if passes == HERE else _modelled(metrics, given)
     except DraftscopeError as error:
         show_error(error)
         return
-    if asked is not None:
-        _draw(asked)
+    if judged is not None:
+        _draw(judged)
 
 
-def _modelled(metrics: EngineMetrics | None, given: Given) -> Asked | None:
+def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     acceptance = ask_acceptance(metrics, given)
     if acceptance is None:
         return None
-    imported = acceptance.whose.startswith("of the draft that ran")
-    models = ask_models(given, imported)
+    models = ask_models(given, acceptance.imported)
     if models is None:
         return None
     target, draft, chip = models
@@ -97,30 +98,31 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Asked | None:
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
     found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
     vocabulary = other_vocabulary(target, draft)
-    return Asked(
+    return Judged(
         found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
         (*acceptance.wrong, *([vocabulary] if vocabulary else [])),
-        _check(metrics, found, load, lambda batch: _own(target, draft, setup, acceptance, batch, length))
-        if imported and metrics else "",
+        _check(metrics, acceptance, _within(found, load),
+               lambda batch: _own(target, draft, setup, acceptance, batch, length)),
+        acceptance.imported and metrics is not None and bool(metrics.running),
         (target, draft, setup.devices),
     )  # fmt: skip
 
 
 def _own(
-    target: ModelShape, draft: ModelShape | None, setup: Setup, acceptance: Acceptance, batch: int, length: int
+    target: ModelShape, draft: ModelShape | None, setup: Setup, acceptance: Chosen, batch: int, length: int
 ) -> OwnPoint:
     return own_point(roofline_costs(target, draft, setup, batch), acceptance.rates, length, setup.engine_s(batch))
 
 
-def _check(metrics: EngineMetrics, found: Answer, load: tuple[int, int], of) -> str:
-    own = _within(found, load)
-    if not own or own[0].length != metrics.draft_length:  # the log is of its own K alone
-        return ""
-    check = log_check(metrics, own[0], own[-1], of)
-    return check_words(check, own[0], own[-1], bool(metrics.running)) if check else ""
+def _check(
+    metrics: EngineMetrics | None, acceptance: Chosen, own: Sequence[OwnPoint], of: Callable[[int], OwnPoint]
+) -> LogCheck | None:
+    """The log beside the model, where the K that is judged is the log's own."""
+    same = acceptance.imported and own[0].length == acceptance.rates.deepest
+    return log_check(metrics, own[0], own[-1], of) if metrics and same else None
 
 
-def _measured(metrics: EngineMetrics | None, given: Given) -> Asked | None:
+def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
     costs = manager().batch_costs.get("")
     if costs is None:
@@ -139,7 +141,7 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Asked | None:
     )
     wrong = (*acceptance.wrong, *(["Other work disturbed the passes while they were measured."] if disturbed else []))
     found = measured_answer(costs, acceptance.rates, length)
-    return Asked(found, acceptance, load, manager().info.name, (said,), wrong)
+    return Judged(found, acceptance, load, manager().info.name, (said,), wrong)
 
 
 def _about(target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
@@ -162,36 +164,37 @@ def _rows(found: Answer, load: tuple[int, int]) -> list[BatchRow]:
     return inside or [min(found.rows, key=lambda row: abs(row.point.batch - load[0]))]
 
 
-def _draw(asked: Asked) -> None:
-    found, rates = asked.found, asked.acceptance.rates
-    own, is_modelled = _within(found, asked.load), found.source == MODELLED
-    for sentence in asked.wrong:
+def _draw(judged: Judged) -> None:
+    found, rates = judged.found, judged.acceptance.rates
+    own, is_modelled = _within(found, judged.load), found.source == MODELLED
+    for sentence in judged.wrong:
         st.warning(escape_markdown(sentence), icon=":material/error:")
-    for sentence in asked.acceptance.odd:
+    for sentence in judged.acceptance.odd:
         st.caption(escape_markdown(sentence))
-    doubt = " Your log does not fit this model: see below." if asked.check and "Either" in asked.check else ""
+    check = check_words(judged.check, own[0], own[-1], judged.told) if judged.check else ""
+    doubt = " Your log does not fit this model: see below." if judged.check and not judged.check.agrees else ""
     said = escape_markdown(f"{headline(own, is_modelled)}{doubt}")
-    st.markdown(f"Not to act on: see above. {said}" if asked.wrong else f"**{said}**")
-    rows = _rows(found, asked.load)
+    st.markdown(f"Not to act on: see above. {said}" if judged.wrong else f"**{said}**")
+    rows = _rows(found, judged.load)
     ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
     whole = found.sentence.partition(": ")[2]
-    said = [best_words(ends), flip_words(own, is_modelled), asked.check, f"With the best K of each batch, {whole}"]
+    said = [best_words(ends), flip_words(own, is_modelled), check, f"With the best K of each batch, {whole}"]
     for sentence in filter(None, said):
         st.markdown(escape_markdown(sentence))
     depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
     lacking = "" if found.has_trees else " No trees: rates by rank are needed, which vLLM lacks and a run here has."
     st.caption(
-        escape_markdown(f"{asked.about}. Acceptance {asked.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
+        escape_markdown(f"{judged.about}. Acceptance {judged.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
     )
     if is_modelled:
         st.caption(escape_markdown(band_words(band_near(own))))
-    chart(_figure(found, asked.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
+    chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
-    if asked.command and not asked.wrong:
-        _draw_command(found, *asked.command)
-    for line in asked.below:
+    if judged.command and not judged.wrong:
+        _draw_command(found, *judged.command)
+    for line in judged.below:
         st.caption(escape_markdown(line))
 
 

@@ -59,16 +59,17 @@ BY_RANK = (
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class Chosen:
     """Rates, whose they are in words, why not to act on them and what is odd in them, a sentence each."""
 
     rates: Rates
     whose: str
     wrong: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
+    imported: bool = False
 
 
-def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Acceptance | None:
+def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None:
     """The rates chosen; None where they are still to be chosen, which is said.
 
     Raises:
@@ -89,7 +90,7 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Acceptance | 
     if chosen == FIGURES and metrics is not None:
         return _imported(metrics)
     if chosen == ON_SCREEN and run is not None:
-        return Acceptance(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}")
+        return Chosen(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}")
     if chosen == TYPED:
         left, right = st.columns(2)
         depths = left.text_input(
@@ -99,12 +100,12 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Acceptance | 
             "By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session", help=BY_RANK
         )
         rates = typed_acceptance(depths, ranks)
-        return Acceptance(rates, "as typed", _marginal_words(rates, metrics))
+        return Chosen(rates, "as typed", _marginal_words(rates, metrics))
     recorded = recorded_run(TREES)
-    return Acceptance(run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}")
+    return Chosen(run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}")
 
 
-def _imported(metrics: EngineMetrics) -> Acceptance | None:
+def _imported(metrics: EngineMetrics) -> Chosen | None:
     length = metrics.draft_length
     if not length and not metrics.positions and metrics.value("mean acceptance length"):
         length = st.number_input(
@@ -116,8 +117,9 @@ def _imported(metrics: EngineMetrics) -> Acceptance | None:
             return None
     rates = engine_acceptance(metrics, length)
     even = "" if metrics.positions else ", one rate for all positions"
+    even += " (with another draft it is another)"
     odd = tuple(sentence for sentence in metrics.odd if sentence not in metrics.wrong)
-    return Acceptance(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong, odd)
+    return Chosen(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong, odd, True)
 
 
 def _marginal_words(rates: Rates, metrics: EngineMetrics | None) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from viz.explain.bottom_line import break_even_words
 from viz.formats import listed, percent, plural
 
 ALIKE = 0.03  # gains of other K that are so close are one to a model
-PAIR = "“draftscope doctor --target TARGET --draft DRAFT”"
 
 
 def band_near(points: Sequence[OwnPoint]) -> ErrorBand:
@@ -109,6 +108,11 @@ def band_words(band: ErrorBand) -> str:
     )
 
 
+def is_low(metrics: EngineMetrics) -> bool:
+    """Whether fewer first positions are accepted than any published mean length leaves room for."""
+    return bool(metrics.positions) and metrics.positions[0].marginal < least_first()
+
+
 def acceptance_words(metrics: EngineMetrics) -> str:
     """Whether the acceptance is what others published; empty where nothing was for this K."""
     said, mean, length = [], metrics.value("mean acceptance length"), metrics.draft_length
@@ -116,13 +120,13 @@ def acceptance_words(metrics: EngineMetrics) -> str:
     if published and mean:
         theirs = listed([f"{tokens:.2f} for {what}" for what, tokens in published.items()])
         said.append(f"Published mean acceptance lengths at K = {length}: {theirs}. Yours is {mean:.2f}.")
-    first = metrics.positions[0].marginal if metrics.positions else None
-    if first is not None and first < least_first():
+    if is_low(metrics):
         said.append(
-            f"Position 1 is accepted in {percent(first)}, where published heads must have reached {least_first():.0%} "
-            "or more. That low a first position usually means that draft and target do not see the same: another chat "
-            "template or tokenizer, weights of another fine-tune or quantisation, sampling at a temperature, or text "
-            f"that the draft does not know. {PAIR} checks a pair on this machine for each of them."
+            f"Position 1 is accepted in {percent(metrics.positions[0].marginal)}, where published heads must have "
+            f"reached {least_first():.0%} or more. So low a first position usually means that draft and target do not "
+            "see the same: another chat template or tokenizer, weights of another fine-tune or quantisation, sampling "
+            "at a temperature, or text that the draft does not know. The acceptance doctor or "
+            "“draftscope doctor --target TARGET --draft DRAFT” checks a pair on this machine for each."
         )
     return " ".join(said)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
@@ -13,7 +14,7 @@ from decoding.trace.engine_metrics import MAX_BYTES, EngineMetrics, compared, re
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.state import current_run
-from pages.ui.engine.own import acceptance_words
+from pages.ui.engine.own import acceptance_words, is_low
 from viz.charts.engines import other_lengths_figure, positions_figure
 from viz.formats import plural
 
@@ -75,8 +76,12 @@ def read(data: bytes) -> EngineMetrics | None:
     return kept[1]
 
 
-def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
-    """Headline, charts, definitions, other K, what is odd."""
+def draw_metrics(metrics: EngineMetrics, is_example: bool, doctor: Callable[[], None]) -> None:
+    """Headline, charts, definitions, other K, what is odd.
+
+    Args:
+        doctor: draws the way to the acceptance doctor.
+    """
     about = "" if metrics.passes_exact else "about "
     counts = [metrics.form] if metrics.form != metrics.engine else []
     counts += [f"K = {metrics.draft_length}" if metrics.draft_length else "K unknown"]
@@ -88,6 +93,8 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool) -> None:
         st.warning(escape_markdown(sentence), icon=":material/help:")
     for words in filter(None, (next_words(metrics), "" if is_example else acceptance_words(metrics))):
         st.markdown(escape_markdown(words))
+    if not is_example and is_low(metrics):
+        doctor()
     if not can_pay(metrics):
         st.caption("Which K pays does not follow from these: they have neither rates by position nor a mean length.")
     else:
