@@ -16,7 +16,7 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
-from pages.ui.engine.batch import HERE, batches_html, speculation
+from pages.ui.engine.batch import HERE, above_words, batches_html, speculation
 from pages.ui.engine.models import LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
 from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline
 from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
@@ -266,6 +266,10 @@ def test_the_content_of_the_speculative_config():
     assert speculation("eagle3", "h", [(1, 256, 4)]) == {"method": "eagle3", "num_speculative_tokens": 4, "model": "h"}
     assert speculation("ngram", "", by_batch) == {"method": "ngram", "num_speculative_tokens": 2}
     assert speculation("eagle", "h", [(1, 256, 0)]) == {}
+    assert above_words("eagle", by_batch) == "Above a batch of 256 vLLM keeps the last entry: plain decoding."
+    assert above_words("ngram", by_batch) == "It drafts at every batch: above a batch of 180 it is modelled to lose."
+    assert above_words("eagle", [(1, 256, 4)]) == "It drafts at every batch: modelled up to 256."
+    assert "no --speculative-config" in above_words("eagle", [(1, 256, 0)])
 
 
 def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):

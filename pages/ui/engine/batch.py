@@ -209,9 +209,7 @@ def _draw_command(found: Answer, target: ModelShape, draft: ModelShape | None, d
         drafter = right.text_input("Draft", draft.name if draft else "", key=f"serve_{draft.name if draft else ''}")
     schedule = chain_by_batch([row.point for row in found.rows])
     st.code(vllm_command(name, speculation(method, drafter, schedule), devices), language="sh", wrap_lines=True)
-    most = schedule[-1]
-    kept = "plain decoding" if most[2] == 0 else f"K = {most[2]}, which was not modelled there"
-    st.caption(f"Above a batch of {most[1]} vLLM keeps the last entry: {kept}.")
+    st.caption(above_words(method, schedule))
 
 
 def _method(draft: ModelShape | None, target: ModelShape) -> str:
@@ -221,6 +219,18 @@ def _method(draft: ModelShape | None, target: ModelShape) -> str:
     if draft.layers > 1 or draft.hidden != target.hidden:
         return "draft_model"
     return "eagle3" if draft.vocabulary != target.vocabulary else "eagle"
+
+
+def above_words(method: str, schedule: Sequence[tuple[int, int, int]]) -> str:
+    """What vLLM does beyond the batches that its configuration names."""
+    (_, last, tokens), pays = schedule[-1], [end for _, end, count in schedule if count]
+    if not pays:
+        return "No draft pays at any of these batches, so there is no --speculative-config."
+    if method == "ngram" or len(schedule) == 1:
+        loses = f"above a batch of {pays[-1]} it is modelled to lose" if pays[-1] < last else f"modelled up to {last}"
+        return f"It drafts at every batch: {loses}."
+    kept = f"K = {tokens}, which was not modelled there" if tokens else "plain decoding"
+    return f"Above a batch of {last} vLLM keeps the last entry: {kept}."
 
 
 def speculation(method: str, draft: str, schedule: Sequence[tuple[int, int, int]]) -> dict:
