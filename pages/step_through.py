@@ -5,15 +5,7 @@ import streamlit as st
 from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
 from pages.ui import PAGES, ROOT
-from pages.ui.app.address import (
-    SAID,
-    arrive,
-    forget_message,
-    go_there,
-    keep_address,
-    link_here,
-    restore,
-)
+from pages.ui.app.address import SAID, arrive, forget_message, go_there, keep_address, link_here, restore
 from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, load_torch, torch_there, why_not

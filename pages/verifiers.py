@@ -13,13 +13,7 @@ from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.scope.component import lone_tree
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
-from pages.ui.verify.state import (
-    Looked,
-    replay_all,
-    replay_controls,
-    rolled_tokens,
-    tree_in_view,
-)
+from pages.ui.verify.state import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.tree import (
     OWN,
     TREE_HEIGHT,

@@ -37,14 +37,7 @@ from decoding.device.tree import (
 from decoding.drafters import NoDrafter
 from decoding.drafters.base import Drafter
 from decoding.engines.clock import PhaseClock
-from decoding.engines.cuda_graph import (
-    LARGEST,
-    CudaGraphEngine,
-    CudaGraphPass,
-    bucket,
-    row_bucket,
-    visible_rows,
-)
+from decoding.engines.cuda_graph import LARGEST, CudaGraphEngine, CudaGraphPass, bucket, row_bucket, visible_rows
 from decoding.engines.kv_cache import KVBlocks, KVCache
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair, match_vocabulary

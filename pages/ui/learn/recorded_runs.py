@@ -24,15 +24,7 @@ from decoding.recorded import (
 from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.state import (
-    Run,
-    ask_view,
-    current_run,
-    draw_set_aside,
-    keep_run,
-    selected_iteration,
-    set_aside,
-)
+from pages.ui.common.state import Run, ask_view, current_run, draw_set_aside, keep_run, selected_iteration, set_aside
 from pages.ui.compare.plan import recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import prompt_of, set_method
