@@ -19,8 +19,8 @@ from pages.ui.compare.plan import (
     run_comparison,
     so_far_words,
 )
-from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
-from pages.ui.race.view import race as race_component
+from pages.ui.race import Race, race_of, recorded_race, runs_menu
+from pages.ui.race import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
 from viz.charts.run import DEPTH_SHARE, acceptance_by_depth
 from viz.formats import listed

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import race_runs
-from pages.ui.race.view import recorded_race
+from pages.ui.race import recorded_race
 from tests.helpers.families import family
 from viz.race.data import partings, race_data, readable
 from viz.race.lanes import lane_of

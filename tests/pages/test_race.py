@@ -15,7 +15,7 @@ from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from pages.ui.common.state import PromptChoice, Run
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
-from pages.ui.race.view import available, race_of, race_of_runs, recorded_race, replayed_words
+from pages.ui.race import available, race_of, race_of_runs, recorded_race, replayed_words
 from pages.ui.widgets.contestants import RACE
 from tests.helpers.traces import PAIR, run_autoregressive, run_mixed
 from tests.pages.apptest import finish, open_field, press_start, sentences
@@ -172,7 +172,7 @@ def test_runs_of_one_prompt_race_and_others_are_refused():
 
 
 def test_runs_on_screen_and_in_files_can_be_chosen(monkeypatch):
-    import pages.ui.race.view as race_runs
+    import pages.ui.race as race_runs
 
     file = io.BytesIO()
     save_run(run_autoregressive(), file)

@@ -19,7 +19,7 @@ from decoding.trace.archive import save_run
 from decoding.training.command import FIELDS, VERIFIERS
 from decoding.training.folder import MODULES, TrainingWatcher, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
-from pages.ui.jobs.page import progress_words
+from pages.ui.jobs import progress_words
 from pages.ui.train.form import arguments_of, estimate_words, title_of
 from pages.ui.train.view import common_places
 from pages.ui.widgets.controls import setting_key

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.traces import big, fallback, sampled_recovered
 from viz.charts.description import chart_sentence, chart_table
-from viz.verify.views import (
+from viz.verify import (
     TWO_LINE_ROWS,
     Curve,
     DistributionPanel,

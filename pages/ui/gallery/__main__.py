@@ -17,7 +17,7 @@ from pages.ui.compare.plan import hardware_words, recorded_result
 from pages.ui.compare.results import STYLE, findings, speed_bars, table_html
 from pages.ui.learn.recorded_runs import cards
 from pages.ui.learn.tour import all_steps
-from pages.ui.race.view import recorded_race
+from pages.ui.race import recorded_race
 from pages.ui.widgets.controls import prompt_words
 from viz.charts.methods import ProgressCurve, progress_figure, speed_figure
 from viz.formats import plural

@@ -24,7 +24,7 @@ from decoding.papers import PAPER_RESULTS
 from decoding.papers.paper_result import PaperResult
 from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
+from pages.ui.jobs import attempt, draw_end, draw_progress, stop_buttons
 from pages.ui.papers.rows import StoredResults, stamps_now
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import about, long_duration, plural

@@ -31,7 +31,7 @@ from decoding.experiments.experiment import ExperimentWatcher
 from decoding.papers.paper_result import SPEEDUP
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
-from pages.ui.jobs.page import JobPage
+from pages.ui.jobs import JobPage
 from pages.ui.sweep.engine import draw_engine_button
 from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
 from pages.ui.sweep.sentences import (

@@ -13,7 +13,7 @@ from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, 
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import seed
 from viz.formats import plural
-from viz.verify.views import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
+from viz.verify import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:
     from decoding.replay.run_theory import Mean, RunTheory

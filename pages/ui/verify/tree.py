@@ -17,7 +17,7 @@ from viz.components import component_script, component_style
 from viz.formats import listed, number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
-from viz.verify.views import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data
+from viz.verify import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Refused, Replayed
