@@ -188,12 +188,10 @@ def draft_model_need(options: Sequence[Option]) -> DraftModelNeed | None:
 
 
 def _sure(ratio: Interval) -> bool:
-    """Whether a ratio is surely above 1."""
     return ratio.decides and ratio.low > 1
 
 
 def _slower(option: Option, best: Option) -> bool:
-    """Whether an option is surely slower than another one."""
     if option.figure.per == "prompt" and option.speeds and best.speeds:
         ratio = paired(option.speeds, best.speeds)
         return ratio.decides and ratio.high < 1

@@ -321,7 +321,6 @@ def _latent(config: Config, hidden: int, heads: int) -> dict[str, int]:
 
 
 def _experts(config: Config, hidden: int, layers: int) -> tuple[int, dict[str, int]]:
-    """Layers with experts, and the numbers of these."""
     family, none = config.family, {"expert": 0, "experts": 0, "active": 0, "shared": 0}
     if not family.experts:
         return 0, none

@@ -64,7 +64,6 @@ def _base_name(method: Method) -> str:
 
 
 def _read(name: str, value: str, default: Setting) -> Setting:
-    """A value in the type of its default."""
     if isinstance(default, str):
         return value
     if isinstance(default, bool):

@@ -120,7 +120,6 @@ class CandidateTree:
         return self._builder.finish(drafter.draft_sampling, state, drafter.settings(), keep=keep)
 
     def _append(self, candidates: np.ndarray) -> None:
-        """Append the candidates that have no node yet."""
         new = candidates["node"] < 0
         entering = candidates[new]
         candidates["node"][new] = self._builder.tree.append(entering["parent"], entering["token"], entering["prob"])

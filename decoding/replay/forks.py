@@ -202,7 +202,6 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
 
 
 def _run_live(origin: Origin, index: int) -> "DecodeSession":
-    """The session that has made the iteration."""
     session, change = origin.session, origin.change
     if session is None:
         raise SettingsError(NO_MODELS)
@@ -275,7 +274,6 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
 def _step(
     rows: RecordedLogits, standing: SessionState, interventions: Interventions, stops: Container[int]
 ) -> IterationState:
-    """The iteration as its steps leave it."""
     recorded, drawn = rows.iteration, len(standing.draws.record)
     step = IterationState(
         recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s

@@ -131,7 +131,6 @@ def _record(record_type: type, makes: dict[str, tuple[Field, Make | None]], read
 
 
 def _table(record_type: type, makes: dict[str, tuple[Field, Make | None]], read: Any, get: Get) -> tuple[Any, ...]:
-    """Rows from columns."""
     columns = {name: getattr(read, name) for name in makes}
     lengths = {len(column) for column in columns.values() if column is not UNSET}
     if len(lengths) > 1:

@@ -437,7 +437,6 @@ def _accepted_per_pass(counted: Counted, marginal: Sequence[float]) -> float | N
 
 
 def _by_request(counted: Counted) -> float | None:
-    """Mean over requests of their mean accepted lengths."""
     if counted.request_mean is not None:
         return counted.request_mean - 1
     means = [accepted / passes for passes, accepted in counted.requests if passes]

@@ -196,7 +196,6 @@ def _shifted(at: float | str | None, aside: float) -> float | str | None:
 
 
 def _bars(marks: Sequence[PaperMark], color: str) -> dict:
-    """The intervals as Plotly's error bars."""
     return {
         "array": [0 if mark.high is None or mark.ours is None else mark.high - mark.ours for mark in marks],
         "arrayminus": [0 if mark.low is None or mark.ours is None else mark.ours - mark.low for mark in marks],

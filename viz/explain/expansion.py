@@ -355,7 +355,6 @@ def _choice(draft: DraftRank) -> str:
 
 
 def _floor(draft: DraftRank) -> str:
-    """The lowest recorded probability."""
     return f" (each at least {number(draft.floor, 3)})" if draft.floor >= 5e-4 else ""
 
 

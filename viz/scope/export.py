@@ -69,7 +69,6 @@ def _edge(parent: SceneNode, node: SceneNode, state: str, dark: bool) -> dict:
 
 
 def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
-    """Markers and labels of all nodes in one state."""
     look, labels = _LOOKS[state], []
     line = {"color": outline(look.color, dark), "width": 2}
     for node in nodes:

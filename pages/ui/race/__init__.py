@@ -120,7 +120,6 @@ def race_of(outcome: ComparisonResult) -> Race:
 
 
 def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:
-    """The median repeat of one method."""
     repeats, label = entry.calls, entry.contestant.label
     number = next(repeat for repeat, call in repeats.items() if call is entry.typical)
     which, speeds = "one call", ()

@@ -80,7 +80,6 @@ def slots(field: ContestantForm) -> list[str]:
 
 
 def _fill(field: ContestantForm, texts: Sequence[str]) -> None:
-    """Have these contestants in the place of all others."""
     from decoding.compare.contestants import parse_contestant
 
     st.session_state[f"{field.name}_slots"] = []
