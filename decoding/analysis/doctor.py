@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from decoding.analysis import pair_files, pair_readings, pair_weights
-from decoding.analysis.pair_files import Finding, ModelFiles, not_checked, read_files
+from decoding.analysis.pair_files import Finding, ModelFiles, fault, not_checked, read_files, sound
 from decoding.analysis.pair_readings import Asked, Reading, continued, read, read_all, readable_tokens
 from decoding.common.errors import PairError, PromptError, first_line, is_out_of_memory
 from decoding.common.prompts import Prompt
@@ -101,14 +101,14 @@ def findings(
     broken = _broken(examined, found)
     for check, judge in judged.items():
         if pair is None or readings is None:
-            found[check] = not_checked(check, why)
+            found[check] = not_checked(why)
         elif broken and check != "dtype":
-            found[check] = not_checked(check, f"the models are not as they were trained: see {broken}")
+            found[check] = not_checked(f"the models are not as they were trained: see {broken}")
         else:
             found[check] = judge(pair, readings)
     if pair is not None and readings and not chat and not broken and _share_a_template(examined, found):
         found["chat template"] = _with_template(pair, asked, prompts, readings, found["chat template"])
-    return tuple(found[check] for check in CHECKS)
+    return tuple(replace(found[check], check=check) for check in CHECKS)
 
 
 def named(prompt: Prompt) -> str:
@@ -148,14 +148,14 @@ def _readings(pair: Pair | None, asked: Asked, unreadable: str) -> tuple[tuple[R
 
 def _loading(examined: Examined, found: dict[str, Finding]) -> Finding:
     """Whether the pair can be loaded; a refusal that another check explains is that check's."""
-    check, pair, refusal = "loading", examined.pair, examined.refusal
+    pair, refusal = examined.pair, examined.refusal
     if pair is not None:
         shown = f"{pair.info.name}: both load, take a tree attention mask, and hold {pair.context:,} tokens"
-        return Finding(check, "sound", shown)
+        return sound(shown)
     elsewhere = next((name for name in found if _explains(examined, name, found[name])), None)
     if elsewhere is not None:
-        return not_checked(check, f"the pair is refused for what {elsewhere} says: {refusal}")
-    return Finding(check, "fault", refusal, "Do what the sentence says; the checks that need the models come after it.")
+        return not_checked(f"the pair is refused for what {elsewhere} says: {refusal}")
+    return fault(refusal, "Do what the sentence says; the checks that need the models come after it.")
 
 
 def _explains(examined: Examined, check: str, finding: Finding) -> bool:

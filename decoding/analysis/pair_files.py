@@ -31,15 +31,30 @@ class Finding:
     """What one check found.
 
     Attributes:
-        check: one of `doctor.CHECKS`.
         evidence: numbers measured here, fields of the files, or why the check could not be made.
         mend: one sentence; empty where there is nothing to mend.
+        check: one of `doctor.CHECKS`, which the doctor fills in.
     """
 
-    check: str
     verdict: Verdict
     evidence: str
     mend: str = ""
+    check: str = ""
+
+
+def sound(evidence: str) -> Finding:
+    """A check that found nothing wrong."""
+    return Finding("sound", evidence)
+
+
+def fault(evidence: str, mend: str) -> Finding:
+    """A check that found something to mend."""
+    return Finding("fault", evidence, mend)
+
+
+def not_checked(why: str) -> Finding:
+    """A check that could not be made."""
+    return Finding("not checked", why)
 
 
 # Ids: a draft proposes ids, so each one that means another text in the other model is a proposal that is never right.
@@ -223,36 +238,30 @@ def layer_of(name: str) -> int:
 
 def chat_template(target: ModelFiles, draft: ModelFiles, chat: bool) -> Finding:
     """Whether both have one chat template: it is the target's that formats the prompts of both."""
-    check = "chat template"
     if target.tokenizer is None or draft.tokenizer is None:
-        return not_checked(check, "a tokenizer cannot be read")
+        return not_checked("a tokenizer cannot be read")
     how = "prompts go through the target's template" if chat else "prompts are given as plain text"
     templates = [files.tokenizer.chat_template for files in (target, draft)]
     if not any(templates):
         if chat:
-            return Finding(
-                check, "fault", "chat is on and neither model has a template",
+            return fault("chat is on and neither model has a template",
                 "Turn chat off, or choose models that were trained on conversations.",
             )  # fmt: skip
-        return Finding(check, "sound", f"neither model has one, and {how}")
+        return sound(f"neither model has one, and {how}")
     if not all(templates):
         lacking, other = ("draft", "target") if templates[0] else ("target", "draft")
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"the {other} has a template and the {lacking} has none; {how}",
             f"Choose a {lacking} that was trained on conversations, or copy the {other}'s template into its folder if "
             "it was.",
         )
     if templates[0] == templates[1]:
-        return Finding(check, "sound", f"both have the same template; {how}")
+        return sound(f"both have the same template; {how}")
     texts = [_conversation(files) for files in (target, draft)]
     if texts[0] is not None and texts[0] == texts[1]:
-        return Finding(check, "sound", f"the templates differ, and give the same text for a conversation; {how}")
+        return sound(f"the templates differ, and give the same text for a conversation; {how}")
     shown = " and ".join("an error" if text is None else repr(text[:60]) for text in texts)
-    return Finding(
-        check,
-        "fault",
+    return fault(
         f"the templates give other texts for the same conversation, beginning with {shown}; {how}",
         "Use a draft that was trained with the target's template, or give both folders the one they were trained with.",
     )
@@ -268,9 +277,8 @@ def _conversation(files: ModelFiles) -> str | None:
 
 def tokenizers(target: ModelFiles, draft: ModelFiles, texts: Sequence[str]) -> Finding:
     """Whether the same text has the same ids, token by token and over whole prompts."""
-    check = "tokenizers"
     if target.tokenizer is None or draft.tokenizer is None:
-        return not_checked(check, "a tokenizer cannot be read")
+        return not_checked("a tokenizer cannot be read")
     ours, theirs = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
     moved = sorted((ours[token], theirs[token], token) for token in ours.keys() & theirs.keys())
     moved = [each for each in moved if each[0] != each[1]]
@@ -278,25 +286,19 @@ def tokenizers(target: ModelFiles, draft: ModelFiles, texts: Sequence[str]) -> F
     if len(moved) + alone > MOST_OTHER_IDS:
         examples = ", ".join(f"{token!r} is {a} in the target and {b} in the draft" for a, b, token in moved[:SHOWN])
         evidence = f"{len(moved):,} of {len(ours):,} tokens have another id and {alone:,} are in one tokenizer only"
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"{evidence}{': ' * bool(examples)}{examples}",
             "Use a draft with the target's tokenizer, or train its embedding and output head anew on the target's ids.",
         )
     other = [text for text in texts if _ids(target, text) != _ids(draft, text)]
     if len(other) > MOST_OTHER_IDS:
         first, second = (_ids(files, other[0])[:4] for files in (target, draft))
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"all {len(ours):,} tokens have the same ids, and {len(other)} of {len(texts)} prompts are cut into other "
             f"tokens: one begins with {first} in the target and {second} in the draft",
             "Give the draft's folder the target's tokenizer files if it was trained with them, or take another draft.",
         )
-    return Finding(
-        check, "sound", f"all {len(ours):,} tokens have the same ids, and {len(texts)} prompts the same tokens"
-    )
+    return sound(f"all {len(ours):,} tokens have the same ids, and {len(texts)} prompts the same tokens")
 
 
 def _ids(files: ModelFiles, text: str) -> list[int]:
@@ -304,8 +306,3 @@ def _ids(files: ModelFiles, text: str) -> list[int]:
         return Vocabulary(files.tokenizer, files.known_ids).encode(text)
     except PromptError:
         return []
-
-
-def not_checked(check: str, why: str) -> Finding:
-    """A check that could not be made."""
-    return Finding(check, "not checked", why)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from decoding.analysis.pair_files import Finding, ModelFiles, not_checked
+from decoding.analysis.pair_files import Finding, ModelFiles, fault, not_checked, sound
 from decoding.models.loading import free_bytes
 from decoding.models.pair import Pair, match_vocabulary
 from decoding.models.presets import DTYPE_BYTES, cpu_computes_bfloat16
@@ -193,26 +193,23 @@ def too_few(readings: Sequence[Reading]) -> str:
 
 def vocabulary_size(target: ModelFiles, draft: ModelFiles, readings: Sequence[Reading] | None) -> Finding:
     """Whether both have a logit for the same ids, and what ids past the tokenizer's take of the probability."""
-    check = "vocabulary size"
     target_size, draft_size = target.vocab_size, draft.vocab_size
     if target_size is None or draft_size is None or target.tokenizer is None:
-        return not_checked(check, "the size of a vocabulary cannot be read")
+        return not_checked("the size of a vocabulary cannot be read")
     known, sizes = target.known_ids, {"target": target_size, "draft": draft_size}
     said = f"{target_size:,} ids in the target, {draft_size:,} in the draft, {known:,} in the tokenizer"
     for role, size in sizes.items():
         if size < known:
-            return Finding(
-                check,
-                "fault",
+            return fault(
                 f"{said}: {known - size:,} tokens have no logit in the {role}, and none of them is ever accepted",
                 f"Choose a {role} that was trained with the whole tokenizer.",
             )
     if target_size == draft_size:
-        return Finding(check, "sound", said)
+        return sound(said)
     does = "logits of the draft are cut" if target_size < draft_size else "logits of the draft are filled with -inf"
     said = f"{said}; the {does} to the target's size"
     if readings is None:
-        return not_checked(check, f"{said}; what padded ids take of the probability was not measured")
+        return not_checked(f"{said}; what padded ids take of the probability was not measured")
     for role, size in sizes.items():
         padded = size - known
         if not padded:
@@ -220,13 +217,11 @@ def vocabulary_size(target: ModelFiles, draft: ModelFiles, readings: Sequence[Re
         taken = float(np.mean([getattr(reading, f"{role}_padding") for reading in readings]))
         said += f"; {padded:,} padded ids of the {role} have a probability of {taken:.2g}"
         if taken / padded > PADDING_SHARE / size:
-            return Finding(
-                check,
-                "fault",
+            return fault(
                 f"{said}, as rows that were never trained",
                 f"Cut the embedding and the output head of the {role} to {known:,} rows, and its vocab_size as well.",
             )
-    return Finding(check, "sound", said)
+    return sound(said)
 
 
 def context(
@@ -237,13 +232,12 @@ def context(
     readings: Sequence[Reading] | None,
 ) -> Finding:
     """Whether prompt and new tokens stay within the context that both were trained on, and what lies past it."""
-    check = "context"
     limits = {files.role: files.positions for files in (target, draft)}
     known = {role: limit for role, limit in limits.items() if limit is not None}
     if not prompts:
-        return not_checked(check, "no prompt could be encoded")
+        return not_checked("no prompt could be encoded")
     if not known:
-        return not_checked(check, "no configuration says how many positions its model was trained on")
+        return not_checked("no configuration says how many positions its model was trained on")
     name, ids = max(prompts, key=lambda prompt: len(prompt[1]))
     needed, limit = len(ids) + new_tokens, min(known.values())
     said = f"{len(ids):,} tokens of {name} and {new_tokens:,} new ones are {needed:,}; " + ", ".join(
@@ -251,11 +245,9 @@ def context(
         for role, limit in limits.items()
     )
     if needed <= limit:
-        return Finding(check, "sound", said)
+        return sound(said)
     shorter = " and ".join(role for role, reached in known.items() if reached == limit)
-    return Finding(
-        check,
-        "fault",
+    return fault(
         f"{said}; {_past(readings, limit)}",
         f"Keep prompt and new tokens within {limit:,}, or choose a {shorter} that was trained on longer texts.",
     )
@@ -277,19 +269,16 @@ def _past(readings: Sequence[Reading] | None, limit: int) -> str:
 
 def dtype(pair: Pair, asked: Asked, readings: Sequence[Reading]) -> Finding:
     """Whether the dtype in use overflows, changes the likeliest tokens, or has no fast arithmetic on this device."""
-    check = "dtype"
     name, device = pair.target.info.dtype, pair.target.device.type
     said = f"both compute in {name} on {device}"
     worst = max(reading.not_finite for reading in readings)
     if worst > 0:
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"{said}; up to {worst:.2g} of the logits of a prompt are nan or infinite",
             "Choose float32 or bfloat16: values leave the range of this dtype.",
         )
     if name == "float32":
-        return Finding(check, "sound", f"{said}; all logits are finite")
+        return sound(f"{said}; all logits are finite")
     changed = _changed_tokens(pair, readings)
     said += (
         "; what float32 would change was not measured, because a copy of the models does not fit"
@@ -297,15 +286,13 @@ def dtype(pair: Pair, asked: Asked, readings: Sequence[Reading]) -> Finding:
         else f"; it changes the likeliest token at {changed:.3f} of the positions, against float32"
     )
     if device == "cpu" and not (name == "bfloat16" and cpu_computes_bfloat16()):
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"{said}; this processor has no instructions for {name}",
             "Choose float32: here the shorter dtype rounds more and is not faster.",
         )
     if changed is not None and changed > ROUNDING_LOSS:
-        return Finding(check, "fault", said, "Choose float32 or another 16-bit dtype.")
-    return Finding(check, "sound" if changed is not None else "not checked", said)
+        return fault(said, "Choose float32 or another 16-bit dtype.")
+    return Finding("sound" if changed is not None else "not checked", said)
 
 
 @torch.inference_mode()
@@ -334,9 +321,8 @@ def _is_placed(network: nn.Module) -> bool:
 
 def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
     """Acceptance of one drafted token at the temperatures asked for against the agreement of greedy decoding."""
-    check = "temperature"
     if why := too_few(readings):
-        return not_checked(check, why)
+        return not_checked(why)
     greedy = float(_joined(reading.output_agrees for reading in readings).mean())
     asked, matched = (
         float(_joined(getattr(reading, name) for reading in readings).mean()) for name in ("overlap", "overlap_matched")
@@ -344,9 +330,7 @@ def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
     count = sum(len(reading.output_ids) for reading in readings)
     draft = sampling.draft_temperature
     if sampling.greedy:
-        return Finding(
-            check,
-            "sound",
+        return sound(
             f"greedy, over {count:,} tokens of the target's own text: the likeliest tokens agree at {greedy:.2f} of "
             f"them; with the target at 1 and the draft at {draft:g}, {asked:.2f} of drawn tokens would be accepted",
         )
@@ -356,17 +340,16 @@ def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
         f"greedy agreement is {greedy:.2f}"
     )
     if asked >= greedy - TEMPERATURE_LOSS:
-        return Finding(check, "sound", said)
+        return sound(said)
     better = f"Set the draft temperature to {sampling.temperature:g} as well."
-    return Finding(check, "fault", said, better if matched > asked else "Lower the temperature.")
+    return fault(said, better if matched > asked else "Lower the temperature.")
 
 
 def text(readings: Sequence[Reading]) -> Finding:
     """Whether a prompt is much harder for the draft than for the target: unlike what the draft was trained on."""
-    check = "text"
     long = [reading for reading in readings if np.isfinite(reading.draft_nats).sum() >= FEWEST_PROMPT_TOKENS]
     if not long:
-        return not_checked(check, f"no prompt has more than {FEWEST_PROMPT_TOKENS} tokens: give longer ones")
+        return not_checked(f"no prompt has more than {FEWEST_PROMPT_TOKENS} tokens: give longer ones")
     losses = {reading.name: _mean_nats(reading) for reading in long}
     gaps = {name: float(draft - target) for name, (draft, target) in losses.items()}
     far = sorted((name for name in gaps if gaps[name] > FAR_NATS), key=lambda name: -gaps[name])
@@ -374,13 +357,11 @@ def text(readings: Sequence[Reading]) -> Finding:
     listed = "; ".join(f"{name} {losses[name][0]:.2f} against {losses[name][1]:.2f}" for name in shown)
     said = f"nats per token of the draft against the target's: {listed}"
     if far:
-        return Finding(
-            check,
-            "fault",
+        return fault(
             f"{said}; {len(far)} of {len(long)} prompts are more than {FAR_NATS:g} nats harder for the draft",
             "Use a draft that was trained on such text, or one that copies from the prompt (prompt lookup).",
         )
-    return Finding(check, "sound", f"{said} is the widest of {len(long)} prompts")
+    return sound(f"{said} is the widest of {len(long)} prompts")
 
 
 def _mean_nats(reading: Reading) -> tuple[float, float]:
@@ -391,9 +372,8 @@ def _mean_nats(reading: Reading) -> tuple[float, float]:
 
 def loops(readings: Sequence[Reading]) -> Finding:
     """Whether the target repeats itself, and what the agreement is without that."""
-    check = "loops"
     if why := too_few(readings):
-        return not_checked(check, why)
+        return not_checked(why)
     before = [tokens_before_loop(reading.output_ids) for reading in readings]
     looping = [reading for reading, free in zip(readings, before, strict=True) if free < len(reading.output_ids)]
     whole = _joined(reading.output_agrees for reading in readings)
@@ -401,22 +381,20 @@ def loops(readings: Sequence[Reading]) -> Finding:
     said = f"{len(looping)} of {len(readings)} greedy texts fall into a loop, with {len(whole) - len(free):,} of "
     said += f"{len(whole):,} tokens; the likeliest tokens agree at {whole.mean():.2f} of all"
     if not len(free):
-        return not_checked(check, f"{said}; no token lies before a loop")
+        return not_checked(f"{said}; no token lies before a loop")
     said += f" and at {free.mean():.2f} of those before it"
     if whole.mean() - free.mean() > LOOP_GAIN:
-        return Finding(
-            check,
-            "fault",
+        return fault(
             said,
             "Judge by the tokens before the loop, or give prompts that the target does not loop on.",
         )
-    return Finding(check, "sound", said)
+    return sound(said)
 
 
 def template_gain(plain: Sequence[Reading], templated: Sequence[Reading], found: Finding) -> Finding:
     """What the chat template would add to the agreement, for a pair that has one and is given plain text."""
     if why := too_few(templated) or too_few(plain):
-        return Finding(found.check, found.verdict, f"{found.evidence}; what the template changes: {why}")
+        return Finding(found.verdict, f"{found.evidence}; what the template changes: {why}")
     pairs = [
         (before.output_agrees.mean(), after.output_agrees.mean())
         for before, after in zip(plain, templated, strict=True)
@@ -427,5 +405,5 @@ def template_gain(plain: Sequence[Reading], templated: Sequence[Reading], found:
     said = f"{found.evidence}; the likeliest tokens agree at {before.mean():.2f} so, at {after.mean():.2f} through it"
     half = Z95 * gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
     if gain.mean() > TEMPLATE_GAIN and gain.mean() > half:
-        return Finding(found.check, "fault", said, "Put the prompts through the chat template: turn chat on.")
-    return Finding(found.check, found.verdict, said)
+        return fault(said, "Put the prompts through the chat template: turn chat on.")
+    return Finding(found.verdict, said)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from decoding.analysis.pair_files import LAYERS, SHOWN, Finding, ModelFiles, layer_of, not_checked
+from decoding.analysis.pair_files import LAYERS, SHOWN, Finding, ModelFiles, fault, layer_of, not_checked, sound
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.models.pair import Pair
 from decoding.models.widening import WIDENED_FROM
@@ -21,13 +21,10 @@ NORM_INPUTS = 4  # random vectors: what gives the same for all of them passes no
 
 def stored_weights(target: ModelFiles, draft: ModelFiles) -> Finding:
     """Whether a model is quantised, or has fewer layers than its files."""
-    check = "quantised or truncated"
     for files in (target, draft):
         if files.left_out:
             layers = {layer_of(name) for name in files.left_out}
-            return Finding(
-                check,
-                "fault",
+            return fault(
                 f"the configuration of the {files.role} has {files.setting(LAYERS)} layers and its files have "
                 f"{len(layers)} more, such as {files.left_out[0]}",
                 f"Set {_named(files, LAYERS)} of the {files.role} to the number of layers that are stored.",
@@ -36,15 +33,13 @@ def stored_weights(target: ModelFiles, draft: ModelFiles) -> Finding:
     said = "; ".join(f"the {files.role} is stored in {_dtypes(files)}" for files in (target, draft))
     if quantised:
         roles = " and ".join(files.role for files in quantised)
-        return Finding(
-            check,
-            "fault",
+        return fault(
             said,
             f"Use unquantised weights for the {roles}: a draft is trained to follow the unquantised target.",
         )
     if not (target.stored_bytes and draft.stored_bytes):
-        return not_checked(check, "the headers of the weight files cannot be read")
-    return Finding(check, "sound", f"{said}; both are computed in one dtype")
+        return not_checked("the headers of the weight files cannot be read")
+    return sound(f"{said}; both are computed in one dtype")
 
 
 def _is_quantised(files: ModelFiles) -> bool:
@@ -87,12 +82,11 @@ def _examples(names: Sequence[str]) -> str:
 
 def loaded_weights(target: ModelFiles, draft: ModelFiles, pair: Pair | None) -> Finding:
     """Whether every tensor is stored and used, none is dead, and the output head is tied where it should be."""
-    check = "weights"
     again = "Download the model again, or take the configuration that belongs to the weights."
     if unmatched := list(_unmatched((target, draft))):
-        return Finding(check, "fault", "; ".join(unmatched), again)
+        return fault("; ".join(unmatched), again)
     if pair is None:
-        return not_checked(check, "the pair is not loaded, so the values of its weights were not read")
+        return not_checked("the pair is not loaded, so the values of its weights were not read")
     wrong, norms, tensors, offloaded = [], 0, 0, 0
     for role, model in (("target", pair.target), ("draft", pair.draft)):
         network = model.network
@@ -110,12 +104,10 @@ def loaded_weights(target: ModelFiles, draft: ModelFiles, pair: Pair | None) -> 
             )
     if wrong:
         more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        return Finding(check, "fault", "; ".join(wrong[:SHOWN]) + more, again)
+        return fault("; ".join(wrong[:SHOWN]) + more, again)
     if offloaded:
-        return not_checked(check, f"{offloaded} tensors lie off the device and were not read; the others are sound")
-    return Finding(
-        check,
-        "sound",
+        return not_checked(f"{offloaded} tensors lie off the device and were not read; the others are sound")
+    return sound(
         f"{_matched((target, draft))}; none of {tensors} matrices is constant, {norms} norms pass on what they are "
         "given, and output heads are tied as the configurations say",
     )

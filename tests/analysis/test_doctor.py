@@ -376,7 +376,7 @@ def test_logits_that_overflow(embedded):
 
 
 def test_what_a_template_adds_must_be_more_than_chance():
-    base = Finding("chat template", "sound", "both have the same template")
+    base = Finding("sound", "both have the same template")
     far = np.full(147, -1)
     plain = [reading(target_best=far), reading(target_best=far)]
     assert pair_readings.template_gain(plain, [reading(), reading()], base).verdict == "fault"
@@ -432,7 +432,7 @@ def test_the_command_prints_verdicts_and_says_with_its_code_whether_there_is_a_f
 
 
 def test_lines_of_a_fault():
-    fault, sound = Finding("text", "fault", "some numbers", "Do this."), Finding("loops", "sound", "others")
+    fault, sound = Finding("fault", "some numbers", "Do this.", "text"), Finding("sound", "others", check="loops")
     assert finding_lines([fault, sound]) == [
         "fault  text: some numbers", "       -> Do this.", "sound  loops: others", "",
         "1 fault, 1 sound, 0 not checked",
