@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-from decoding.common.errors import DraftscopeError, run_command
+from decoding.common.errors import DraftscopeError, command
 from decoding.common.files import ROOT
 
 # What each runs, the words in front of a person's, and what it does.
@@ -78,18 +78,15 @@ def installed() -> str:
         return "not installed: this is a checkout"
 
 
-def check(name: str, there: Mapping[str, object], command: str) -> None:
+def check(name: str, there: Mapping[str, object], whose: str) -> None:
     """Raise `DraftscopeError`, which lists what there is, where a name is none of it."""
     if name not in there:
-        raise DraftscopeError(f"There is no `{command} {name}`: choose one of {', '.join(there)}.")
+        raise DraftscopeError(f"There is no `{whose} {name}`: choose one of {', '.join(there)}.")
 
 
+@command
 def main() -> int:
     """Run what the command line asks for."""
-    return run_command(_main)
-
-
-def _main() -> int:
     name, *rest = sys.argv[1:] or HELP[-1:]
     if name in HELP or name == VERSION:
         print(usage() if name in HELP else f"draftscope {installed()}")

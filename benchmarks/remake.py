@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from decoding.common.errors import DraftscopeError, run_command
+from decoding.common.errors import DraftscopeError, command
 from decoding.common.files import ROOT, user_folder, write_whole
 from decoding.recorded import COMPARISON, RECORDINGS
 from viz.formats import duration
@@ -47,6 +47,7 @@ def remake(names: list[str], notes: Path) -> None:
     write_whole(notes, json.dumps({name: took for name, took in noted(notes).items() if name not in names}).encode())
 
 
+@command
 def main() -> int:
     """Make all parts, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -59,4 +60,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    sys.exit(main())

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import command
 from decoding.trace.archive import load_run
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 
@@ -323,6 +323,7 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Compare two files and print what differs; the code is 0, 1 or 2 as the module says."""
     parser = argparse.ArgumentParser(prog="python -m decoding.diff", description="Show where two saved runs diverge.")
@@ -330,11 +331,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("second", type=Path, metavar="B", help="a second run")
     parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first few")
     args = parser.parse_args(arguments)
-    try:
-        diff = compare_runs(load_run(args.first), load_run(args.second))
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    diff = compare_runs(load_run(args.first), load_run(args.second))
     print("\n".join(diff_lines(diff, str(args.first), str(args.second), every=args.all)))
     return 0 if diff.same_output else 1
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.common.errors import REFUSED, DraftscopeError, PromptError, needing_torch, require
+from decoding.common.errors import PromptError, command, require
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
 from decoding.models.presets import DEVICES, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings, pair_name
 
@@ -70,18 +70,10 @@ def finding_lines(found: Sequence["Finding"]) -> list[str]:
     return [*lines, "", f"{faults}, {counts['sound']} sound, {counts['not checked']} not checked"]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Examine a pair and print what was found; the code is 0, 1 or 2 as the module says."""
     args = parser().parse_args(arguments)
-    try:
-        with needing_torch():
-            return _examine(args)
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
-
-
-def _examine(args: argparse.Namespace) -> int:
     prompts = chosen_prompts(args.prompts)
     require(args.max_new_tokens > 0, f"--max-new-tokens must be 1 or more, not {args.max_new_tokens}.")
     os.environ["HF_HUB_OFFLINE"] = "1"  # before the Hub's client is imported, which reads it once

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from decoding.common.errors import REFUSED, DraftscopeError
+from decoding.common.errors import command
 from decoding.trace.archive import load_run
 from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_fields import ENGINES
@@ -36,6 +36,7 @@ def remark_lines(config: EngineConfig) -> Iterator[str]:
     yield f"{config.engine} {config.version}: names read on {config.read} in {', '.join(config.sources)}."
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Print the configuration; the code is 0, 1 or 2 as the module says."""
     parser = argparse.ArgumentParser(
@@ -45,11 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--engine", required=True, metavar="NAME", help=f"one of {', '.join(ENGINES)}")
     parser.add_argument("--json", action="store_true", help="write everything as one JSON object")
     args = parser.parse_args(arguments)
-    try:
-        config = engine_config(load_run(args.run), args.engine)
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    config = engine_config(load_run(args.run), args.engine)
     if args.json:
         print(json.dumps(asdict(config), indent=2))
     elif not config.text:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 
-from decoding.common.errors import REFUSED, DraftscopeError
+from decoding.common.errors import command
 from decoding.trace.engine_metrics import EngineMetrics, load_metrics
 
 WIDTH = 100  # characters of a line of words
@@ -68,6 +68,7 @@ def _share(value: float | None, error: float | None) -> str:
     return f"{value:.4f}" if error is None else f"{value:.4f} +- {error:.4f}"
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures; the code is 0 or 2 as the module says."""
     parser = argparse.ArgumentParser(
@@ -77,11 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE", help="what the engine gave; its form is recognised")
     parser.add_argument("--json", action="store_true", help="write everything as one JSON object")
     args = parser.parse_args(arguments)
-    try:
-        metrics = load_metrics(args.file)
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    metrics = load_metrics(args.file)
     if args.json:
         print(json.dumps(asdict(metrics), indent=2))
     else:

@@ -26,7 +26,7 @@ from decoding.analysis.model_shape import (
 from decoding.analysis.published import caution
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup
 from decoding.analysis.when_it_pays import Answer, BatchRow, answer
-from decoding.common.errors import REFUSED, DraftscopeError, PairError, SettingsError
+from decoding.common.errors import PairError, SettingsError, command
 from decoding.trace.archive import load_run
 from decoding.trace.engine_metrics import load_metrics
 
@@ -92,24 +92,21 @@ def _line(row: BatchRow) -> str:
     )
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Print the table and the sentence; the code is 0 or 2 as the module says."""
     args = _parser().parse_args(arguments)
-    try:
-        target = read_shape(*model_text(args.target))
-        draft = draft_shape(args.draft, target)
-        setup = Setup(
-            accelerator(args.accelerator), args.devices, args.weights, args.cache, args.context,
-            Efficiency(
-                args.bandwidth_share, args.operations_share, args.layer_us / 1e6, args.pass_us / 1e6,
-                args.all_reduce_us / 1e6, args.engine_ms / 1e3, args.sequence_ms / 1e3,
-            ),
-        )  # fmt: skip
-        acceptance = _acceptance(args)
-        found = answer(target, draft, setup, acceptance)
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    target = read_shape(*model_text(args.target))
+    draft = draft_shape(args.draft, target)
+    setup = Setup(
+        accelerator(args.accelerator), args.devices, args.weights, args.cache, args.context,
+        Efficiency(
+            args.bandwidth_share, args.operations_share, args.layer_us / 1e6, args.pass_us / 1e6,
+            args.all_reduce_us / 1e6, args.engine_ms / 1e3, args.sequence_ms / 1e3,
+        ),
+    )  # fmt: skip
+    acceptance = _acceptance(args)
+    found = answer(target, draft, setup, acceptance)
     if args.json:
         shapes = {"target": asdict(target), "draft": draft and asdict(draft)}
         print(

@@ -4,13 +4,15 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import wraps
+from typing import NoReturn, ParamSpec
 
 # Out-of-memory messages of CUDA, MPS, the CPU allocator and cuBLAS, in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
 NEEDS_TORCH = "This computation needs torch, which is not installed: pip install -r requirements.txt."
 TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # needed for computation
+P = ParamSpec("P")
 REFUSED = 2  # exit code of a command that was refused
 
 
@@ -119,14 +121,24 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)
 
 
+def command(main: Callable[P, int]) -> Callable[P, int]:
+    """A command that returns its exit code: user errors are printed in one sentence."""
+
+    @wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            with needing_torch():
+                return main(*args, **kwargs)
+        except DraftscopeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return REFUSED
+
+    return run
+
+
 def run_command(main: Callable[[], int]) -> int:
-    """Run a command and return its exit code; user errors are printed in one sentence."""
-    try:
-        with needing_torch():
-            return main()
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    """Run a `command` and return its exit code."""
+    return command(main)()
 
 
 def run_main(main: Callable[[], int]) -> NoReturn:

@@ -15,7 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from decoding.common.errors import PairError, TrainingError, run_command
+from decoding.common.errors import PairError, TrainingError, command
 from decoding.common.files import disk_errors, user_folder, write_whole
 from decoding.common.trained_store import load_packed, packed_bytes
 
@@ -95,18 +95,15 @@ def _small_files(folder: Path, role: str) -> list[Path]:
     return [*(folder / name for name in SHARED), *(folder / role / name for name in OWN)]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Pack a pair; every error is one sentence on stderr."""
     parser = argparse.ArgumentParser(description="Pack a trained pair as it comes with the program.")
     parser.add_argument("pair", type=Path, help="folder with target and draft")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the packed pair")
     args = parser.parse_args(arguments)
-
-    def run() -> int:
-        pack_pair(args.pair, args.out)
-        return 0
-
-    return run_command(run)
+    pack_pair(args.pair, args.out)
+    return 0
 
 
 if __name__ == "__main__":

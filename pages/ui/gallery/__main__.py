@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from decoding.common.errors import run_command
+from decoding.common.errors import command
 from decoding.compare.comparison import score
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run
 from pages.ui.compare.plan import hardware_words, recorded_result
@@ -112,6 +112,7 @@ def write(folder: Path) -> list[Path]:
     return [folder / name for name in pages]
 
 
+@command
 def main() -> int:
     """Write the pages and say where to begin."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -123,4 +124,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    sys.exit(main())
