@@ -5,7 +5,7 @@ import streamlit as st
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import load_torch, need_torch
 from pages.ui.common.state import open_with_logits
-from pages.ui.common.worker import job_error, job_progress, take_result
+from pages.ui.common.worker import job_bar, take_result
 from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
 from pages.ui.what_if.change import begin_with_a_branch, draw_pending, draw_toolbar
 from pages.ui.what_if.view import STYLE, draw_history, draw_message, draw_models_missing, draw_sides
@@ -32,8 +32,7 @@ def workplace() -> None:
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         draw_toolbar(history)
     with st.container(key="messages"):
-        job_progress(SLOT)
-        job_error(SLOT)
+        job_bar(SLOT)
         draw_models_missing(history)
         draw_pending(history)
     left, right = st.columns([1, 3.7], gap="small")

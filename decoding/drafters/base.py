@@ -1,6 +1,4 @@
-"""What all drafters share: signature, declared distribution, and where its probabilities come
-from.
-"""
+"""What all drafters share: signature, declared distribution, and where its probabilities come from."""
 
 import math
 import time

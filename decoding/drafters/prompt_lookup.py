@@ -7,7 +7,7 @@ import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, TreeBuilder
+from decoding.drafters.base import Drafter, TreeBuilder, deepest_level
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -55,11 +55,5 @@ class PromptLookupDrafter(Drafter):
             tree.branching[node] = 1
             tree.set_stop_reason(node, "expanded")
             node = tree.append(node, np.array([token]), np.ones(1))
-        depth = tree.size - 1
-        tree.set_stop_reason(node, _end(depth, self.length, limit))
-
-
-def _end(depth: int, length: int, limit: int) -> str:
-    if depth >= length:
-        return "max_depth"
-    return "length_limit" if depth >= limit else "no_match"
+        deepest, reason = deepest_level(self.length, limit)
+        tree.set_stop_reason(node, reason if tree.size > deepest else "no_match")

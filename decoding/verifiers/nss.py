@@ -1,6 +1,4 @@
-"""NSS: draw from the target's distribution and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6,
-11).
-"""
+"""NSS: draw from the target's distribution; a child may have that token (Miao et al. 2023; Algorithms 1, 6, 11)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

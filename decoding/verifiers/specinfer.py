@@ -15,9 +15,7 @@ RANDOM_ORDER_ENTRIES = 12
 
 
 class SpecInferSolver(Solver):
-    """After each rejection the target's distribution becomes norm((distribution - draft)+), whichever entry was
-    rejected.
-    """
+    """Any rejection makes the target's distribution norm((distribution - draft)+)."""
 
     random_order = True
 

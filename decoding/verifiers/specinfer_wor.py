@@ -1,6 +1,4 @@
-"""SpecInfer without replacement: each rejected child also leaves the draft's distribution (Sequoia; DySpec Algorithm
-3).
-"""
+"""SpecInfer without replacement: a rejected child also leaves the draft's distribution (Sequoia; DySpec Alg. 3)."""
 
 from dataclasses import dataclass
 
