@@ -2,27 +2,7 @@
 
 from dataclasses import replace
 
-from decoding.drafters import (
-    DelayedDrafter,
-    DynaTreeDrafter,
-    DySpecDrafter,
-    DySpecThresholdDrafter,
-    Eagle2Drafter,
-    FixedTreeDrafter,
-    HardwareAwareDrafter,
-    IIDPathsDrafter,
-    LinearDrafter,
-    LookupOrDraftDrafter,
-    NoDrafter,
-    OptTreeDrafter,
-    PromptLookupDrafter,
-    SalfDrafter,
-    SequoiaDrafter,
-    SpecExecDrafter,
-    SpecInferWidthsDrafter,
-    SuffixDrafter,
-    TokenRecyclingDrafter,
-)
+from decoding import drafters
 from decoding.methods.method import Method
 from decoding.trace.records import Setting
 from decoding.verifiers import NSSVerifier, SpecInferVerifier, SpecInferWithoutReplacementVerifier, TraversalVerifier
@@ -35,35 +15,35 @@ METHODS: dict[str, Method] = {
             label="Autoregressive",
             summary="The target alone, one token per pass.",
             paper="The baseline of every comparison",
-            drafter=NoDrafter(),
+            drafter=drafters.NoDrafter(),
         ),
         Method(
             name="linear",
             label="Linear chain",
             summary="The draft proposes one chain of K tokens; the longest prefix that agrees is accepted.",
             paper="Leviathan et al. 2023; baseline of both DynaTree papers",
-            drafter=LinearDrafter(),
+            drafter=drafters.LinearDrafter(),
         ),
         Method(
             name="fixed_tree",
             label="Fixed tree",
             summary="Every node gets B children down to depth D; improbable paths are pruned before verification.",
             paper="DynaTree, earlier version (adaptive pruning); baseline of the later one",
-            drafter=FixedTreeDrafter(),
+            drafter=drafters.FixedTreeDrafter(),
         ),
         Method(
             name="dynatree",
             label="DynaTree",
             summary="Breadth follows the draft's confidence, depth the path probability, thresholds recent acceptance.",
             paper="DynaTree: confidence-aware adaptive tree speculative decoding",
-            drafter=DynaTreeDrafter(),
+            drafter=drafters.DynaTreeDrafter(),
         ),
         Method(
             name="dyspec",
             label="DySpec greedy",
             summary="Samples each node where it is most likely to be accepted; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 1",
-            drafter=DySpecDrafter(),
+            drafter=drafters.DySpecDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
         ),
         Method(
@@ -71,7 +51,7 @@ METHODS: dict[str, Method] = {
             label="DySpec threshold",
             summary="Level by level, samples siblings while their value is high; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 2",
-            drafter=DySpecThresholdDrafter(),
+            drafter=drafters.DySpecThresholdDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
         ),
         Method(
@@ -79,7 +59,7 @@ METHODS: dict[str, Method] = {
             label="SpecInfer widths",
             summary="Every level has its own number of children per node, sampled independently or the likeliest ones.",
             paper="Miao et al. 2023; baseline of DySpec",
-            drafter=SpecInferWidthsDrafter(),
+            drafter=drafters.SpecInferWidthsDrafter(),
             verifier=SpecInferVerifier(),
         ),
         Method(
@@ -87,7 +67,7 @@ METHODS: dict[str, Method] = {
             label="Sequoia",
             summary="The best shape for the pair's measured acceptance by child rank, sampled without replacement.",
             paper="Chen et al. 2024; baseline of DySpec",
-            drafter=SequoiaDrafter(),
+            drafter=drafters.SequoiaDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
         ),
         Method(
@@ -95,7 +75,7 @@ METHODS: dict[str, Method] = {
             label="OPT-Tree",
             summary="Grows level by level and keeps the N likeliest nodes, until a level adds too little.",
             paper="Wang et al. 2025",
-            drafter=OptTreeDrafter(),
+            drafter=drafters.OptTreeDrafter(),
             verifier=NSSVerifier(),
         ),
         Method(
@@ -103,7 +83,7 @@ METHODS: dict[str, Method] = {
             label="EAGLE-2 beam",
             summary="A beam of the k likeliest nodes per level, re-ranked to the N likeliest of all.",
             paper="Li et al. 2024; baseline of SALF & TALF",
-            drafter=Eagle2Drafter(),
+            drafter=drafters.Eagle2Drafter(),
             verifier=NSSVerifier(),
         ),
         Method(
@@ -111,7 +91,7 @@ METHODS: dict[str, Method] = {
             label="SpecExec optimal",
             summary="Searches the N likeliest nodes, the B best unexpanded ones per draft forward.",
             paper="Svirschevski et al. 2024; baseline of SALF & TALF",
-            drafter=SpecExecDrafter(),
+            drafter=drafters.SpecExecDrafter(),
             verifier=NSSVerifier(),
         ),
         Method(
@@ -119,7 +99,7 @@ METHODS: dict[str, Method] = {
             label="SALF",
             summary="The SpecExec search, stopped as soon as the next batch is expected to add too little.",
             paper="SALF & TALF, Algorithm 2",
-            drafter=SalfDrafter(),
+            drafter=drafters.SalfDrafter(),
             verifier=NSSVerifier(),
         ),
         Method(
@@ -127,14 +107,14 @@ METHODS: dict[str, Method] = {
             label="Hardware-aware",
             summary="Depth, width and size with the most expected tokens per second at this machine's costs.",
             paper="Draftscope: measured costs in place of fixed settings",
-            drafter=HardwareAwareDrafter(),
+            drafter=drafters.HardwareAwareDrafter(),
         ),
         Method(
             name="iid_paths",
             label="i.i.d. paths",
             summary="K independent paths of L tokens that share common prefixes.",
             paper="Dynamic delayed tree expansion, Section 4",
-            drafter=IIDPathsDrafter(),
+            drafter=drafters.IIDPathsDrafter(),
             verifier=TraversalVerifier(),
         ),
         Method(
@@ -142,7 +122,7 @@ METHODS: dict[str, Method] = {
             label="Delayed expansion",
             summary="A trunk of L1 tokens, then K independent paths of L2 tokens below its end.",
             paper="Dynamic delayed tree expansion, Definition 5.2",
-            drafter=DelayedDrafter(),
+            drafter=drafters.DelayedDrafter(),
             verifier=SpecInferVerifier(),
         ),
         Method(
@@ -150,28 +130,28 @@ METHODS: dict[str, Method] = {
             label="Prompt lookup",
             summary="Copies what followed the last tokens where they stood earlier in the text; no draft model.",
             paper="Saxena 2023, Prompt lookup decoding",
-            drafter=PromptLookupDrafter(),
+            drafter=drafters.PromptLookupDrafter(),
         ),
         Method(
             name="suffix",
             label="Suffix decoding",
             summary="A tree of what followed the last tokens earlier in the text, by how often it did; no draft model.",
             paper="SuffixDecoding (Oliaro et al. 2024)",
-            drafter=SuffixDrafter(),
+            drafter=drafters.SuffixDrafter(),
         ),
         Method(
             name="lookup_or_draft",
             label="Lookup or draft",
             summary="Copies from the text where it repeats itself, and asks the draft model for a chain elsewhere.",
             paper="Draftscope",
-            drafter=LookupOrDraftDrafter(),
+            drafter=drafters.LookupOrDraftDrafter(),
         ),
         Method(
             name="token_recycling",
             label="Token recycling",
             summary="A tree of what the target found likely the last time it read each token; no draft model.",
             paper="Luo et al. 2024",
-            drafter=TokenRecyclingDrafter(),
+            drafter=drafters.TokenRecyclingDrafter(),
         ),
     )
 }

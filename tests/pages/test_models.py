@@ -28,9 +28,9 @@ def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
 
 def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
     for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
-        monkeypatch.setattr(pair_dialog, "cpu_computes_bfloat16", lambda has=has: has)
+        monkeypatch.setattr(pair_dialog.presets, "cpu_computes_bfloat16", lambda has=has: has)
         for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
-            monkeypatch.setattr(pair_dialog, "choose_device", lambda _, chosen=chosen: chosen)
+            monkeypatch.setattr(pair_dialog.presets, "choose_device", lambda _, chosen=chosen: chosen)
             assert pair_dialog.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
 
 

@@ -8,21 +8,7 @@ import streamlit as st
 
 from decoding.common.cost_model import CostCurve, CostModel, kept_costs
 from decoding.common.settings import ENGINES
-from decoding.models.presets import (
-    DEVICES,
-    DTYPES,
-    EMBEDDED,
-    MAX_CONTEXT,
-    MIN_CONTEXT,
-    PRESETS,
-    WIDTHS,
-    PairSettings,
-    choose_device,
-    cpu_computes_bfloat16,
-    memory_estimate,
-    model_shape,
-    pair_name,
-)
+from decoding.models import presets
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import describe_pair, engine_words, loaded_pair, manager
@@ -80,14 +66,14 @@ def draw_choice() -> None:
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + models.memory_words())
         st.caption(escape_markdown(engine_words(models.info)))
-    chosen = st.radio("Pair", [*PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
-    if chosen in PRESETS:
-        st.caption(escape_markdown(PRESETS[chosen].note))
+    chosen = st.radio("Pair", [*presets.PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
+    if chosen in presets.PRESETS:
+        st.caption(escape_markdown(presets.PRESETS[chosen].note))
     settings = None
     with guarded():
-        widen = _width() if chosen == EMBEDDED else 1
+        widen = _width() if chosen == presets.EMBEDDED else 1
         settings = _settings(chosen, widen)
-        need = memory_estimate(settings) if settings else None
+        need = presets.memory_estimate(settings) if settings else None
         if settings is None:
             st.caption("Enter a Hugging Face id, a folder or a GGUF file for each model.")
         elif need is None:
@@ -96,7 +82,7 @@ def draw_choice() -> None:
             context = f"{settings.context_length:,}"
             st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
     if settings is not None:
-        st.caption(escape_markdown(_pass_words(pair_name(settings))))
+        st.caption(escape_markdown(_pass_words(presets.pair_name(settings))))
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
         with guarded(place):
@@ -108,10 +94,10 @@ def draw_choice() -> None:
 def _width() -> int:
     """How many times as wide the embedded target is to be, and what that means."""
     width = st.segmented_control(
-        "Width of the target", WIDTHS, default=1, format_func=lambda n: f"{n}×", key="pair_widen", required=True,
-        help=WIDTH_HELP,
+        "Width of the target", presets.WIDTHS, default=1, format_func=lambda n: f"{n}×", key="pair_widen",
+        required=True, help=WIDTH_HELP,
     )  # fmt: skip
-    shape = model_shape(EMBEDDED, "target", width)
+    shape = presets.model_shape(presets.EMBEDDED, "target", width)
     if width > 1 and shape is not None:
         st.caption(
             "Writes what the embedded pair writes, at the cost of a target of "
@@ -134,9 +120,9 @@ def _pass_words(name: str) -> str:
     )
 
 
-def _settings(chosen: str, widen: int) -> PairSettings | None:
+def _settings(chosen: str, widen: int) -> presets.PairSettings | None:
     """The settings chosen in the widgets, None while a name is missing."""
-    preset = PRESETS.get(chosen)
+    preset = presets.PRESETS.get(chosen)
     if preset is None:
         left, right = st.columns(2)
         target = left.text_input("Target", key="pair_target", placeholder="EleutherAI/pythia-1.4b, a folder, a .gguf")
@@ -147,11 +133,11 @@ def _settings(chosen: str, widen: int) -> PairSettings | None:
         chat_possible = chat_default = preset.settings.chat
     device_place, dtype_place, engine_place = st.columns(3, vertical_alignment="bottom")
     context_place, limit_place, split_place = st.columns(3, vertical_alignment="bottom")
-    device = device_place.selectbox("Device", DEVICES, key="pair_device")
+    device = device_place.selectbox("Device", presets.DEVICES, key="pair_device")
     dtype = dtype_place.selectbox("Precision", precisions(device), key="pair_dtype", help=PRECISION_HELP)
     engine = engine_place.selectbox("Engine", ENGINES, key="pair_engine", help=ENGINE_HELP)
     context = context_place.number_input(
-        "Context, tokens", MIN_CONTEXT, MAX_CONTEXT, 2048, step=256, key="pair_context"
+        "Context, tokens", presets.MIN_CONTEXT, presets.MAX_CONTEXT, 2048, step=256, key="pair_context"
     )
     limit = limit_place.number_input(
         "Device limit, GiB", min_value=0.1, value=None, step=1.0, key="pair_limit", placeholder="none", help=LIMIT_HELP
@@ -161,7 +147,7 @@ def _settings(chosen: str, widen: int) -> PairSettings | None:
         chat = st.toggle("Chat template", chat_default, key=f"pair_chat_{chosen}", disabled=not chat_possible)
     if not target.strip() or not draft.strip():
         return None
-    return PairSettings(
+    return presets.PairSettings(
         target=target.strip(),
         draft=draft.strip(),
         device=device,
@@ -177,23 +163,23 @@ def _settings(chosen: str, widen: int) -> PairSettings | None:
 
 def precisions(device: str) -> list[str]:
     """The precisions offered on a device: a CPU without bfloat16 instructions would only be slower in it."""
-    slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
+    slow_on_cpu = {"float16"} if presets.cpu_computes_bfloat16() else {"float16", "bfloat16"}
     if device == "auto":
-        device = choose_device(device)
-    return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
+        device = presets.choose_device(device)
+    return [name for name in presets.DTYPES if device != "cpu" or name not in slow_on_cpu]
 
 
 def _preset_words(name: str) -> str:
     """A ready-made pair and the memory it needs with the device and precision chosen below."""
-    if name not in PRESETS:
+    if name not in presets.PRESETS:
         return "Your own pair: two ids, folders or GGUF files"
     chosen = {
         "device": st.session_state.get("pair_device", "auto"),
         "dtype": st.session_state.get("pair_dtype", "auto"),
-        "widen": st.session_state.get("pair_widen", 1) if name == EMBEDDED else 1,
+        "widen": st.session_state.get("pair_widen", 1) if name == presets.EMBEDDED else 1,
     }
-    need = memory_estimate(replace(PRESETS[name].settings, **chosen))
-    return escape_markdown(PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
+    need = presets.memory_estimate(replace(presets.PRESETS[name].settings, **chosen))
+    return escape_markdown(presets.PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
 
 
 MEASURE_HELP = "Takes a second or two. Long upper whiskers mean that the machine was busy."
