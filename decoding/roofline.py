@@ -13,16 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 
+from decoding.analysis import model_shape
 from decoding.analysis.batch import Rates, engine_acceptance, run_acceptance, typed_acceptance
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
-from decoding.analysis.model_shape import (
-    EAGLE3_VOCABULARY,
-    MOST_CONFIG_BYTES,
-    ModelShape,
-    eagle_head,
-    read_draft,
-    read_shape,
-)
 from decoding.analysis.published import caution
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup
 from decoding.analysis.when_it_pays import Answer, BatchRow, answer
@@ -31,7 +24,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.engine_metrics import load_metrics
 
 WIDTH = 100
-HEADS = {"eagle": None, "eagle3": EAGLE3_VOCABULARY}
+HEADS = {"eagle": None, "eagle3": model_shape.EAGLE3_VOCABULARY}
 DEFAULTS = Efficiency()
 
 
@@ -43,7 +36,7 @@ def model_text(name: str) -> tuple[bytes, str]:
     try:
         with file.open("rb") as stream:
             return stream.read(
-                MOST_CONFIG_BYTES + 1
+                model_shape.MOST_CONFIG_BYTES + 1
             ), file.resolve().parent.name if file.stem == "config" else file.stem
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "this is no path"
@@ -52,13 +45,13 @@ def model_text(name: str) -> tuple[bytes, str]:
         ) from None
 
 
-def draft_shape(name: str, target: ModelShape) -> ModelShape | None:
+def draft_shape(name: str, target: model_shape.ModelShape) -> model_shape.ModelShape | None:
     """The draft that a name stands for: `none`, a head of the target, a known model, or a file."""
     if name == "none":
         return None
     if name in HEADS:
-        return eagle_head(target, HEADS[name])
-    return known_shape(name) if name in KNOWN_MODELS else read_draft(*model_text(name), target)
+        return model_shape.eagle_head(target, HEADS[name])
+    return known_shape(name) if name in KNOWN_MODELS else model_shape.read_draft(*model_text(name), target)
 
 
 def accelerator(text: str) -> Accelerator:
@@ -96,7 +89,7 @@ def _line(row: BatchRow) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the table and the sentence; the code is 0 or 2 as the module says."""
     args = _parser().parse_args(arguments)
-    target = read_shape(*model_text(args.target))
+    target = model_shape.read_shape(*model_text(args.target))
     draft = draft_shape(args.draft, target)
     setup = Setup(
         accelerator(args.accelerator), args.devices, args.weights, args.cache, args.context,

@@ -25,24 +25,8 @@ from pages.ui.explain.reasons import draw_reasons
 from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
+from pages.ui.widgets import controls
 from pages.ui.widgets.contestants import COMPARE, include
-from pages.ui.widgets.controls import (
-    FASTEST,
-    SAMPLING,
-    error_key,
-    length_control,
-    method_picker,
-    method_words,
-    other_default,
-    picked_prompt_words,
-    picked_sampling,
-    prompt_picker,
-    reset_button,
-    sampling_controls,
-    sampling_words,
-    seed,
-    seed_method,
-)
 from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
 from viz.formats import listed
 from viz.scope.data import run_words
@@ -115,23 +99,27 @@ def to_decode() -> RunRequest | None:
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
     with (
-        st.popover(escape_markdown(picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
+        st.popover(escape_markdown(controls.picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
         st.container(width=460),
     ):
-        prompt = prompt_picker("prompt", bind=False)
-        tokens = length_control()
-    sampling = picked_sampling()
-    seed_method("method")
-    words = method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
+        prompt = controls.prompt_picker("prompt", bind=False)
+        tokens = controls.length_control()
+    sampling = controls.picked_sampling()
+    controls.seed_method("method")
+    words = (
+        controls.method_words("method")
+        if sampling.greedy
+        else f"{controls.method_words('method')} · {controls.sampling_words(sampling)}"
+    )
     with (
         st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"),
         st.container(key="settings_panel"),
     ):
         head = st.container()
-        sampling = sampling_controls("sampling", columns=2)
-        method = method_picker("method", sampling=sampling, bind=False, head=head)
-        reset_button("method")
-    other_default("method")
+        sampling = controls.sampling_controls("sampling", columns=2)
+        method = controls.method_picker("method", sampling=sampling, bind=False, head=head)
+        controls.reset_button("method")
+    controls.other_default("method")
     asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
@@ -187,7 +175,7 @@ def what_if_button() -> None:
 
 def status_words(run: Run, changed: str = "") -> str:
     """What is wrong with the settings, or what is on screen, in one line; `changed`: what is not run yet."""
-    contradiction = st.session_state.get(error_key("method"))
+    contradiction = st.session_state.get(controls.error_key("method"))
     if contradiction is not None:
         return str(contradiction)
     if changed:
@@ -238,7 +226,9 @@ def not_yet_run(run: Run, asked: RunRequest) -> str:
         same = {
             "prompt": prompt.text in text if prompt.chat else text.endswith(prompt.text) and prompt.text != "",
             "method or settings": (trace.method, trace.settings) == (asked.method.name, asked.method.settings()),
-            "sampling": all(getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in SAMPLING),
+            "sampling": all(
+                getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in controls.SAMPLING
+            ),
         }
     changed = [name for name, kept in same.items() if not kept]
     return f"Not run yet: the {listed(changed)} chosen above." if changed else ""
@@ -248,7 +238,7 @@ def fastest_button(asked: RunRequest | None) -> None:
     """Leads to Compare, where the method chosen here takes part."""
     if asked is not None and st.button(
         "Fastest?", key="fastest", on_click=include, args=(COMPARE, asked.method),
-        help=f"{FASTEST} Compare measures several methods in turn on this prompt, this one among them.",
+        help=f"{controls.FASTEST} Compare measures several methods in turn on this prompt, this one among them.",
     ):  # fmt: skip
         st.switch_page(PAGES["Compare"], query_params={})
 
@@ -256,7 +246,7 @@ def fastest_button(asked: RunRequest | None) -> None:
 @st.fragment
 def draw_why(run: Run) -> None:
     """Why the selected iteration went as it did; a fragment, so that a click in it does not redraw the scope."""
-    seed("why_shown", next(iter(PARTS)))
+    controls.seed("why_shown", next(iter(PARTS)))
     st.html(ROOT / "pages/ui/explain/why.css")
     shown = st.segmented_control(
         "About this iteration", list(PARTS), key="why_shown", required=True, label_visibility="collapsed",

@@ -6,18 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from decoding.common.settings import wrong_sampling
+from decoding.trace import records
 from decoding.trace.codec import RecordError, shown
-from decoding.trace.records import (
-    FORMAT_VERSION,
-    ROUNDING,
-    TOP_TOKENS,
-    IterationTrace,
-    KVTrace,
-    NodeTrace,
-    RunTrace,
-    Setting,
-    VerificationStep,
-)
 
 MAX_TREE_TEXT = 2**20  # characters of the tokens of one tree
 # What goes together: the likeliest tokens after each node, and what models and verifiers give them.
@@ -27,15 +17,15 @@ COMPUTED = {"draft_logits": "draft_level", "target_logits": "flat_index"}
 Problems = Iterator[str]  # a sentence each; the first ends the check, so that the next may build on what holds
 
 
-def check_run(run: RunTrace) -> None:
+def check_run(run: records.RunTrace) -> None:
     """Raise `RecordError` where a run contradicts itself, so that no figure has to."""
     for problem in _of_run(run):
         raise RecordError(problem)
 
 
-def _of_run(run: RunTrace) -> Problems:
-    if run.format_version != FORMAT_VERSION:
-        yield f"format_version {run.format_version} is not {FORMAT_VERSION}, the version of this program"
+def _of_run(run: records.RunTrace) -> Problems:
+    if run.format_version != records.FORMAT_VERSION:
+        yield f"format_version {run.format_version} is not {records.FORMAT_VERSION}, the version of this program"
     if len(run.prompt_ids) != len(run.prompt_texts):
         yield f"prompt_ids and prompt_texts differ in length, {len(run.prompt_ids)} and {len(run.prompt_texts)}"
     if wrong := wrong_sampling(run.sampling):
@@ -56,7 +46,7 @@ def _of_run(run: RunTrace) -> Problems:
         yield f"totals.new_tokens {run.totals.new_tokens} is less than the {len(run.output_ids)} tokens committed"
 
 
-def _between(before: IterationTrace, after: IterationTrace) -> Problems:
+def _between(before: records.IterationTrace, after: records.IterationTrace) -> Problems:
     if after.index != before.index + 1:
         yield f"index {after.index} does not follow the previous iteration"
     # A fork may have switched on or off that one more setting moves, which stands among the settings then.
@@ -70,7 +60,7 @@ def _between(before: IterationTrace, after: IterationTrace) -> Problems:
         yield f"started_s {after.started_s} is before the previous iteration ends"
 
 
-def _of_iteration(trace: IterationTrace) -> Problems:
+def _of_iteration(trace: records.IterationTrace) -> Problems:
     if not trace.tree_depth <= trace.verified <= trace.drafted:
         counts = f"tree_depth {trace.tree_depth}, verified {trace.verified} and drafted {trace.drafted}"
         yield f"{counts} contradict each other"
@@ -98,7 +88,7 @@ def _of_iteration(trace: IterationTrace) -> Problems:
             yield from (f"{name}: {problem}" for problem in _of_kv(kv, last))
 
 
-def _of_nodes(nodes: tuple[NodeTrace, ...]) -> Problems:
+def _of_nodes(nodes: tuple[records.NodeTrace, ...]) -> Problems:
     """Node 0 is the root; parents come before children, one level above them."""
     for place, node in enumerate(nodes):
         where = f"nodes[{place}]"
@@ -116,7 +106,7 @@ def _of_nodes(nodes: tuple[NodeTrace, ...]) -> Problems:
         yield f"the tokens of its tree have {length:,} characters, more than {MAX_TREE_TEXT:,}"
 
 
-def _of_order(trace: IterationTrace, last: int) -> Problems:
+def _of_order(trace: records.IterationTrace, last: int) -> Problems:
     """The order of the verification pass names each verified node once, parents first, and the nodes agree."""
     order, nodes = trace.flatten_order, trace.nodes
     for name, ids in (("flatten_order", order), ("drawn", trace.drawn)):
@@ -141,7 +131,7 @@ def _of_order(trace: IterationTrace, last: int) -> Problems:
             yield f"flatten_order: node {place} comes before its parent, or without it"
 
 
-def _of_committed(trace: IterationTrace, last: int) -> Problems:
+def _of_committed(trace: records.IterationTrace, last: int) -> Problems:
     """Accepted nodes form a path from the root, and they and the final token are what was committed."""
     ids, texts = len(trace.committed_ids), len(trace.committed_texts)
     if ids != texts:
@@ -157,7 +147,7 @@ def _of_committed(trace: IterationTrace, last: int) -> Problems:
             yield f"accepted is not a path from the root: {node}"
 
 
-def _of_step(step: VerificationStep, nodes: int) -> Problems:
+def _of_step(step: records.VerificationStep, nodes: int) -> Problems:
     for name in ("node_id", "child_id", "rival_id"):
         if (node := getattr(step, name)) is not None and node >= nodes:
             yield f"{name} {node} is unknown"
@@ -165,14 +155,14 @@ def _of_step(step: VerificationStep, nodes: int) -> Problems:
         yield f"residual_ids and residual_probs differ in length, {ids} and {probs}"
 
 
-def _of_tops(trace: IterationTrace) -> Problems:
+def _of_tops(trace: records.IterationTrace) -> Problems:
     for ids_name, names in TOPS.items():
         ids: np.ndarray | None = getattr(trace, ids_name)
         if ids is not None:
             if ids.ndim != 2 or len(ids) != len(trace.nodes) or ids.dtype.kind != "i":
                 yield f"{ids_name} of shape {ids.shape} and type {ids.dtype} does not have one row per node"
-            if ids.shape[1] > TOP_TOKENS:
-                yield f"{ids_name} has {ids.shape[1]} tokens per node, more than {TOP_TOKENS}"
+            if ids.shape[1] > records.TOP_TOKENS:
+                yield f"{ids_name} has {ids.shape[1]} tokens per node, more than {records.TOP_TOKENS}"
             if (ids < -1).any():
                 yield f"{ids_name} has the id {ids.min()}"
             if getattr(trace, names[0]) is None:
@@ -187,12 +177,12 @@ def _of_tops(trace: IterationTrace) -> Problems:
             if probs.shape != ids.shape or probs.dtype.kind != "f":
                 yield f"{name} of shape {probs.shape} and type {probs.dtype} does not have the rows of {ids_name}"
             known = probs[ids >= 0]
-            wrong = known[~((known >= 0) & (known <= 1 + ROUNDING))]
+            wrong = known[~((known >= 0) & (known <= 1 + records.ROUNDING))]
             if len(wrong):
                 yield f"{name} has a probability outside 0..1, {wrong[0]}"
 
 
-def _of_logits(trace: IterationTrace) -> Problems:
+def _of_logits(trace: records.IterationTrace) -> Problems:
     tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.interventions for token in each.path)]
     for name, computed in COMPUTED.items():
         logits: np.ndarray | None = getattr(trace, name)
@@ -211,7 +201,7 @@ def _of_logits(trace: IterationTrace) -> Problems:
         yield f"draft_logits and target_logits differ in tokens per node, {' and '.join(map(str, widths))}"
 
 
-def _of_kv(kv: KVTrace, last: int) -> Problems:
+def _of_kv(kv: records.KVTrace, last: int) -> Problems:
     if len(kv.slot_nodes) not in (0, kv.slots_written):
         yield f"slot_nodes are {len(kv.slot_nodes)}, not one node for each of {kv.slots_written} slots written"
     if max(kv.slot_nodes, default=0) > last:
@@ -220,6 +210,8 @@ def _of_kv(kv: KVTrace, last: int) -> Problems:
         yield f"moved_from has an unknown slot, {max(kv.moved_from)}"
 
 
-def _of_same_names(problem: str, first: Mapping[str, Setting], second: Mapping[str, Setting]) -> Problems:
+def _of_same_names(
+    problem: str, first: Mapping[str, records.Setting], second: Mapping[str, records.Setting]
+) -> Problems:
     if first.keys() != second.keys():
         yield f"{problem}, {shown(', '.join(first))} and {shown(', '.join(second))}"

@@ -17,15 +17,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
-from viz.charts.hindsight import (
-    BudgetLine,
-    RankBar,
-    budget_figure,
-    lost_figure,
-    ranks_figure,
-    run_luck_figure,
-    token_distribution_figure,
-)
+from viz.charts import hindsight as charts
 from viz.formats import chance, percent, plural
 from viz.tokens import visible
 
@@ -62,7 +54,7 @@ def draw_luck(run: Run) -> None:
             st.caption("Every draw of the verifier commits this many tokens in this iteration.")
         else:
             key = ("tokens", run.key, index, rolled is not None, is_dark())
-            figure = kept(key, lambda: token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
+            figure = kept(key, lambda: charts.token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
         reroll_button(run, iteration, rolled is not None)
     with right:
@@ -70,7 +62,7 @@ def draw_luck(run: Run) -> None:
         st.html(f'<div class="why summary">{run_html(whole, whole.happened - committed)}</div>')
         series = whole.places, whole.tokens, whole.expected, whole.variances
         key = ("run_luck", run.key, len(run.trace.iterations), index, is_dark())
-        figure = kept(key, lambda: run_luck_figure(*series, iteration.index, is_dark()))
+        figure = kept(key, lambda: charts.run_luck_figure(*series, iteration.index, is_dark()))
         chart(figure, "why_run_luck", CHART_HEIGHT)
 
 
@@ -168,7 +160,7 @@ def draw_possible(run: Run) -> None:
         st.markdown(hindsight_words(run, index, found))
         key = ("ranks_figure", run.key, count, index, is_dark())
         bars = (_bar(found, place, index) for place in range(len(found.followed)))
-        chart(kept(key, lambda: ranks_figure(list(bars), is_dark())), "why_ranks", CHART_HEIGHT)
+        chart(kept(key, lambda: charts.ranks_figure(list(bars), is_dark())), "why_ranks", CHART_HEIGHT)
         st.caption(escape_markdown(definition(found)))
     with right:
         costs = usable_costs(run)
@@ -226,12 +218,12 @@ def definition(found: Hindsight) -> str:
     return said
 
 
-def _bar(found: Hindsight, place: int, index: int) -> RankBar:
+def _bar(found: Hindsight, place: int, index: int) -> charts.RankBar:
     """One of the tokens that followed, as the chart draws it."""
     token = found.followed[place]
     kind = "taken" if token.drafted else "possible" if place < found.best - 1 else "beyond"
     seen = "unknown" if token.seen_in is None else f"seen in iteration {token.seen_in + 1}"
-    return RankBar(token.text, token.rank, token.exact, kind, "in this tree" if token.seen_in == index else seen)
+    return charts.RankBar(token.text, token.rank, token.exact, kind, "in this tree" if token.seen_in == index else seen)
 
 
 SLOT = "why_possible"
@@ -267,9 +259,9 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
         st.caption(FORCED if trace.iterations[index].forced_verdicts else NOT_OWN)
         return
     st.markdown(budget_words(found, trace.iterations[index]))
-    line = BudgetLine(tuple(found.tokens.tolist()), tuple(found.seconds.tolist()), found.best)
+    line = charts.BudgetLine(tuple(found.tokens.tolist()), tuple(found.seconds.tolist()), found.best)
     exact = trace.sampling.temperature > 0
-    chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
+    chart(kept((*key, is_dark()), lambda: charts.budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
     which = "the nodes sampled first" if needs_logits(trace) else "the nodes of highest path probability"
     tokens = "exact expectation over the verifier's draws" if exact else "what would have been committed (replayed)"
     seconds = "one target pass over the subtree and the draft levels it needs"
@@ -345,7 +337,7 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
     draw_measured(run, whole, costs)
     st.markdown(run_words(whole, costs))
     lost = [each.lost for each in whole.each]
-    figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
+    figure = kept((*key, index, is_dark()), lambda: charts.lost_figure(whole.places, lost, index, is_dark()))
     chart(figure, "why_lost", LOST_HEIGHT)
 
 

@@ -12,16 +12,7 @@ from pages.ui.common.worker import is_busy, start_job
 from pages.ui.scope.component import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, decode_again, memory_words, start_go_on
 from pages.ui.what_if.change import draw_starters, starters_of
-from viz.branches.diff import (
-    compare_trees,
-    continuation_html,
-    continuations,
-    fork_measures,
-    fork_summary,
-    measures_html,
-    parting_words,
-    same_prefix,
-)
+from viz.branches import diff
 from viz.branches.graph import branch_graph
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
@@ -61,11 +52,11 @@ def draw_message(history: History) -> None:
             if branch.bias:
                 parts.append(f'<div class="fork-bias" role="note"><b>{side}:</b> {html.escape(branch.bias)}</div>')
         if one is not None and other is not None:
-            parts.append(measures_html(fork_measures(one, other)))
+            parts.append(diff.measures_html(diff.fork_measures(one, other)))
         a, b = history.shown()
-        texts = continuations(a.run.trace, b.run.trace, part)
-        parts.append(continuation_html(texts))
-        parts.append(f'<div class="fork-why">{html.escape(parting_words(texts))}</div>')
+        texts = diff.continuations(a.run.trace, b.run.trace, part)
+        parts.append(diff.continuation_html(texts))
+        parts.append(f'<div class="fork-why">{html.escape(diff.parting_words(texts))}</div>')
         st.html("".join(parts))
 
 
@@ -83,8 +74,8 @@ def summary_words(history: History, part: int) -> str:
         return f"{missing} has not reached iteration {history.index + 1} yet: there is nothing to compare."
     if not one.nodes or not other.nodes:
         return "The trees of this iteration were not recorded: only the texts can be compared."
-    words = fork_summary(one, other)
-    if not same_prefix(*(branch.run.trace for branch in history.shown()), history.index):
+    words = diff.fork_summary(one, other)
+    if not diff.same_prefix(*(branch.run.trace for branch in history.shown()), history.index):
         words += " A and B have different texts before this iteration, so their trees differ anyway."
     return words
 
@@ -118,7 +109,7 @@ def draw_history(history: History) -> None:
 def draw_sides(history: History) -> None:
     """Trees A and B at the same iteration; nodes that only one of them has are framed."""
     one, other = history.iteration(history.a), history.iteration(history.b)
-    marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
+    marks = diff.compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
     if history.interventions:  # pending changes must not be lost among the differences
         marks = {}, marks[1]
         ids = {path: node for node, path in enumerate(node_paths(one))} if one is not None else {}

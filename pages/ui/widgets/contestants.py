@@ -12,16 +12,7 @@ from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.recorded import COMPARED
 from pages.ui.common.errors import escape_markdown, guarded
-from pages.ui.widgets.controls import (
-    method_as_verified,
-    picked_sampling,
-    picked_settings,
-    preset_picker,
-    reset_button,
-    seed,
-    set_method,
-    settings_form,
-)
+from pages.ui.widgets import controls
 from pages.ui.widgets.trained import head_methods, head_words
 from viz.formats import listed
 from viz.race.lanes import MOST
@@ -87,7 +78,7 @@ def _fill(field: ContestantForm, texts: Sequence[str]) -> None:
         contestant = parse_contestant(text)
         key = add_slot(field, contestant.baseline or contestant.method.name)
         if contestant.method and text not in decoding.METHODS:
-            set_method(key, contestant.method)
+            controls.set_method(key, contestant.method)
 
 
 def add_slot(field: ContestantForm, name: str) -> str:
@@ -109,7 +100,7 @@ def include(field: ContestantForm, method: "Method") -> None:
                 return
     if len(keys) == field.most:
         st.session_state[f"{field.name}_slots"] = keys[:-1]
-    set_method(add_slot(field, method.name), method)
+    controls.set_method(add_slot(field, method.name), method)
 
 
 def contestant_bar(field: ContestantForm) -> None:
@@ -156,7 +147,7 @@ def _add_and_close(field: ContestantForm, name: str, method: "Method | None" = N
     """Add a contestant, with the settings of `method` if given."""
     key = add_slot(field, name)
     if method is not None:
-        set_method(key, method)
+        controls.set_method(key, method)
     st.session_state[f"{field.name}_add"] = False
 
 
@@ -171,14 +162,14 @@ def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
         st.caption(BASELINE)
     else:
         with right:
-            preset_picker(key)
+            controls.preset_picker(key)
         cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
         st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
         with guarded():
-            method.with_settings(**settings_form(method, key, columns=3, sampling=picked_sampling()))
+            method.with_settings(**controls.settings_form(method, key, columns=3, sampling=controls.picked_sampling()))
         with st.container(horizontal=True, vertical_alignment="bottom"):
             if field.engines:
-                seed(f"{key}_engine", AS_LOADED)
+                controls.seed(f"{key}_engine", AS_LOADED)
                 st.selectbox(
                     "Engine", ENGINE_CHOICES, key=f"{key}_engine", persist_state="session", width=180,
                     help="Runs the forward passes of this method: the same weights can race in two engines. "
@@ -186,7 +177,7 @@ def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
                     f"{STREAMED_ROWS - SINKS}, so its text differs from full attention.",
                 )  # fmt: skip
             if method.drafter.drafts:
-                reset_button(key)
+                controls.reset_button(key)
     st.button("Remove", key=f"{key}_remove", on_click=remove, icon=":material/close:")
 
 
@@ -203,9 +194,9 @@ def slot_method(key: str) -> "Method | None":
     """
     if st.session_state[key] not in decoding.METHODS:
         return None
-    method = method_as_verified(st.session_state[key], key)
-    chosen = method.with_settings(**picked_settings(method, key))
-    chosen.check(picked_sampling())
+    method = controls.method_as_verified(st.session_state[key], key)
+    chosen = method.with_settings(**controls.picked_settings(method, key))
+    chosen.check(controls.picked_sampling())
     return chosen
 
 
