@@ -143,8 +143,7 @@ def record(
 ) -> RunTrace:
     """Decode to the end and return the run; `report` hears how far it is.
 
-    Raises:
-        TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
+    Raises `TraceFileError` where the raw logits outgrow what a file holds; decoding ends there.
     """
     from decoding.session.session import DecodeSession
 

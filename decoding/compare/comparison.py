@@ -232,8 +232,7 @@ def measured_call(
 ) -> Result:
     """One call, timed; its contestant, prompt and repeat are numbered 0. What cannot be run tells so in `failure`.
 
-    Raises:
-        CancelledError: `cancelled` said so between two iterations.
+    Raises `CancelledError` where `cancelled` said so between two iterations.
     """
     try:
         return _call(pair, contestant, prompt_ids, limits, sampling, cancelled)

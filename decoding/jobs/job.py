@@ -222,8 +222,7 @@ class Job:
 
         It has a session of its own, so that neither closing the app nor Ctrl+C there ends it.
 
-        Raises:
-            JobError: it is at work, or no process can be started.
+        Raises `JobError` where it is at work, or no process can be started.
         """
         self._must_rest("restarted")
         with new_folder(self.path):

@@ -86,8 +86,7 @@ def max_positions(config: Any) -> int | None:
 def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> int:
     """The context of the pair: the shortest of both models' and the one asked for.
 
-    Raises:
-        PairError: a sliding window is shorter than that, or longrope turns over before it.
+    Raises `PairError` where a sliding window is shorter than that, or longrope turns over before it.
     """
     limits = [limit for limit in (max_positions(config) for _, config in configs) if limit is not None]
     context = min([context_length, *limits])

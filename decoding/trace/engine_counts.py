@@ -70,8 +70,7 @@ def by_histogram(
 ) -> Counted:
     """One request's passes by how many draft tokens they accepted.
 
-    Raises:
-        EngineMetricsError: a number of tokens is negative or too large to be one.
+    Raises `EngineMetricsError` where a number of tokens is negative or too large to be one.
     """
     if histogram and not 0 <= min(histogram) <= max(histogram) <= MAX_POSITIONS:
         raise EngineMetricsError(
@@ -102,8 +101,7 @@ def by_histogram(
 def added_up(records: Sequence[Counted]) -> Counted:
     """Records of one engine as one: counts are added, rates and means weighted by their passes.
 
-    Raises:
-        EngineMetricsError: there is no record, there are those of several engines, or no pass was counted.
+    Raises `EngineMetricsError` where there is no record, there are those of several engines, or no pass was counted.
     """
     if not records:
         raise EngineMetricsError(f"This holds no figures of speculative decoding: {EXPECTED}.")

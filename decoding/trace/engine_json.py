@@ -108,8 +108,7 @@ _RECORD, _ARRAY = msgspec.json.Decoder(Record), msgspec.json.Decoder(list[Raw])
 def json_records(data: bytes) -> list[Counted]:
     """Records of a JSON document, of an array, or of one document per line; those without such figures are left out.
 
-    Raises:
-        EngineMetricsError: the JSON is damaged, or has too many records or values.
+    Raises `EngineMetricsError` where the JSON is damaged, or has too many records or values.
     """
     found: list[Counted] = []
     number = without = 0

@@ -159,9 +159,8 @@ class RunComparison:
 def load_metrics(file: Path) -> EngineMetrics:
     """The record of a file.
 
-    Raises:
-        EngineMetricsError: it cannot be read, is empty, foreign, damaged or too large, says things of several engines,
-            or counts no pass.
+    Raises `EngineMetricsError` where it cannot be read, is empty, foreign, damaged or too large, says things of several
+    engines, or counts no pass.
     """
     try:
         with file.open("rb") as stream:
@@ -231,8 +230,7 @@ def metrics_of(counted: Counted) -> EngineMetrics:
 def compared(record: EngineMetrics, run: RunTrace) -> RunComparison:
     """Acceptance by depth of a run beside an engine's by position.
 
-    Raises:
-        SettingsError: the run drafted nothing.
+    Raises `SettingsError` where the run drafted nothing.
     """
     figures = draft_figures(run)
     if figures is None:

@@ -58,8 +58,7 @@ _LLAMA_POSITIONS = re.compile(rf"{LLAMA_WORDS[5]} = \(([^)]*)\)")
 def text_records(data: bytes) -> list[Counted]:
     """What a text says, in the order of the engines; nothing where it is of none of them.
 
-    Raises:
-        EngineMetricsError: a line of theirs is damaged, or there are too many.
+    Raises `EngineMetricsError` where a line of theirs is damaged, or there are too many.
     """
     counters: list[str] = []
     load: list[tuple[float | None, int]] = []
@@ -250,8 +249,7 @@ def _vllm_log(lines: Sequence[tuple[int, str]]) -> list[Counted]:
 def _vllm_fragment(number: int, line: str) -> Counted:
     """Mean length and rates copied out of a log line, without its counts.
 
-    Raises:
-        EngineMetricsError: it holds neither, or goes on to counts and breaks off.
+    Raises `EngineMetricsError` where it holds neither, or goes on to counts and breaks off.
     """
     length, rates = _VLLM_MEAN.search(line), _VLLM_RATES.search(line)
     if not (length or rates) or VLLM_WORDS[2] in line or (VLLM_WORDS[4] in line and not rates):

@@ -100,8 +100,7 @@ class Lane:
 def lane_of(run: RunTrace, label: str = "", note: str = "", speeds: Sequence[float] = ()) -> Lane:
     """The lane of a recorded run.
 
-    Raises:
-        SettingsError: nothing was decoded, or an iteration was replayed and has no time.
+    Raises `SettingsError` where nothing was decoded, or an iteration was replayed and has no time.
     """
     require(bool(run.iterations), f"{label or run.label} has not decoded anything yet: decode it first.")
     require(run.timed, f"{label or run.label} was replayed and has no times: decode it first.")

@@ -142,8 +142,7 @@ class RunStore:
     def read(self, run_id: str) -> tuple[RunTrace, RunNotes] | None:
         """Record and notes of a run from its file, None without one.
 
-        Raises:
-            TraceFileError: the file is damaged.
+        Raises `TraceFileError` where the file is damaged.
         """
         if self.folder is None or not RUN_ID.fullmatch(run_id) or not self._file(run_id).is_file():
             return None

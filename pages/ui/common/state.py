@@ -98,11 +98,7 @@ class RunRequest:
 
 
 def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
-    """Token ids of a prompt.
-
-    Raises:
-        PromptError: there is no text.
-    """
+    """Token ids of a prompt; raises `PromptError` where there is no text."""
     if not prompt.text.strip():
         raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
     if prompt.chat and pair.vocabulary.chat:
@@ -113,8 +109,7 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
 def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") -> Run:
     """A new run, decoded up to an iteration (None: to the end) with the pair in memory; call it in the worker.
 
-    Raises:
-        DraftscopeError: prompt, method and length do not fit the pair or each other.
+    Raises `DraftscopeError` where prompt, method and length do not fit the pair or each other.
     """
     from decoding.session.session import DecodeSession, Limits
 
@@ -178,8 +173,7 @@ def keep_run(run: Run, iteration: int = 0) -> None:
 def known_run(run_id: str) -> Run | None:
     """The run of an id, in memory or else from its file; None where it is not known here.
 
-    Raises:
-        TraceFileError: its file is damaged.
+    Raises `TraceFileError` where its file is damaged.
     """
     run = store().find(run_id)
     if run is None and (found := store().read(run_id)) is not None:

@@ -329,8 +329,7 @@ def _embedded_pair() -> "Pair":
 def draft_again(pair: "Pair", run: RunTrace, index: int, changes: dict[str, Setting]) -> IterationTrace:
     """One iteration of a recorded run on the same prefix, drafted and verified live with some settings changed.
 
-    Raises:
-        SettingsError: the settings contradict one another.
+    Raises `SettingsError` where the settings contradict one another.
     """
     from decoding.session.session import DecodeSession, Limits
 

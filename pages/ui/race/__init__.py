@@ -89,8 +89,7 @@ def recorded_race() -> Race | None:
 def race_of(outcome: ComparisonResult) -> Race:
     """The race of a comparison: each method's median repeat, whole outputs.
 
-    Raises:
-        SettingsError: fewer than two methods were measured.
+    Raises `SettingsError` where fewer than two methods were measured.
     """
     from decoding.compare.comparison import score
 

@@ -410,8 +410,7 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
 def load_models(history: History, branch: Branch, job: ModelTask) -> bool:
     """Decode a recorded run again, so that it and its branches have models; False where nothing was to be done.
 
-    Raises:
-        DraftscopeError: its pair is not the one in memory.
+    Raises `DraftscopeError` where its pair is not the one in memory.
     """
     root = history.branches[0]
     if not branch.recorded or (branch.fork is not None and branch.fork.kind == "live"):
@@ -428,8 +427,7 @@ def load_models(history: History, branch: Branch, job: ModelTask) -> bool:
 def decode_again(trace: RunTrace, job: ModelTask) -> Run:
     """The prompt, method and sampling of a trace decoded again, for as many iterations; call it in the worker.
 
-    Raises:
-        DraftscopeError: another pair is in memory, or the settings are unknown to this version.
+    Raises `DraftscopeError` where another pair is in memory, or the settings are unknown to this version.
     """
     from decoding.replay.stored_state import method_of, sampling_of
     from decoding.session.session import DecodeSession, Limits

@@ -189,8 +189,7 @@ def _engine(key: str) -> str | None:
 def slot_method(key: str) -> "Method | None":
     """The method of a slot with the values of its widgets; None for an outside baseline.
 
-    Raises:
-        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    Raises `SettingsError` where the settings contradict one another, or the verifier would bias the output.
     """
     if st.session_state[key] not in decoding.METHODS:
         return None
