@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import streamlit as st
 
 from decoding.papers import PAPER_RESULTS
+from decoding.trace.metrics import Counting
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
 from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
 from pages.ui.papers.run import at_work, work_of
-from pages.ui.papers.view import STYLE, draw_list, draw_paper_result, looked_at, source_key
+from pages.ui.papers.view import STYLE, draw_list, draw_paper_result, looked_at, looked_at_counting, source_key
 
 FIRST_S, MORE_S = 0.4, 0.6  # time to judge before the page is drawn, and on each later look
 
@@ -24,8 +25,9 @@ def main() -> None:
             show_error(each.error)
     paper_result = next(each for each in PAPER_RESULTS if each.key == chosen)
     sources = {each.key: st.session_state.get(source_key(each)) for each in PAPER_RESULTS}
-    shown = judgement(paper_result, kept, sources[chosen])
-    outcomes = known_outcomes(kept, sources, FIRST_S)
+    counting = looked_at_counting()
+    shown = judgement(paper_result, kept, sources[chosen], counting=counting)
+    outcomes = known_outcomes(kept, sources, FIRST_S, counting)
     left, right = st.columns([1, 3.3], gap="medium")
     with left.container(key="papers_list", gap=None):
         draw_list(outcomes, running, chosen)
@@ -33,12 +35,12 @@ def main() -> None:
         draw_paper_result(shown, kept, running)
     # A run refreshes itself: only one of two timers may rerun the whole page.
     if len(outcomes) < len(PAPER_RESULTS) and work_of(paper_result) not in running:
-        st.fragment(judge_on, run_every=MORE_S)(sources)
+        st.fragment(judge_on, run_every=MORE_S)(sources, counting)
 
 
-def judge_on(sources: Mapping[str, str | None]) -> None:
+def judge_on(sources: Mapping[str, str | None], counting: Counting) -> None:
     """Judge the remaining results a few at a time, then redraw the list with every mark."""
-    if len(known_outcomes(kept_rows(), sources, MORE_S)) == len(PAPER_RESULTS):
+    if len(known_outcomes(kept_rows(), sources, MORE_S, counting)) == len(PAPER_RESULTS):
         st.rerun(scope="app")
 
 

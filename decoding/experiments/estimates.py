@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.special import ndtr, stdtrit
 
 from decoding.experiments.rows import LOOP_FREE, MEASURED
+from decoding.trace.metrics import Counting
 
 DRAWS, SEED = 4000, 0
 Numbers = Sequence[Any] | np.ndarray | pd.Series  # one per prompt
@@ -101,31 +102,38 @@ def verdict(found: Estimate) -> Literal["holds", "does not hold", "not decided h
 OWN_BLOCK = ["pair", "machine", "block"]  # a grid has the same blocks on every machine
 
 
-def prepared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Results without loops and failures, with derived columns: `speedup` and others."""
-    if not len(rows):
-        derived = (
-            "speedup",
-            "forwards_per_pass",
-            "committed_over_drafted",
-            *(f"committed_over_depth_{n}" for n in (1, 2)),
-        )
-        return rows.assign(**dict.fromkeys(derived, ()))
-    kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
-    for name in MEASURED:
-        kept[name] = kept[LOOP_FREE + name]
+def prepared(rows: pd.DataFrame, counting: Counting = "loop_free") -> pd.DataFrame:
+    """Results counted in one way, without failures, with derived columns; see `counted` and `derived`."""
+    return derived(counted(rows, counting))
+
+
+def counted(rows: pd.DataFrame, counting: Counting) -> pd.DataFrame:
+    """Results that hold figures of one way of counting, with these in the columns of `MEASURED`.
+
+    A run whose text repeats itself from the start holds only those of its whole text.
+    """
+    prefix = LOOP_FREE if counting == "loop_free" else ""
+    kept = rows[rows["failure"].isna() & rows[f"{prefix}throughput"].notna()].copy()
+    for name in MEASURED if prefix else ():
+        kept[name] = kept[prefix + name]
+    return kept
+
+
+def derived(kept: pd.DataFrame) -> pd.DataFrame:
+    """Results with `speedup`, `forwards_per_pass` and what the papers call acceptance."""
     plain = kept[kept["reference"].astype(bool)].drop_duplicates(OWN_BLOCK).set_index(OWN_BLOCK)["throughput"]
-    kept["speedup"] = kept["throughput"] / plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
-    kept["forwards_per_pass"] = kept["draft_forwards"] / kept["iterations"]
-    kept["committed_over_drafted"] = kept["new_tokens"] / kept["drafted"]  # the bonus token counts, as in DynaTree
-    # What the DynaTree papers call acceptance: tokens per pass over the depth as set and 1 or 2 more, a chain over K.
+    reference = plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
     reach, tree = pd.Series(np.nan, kept.index), kept["method"] != "linear"
     for method, setting in DEPTHS.items():
         if PREFIX + setting in kept:
             reach = reach.where(kept["method"] != method, kept[PREFIX + setting].astype(float))
-    for more in (1, 2):
-        kept[f"committed_over_depth_{more}"] = kept["tokens_per_iteration"] / (reach + more * tree)
-    return kept
+    return kept.assign(
+        speedup=kept["throughput"] / reference,
+        forwards_per_pass=kept["draft_forwards"] / kept["iterations"],
+        committed_over_drafted=kept["new_tokens"] / kept["drafted"],  # the bonus token counts, as in DynaTree
+        # What the DynaTree papers call acceptance: tokens per pass over the depth as set and 1 or 2, a chain's over K.
+        **{f"committed_over_depth_{n}": kept["tokens_per_iteration"] / (reach + n * tree) for n in (1, 2)},
+    )
 
 
 PREFIX = "settings."
@@ -137,13 +145,13 @@ BASE = "base"
 FITTED = "verifier=nss"  # replaces a verifier that would bias a sampled output
 
 
-def aggregated(rows: pd.DataFrame) -> pd.DataFrame:
+def aggregated(rows: pd.DataFrame, counting: Counting = "loop_free") -> pd.DataFrame:
     """Runs other than references, as `prepared` returns them, with two more columns.
 
     `way` is the configuration under any sampling: its line, where a lossless verifier may have replaced the method's
     own. `base` is the method or configuration that its line names, with its engine.
     """
-    runs = prepared(rows)
+    runs = prepared(rows, counting)
     runs = runs[~runs["reference"].astype(bool)].copy()
     numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     places = {line: set(found) for line, found in numbers.groupby(runs["line"])}

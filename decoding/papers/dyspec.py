@@ -80,7 +80,7 @@ FIGURE_5 = PaperResult(
 )  # fmt: skip
 
 TARGET, DRAFT, CONSTRUCTION = "Passes of the target", "Passes of the draft", "Tree construction"
-SHARE = Figure("time_share", "share of the time, %", 100, 1)
+SHARE = Figure("time_share", "share of the time, %", 100, 1, timed=True)
 FIGURE_4 = PaperResult(
     "dyspec/figure-4", PAPER, "Figure 4: where the time goes", "dyspec",
     "tree construction, in C++, takes less than 2% of the time; 7B and 13B targets with a draft of 68M",
@@ -104,12 +104,12 @@ FIGURE_2 = PaperResult(
     tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
           for figure in (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1))
           for at in ((MIDDLE, LOW), (HIGH, MIDDLE))),
-    by="draft_probability", stored="draft_acceptance", axis="draft probability (bin centre)",
+    by="draft_probability", stored="draft_acceptance", holds="loop_free", axis="draft probability (bin centre)",
 )  # fmt: skip
 
 MADE, BFS, DFS, HEAVY = "In creation order", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
-KERNEL = Figure("kernel_ms", "attention of a layer, ms")
+KERNEL = Figure("kernel_ms", "attention of a layer, ms", timed=True)
 KERNELS = "attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original"
 # Table 5: blocks and milliseconds of the paper's kernel by nodes, in creation order and reordered.
 COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
@@ -137,7 +137,7 @@ def _orders(
         (*(dense if figure is KERNEL else ()), Entry(MADE, "as made", made), Entry(BFS, "breadth"),
          Entry(DFS, "depth", reordered), Entry(HEAVY, "heavy")),
         (Ordering(DFS, MADE, figure, False), Ordering(DFS, BFS, figure, False)),
-        by=by, only={"part": part, **only}, stored="mask_order",
+        by=by, only={"part": part, **only}, stored="mask_order", basis="exact counts of the masks",
         axis={"nodes": "tree nodes", "prefix": "prefix tokens"}[by],
     )  # fmt: skip
 

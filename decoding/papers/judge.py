@@ -1,12 +1,11 @@
-"""Our numbers for a paper result: estimates with intervals over prompts, which orderings are reproduced, and why not.
+"""Our numbers for a paper result: estimates with intervals over prompts, which orderings hold here, and why not.
 
-A paper result reads a view: results of runs, or passes and phases of those runs as rows of their own. Each row has the
-name of an entry in `line`, the prompt, where it was measured, and figures.
+`verdict` is the rule that all claims are judged by; docs/experiments.md has it in words.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -18,150 +17,44 @@ from decoding.experiments.estimates import (
     FEWEST,
     PROMPT,
     Estimate,
+    counted,
+    derived,
     estimate,
-    prepared,
     ratio_gain,
     source_of,
-    sources_of,
-    verdict,
     without_fitted,
 )
 from decoding.experiments.experiment import GRIDS
-from decoding.experiments.rows import LOOP_FREE, SERIES
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
-from decoding.papers.stored import stored_records
-from decoding.trace.records import PHASES
+from decoding.papers.reasons import apart, of_time, of_tokens
+from decoding.papers.stored import pass_costs, stored_records
+from decoding.papers.views import VIEWS, modelled
+from decoding.trace.metrics import Counting
 
-STEP = 16  # tokens of text that are one place on the axis of `passes`
-OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")
-# Names that `phases` puts in `line` for the parts of an iteration, with the columns that each sums.
-PARTS: dict[str, tuple[str, ...]] = {
-    "target": ("verify_s", "rebuild_s"),
-    "draft": ("draft_passes_s",),
-    "construction": ("construction_s", "prune_s"),
-    "mask": ("mask_s",),
-    "verification": ("select_s",),
-    "cache": ("commit_s", "adapt_s"),
-}
-COUNTED = ["drafted", "accepted"]
+EQUAL = 0.03
+Verdict = Literal["holds", "equal within 3%", "does not hold", "not decided", "not run"]
 
 
-def runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The results with columns that only paper results need: `sampling` as text, `drafted_per_pass`, `filled`.
+def verdict(gain: Estimate) -> Verdict:
+    """What our results say of a claim, from the relative gain of the better entry and its 95% interval.
 
-    A prompt that is not `filled` is shorter than the requested length and must not count for it.
+    Fewer than `FEWEST` prompts decide nothing. Entries are equal where the whole interval lies within 3% of 0, however
+    sure its sign is; else a claim holds where all of it lies above 0, and does not where all of it lies below.
     """
-    return rows.assign(
-        sampling=[
-            f"T = {temperature:g}" if top_p == 1 else f"top-p = {top_p:g}"
-            for temperature, top_p in zip(rows["temperature"], rows["top_p"], strict=True)
-        ],
-        drafted_per_pass=rows["drafted"] / rows["iterations"],
-        filled=rows["prompt_tokens"] == rows["cut"],
-    )
+    if gain.prompts < FEWEST:
+        return "not decided"
+    if gain.low > -EQUAL and gain.high < EQUAL:
+        return "equal within 3%"
+    return "holds" if gain.low > 0 else "does not hold" if gain.high < 0 else "not decided"
 
 
-def passes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the passes of each run that begin within the same `STEP` tokens of its text.
-
-    `position` is where those tokens begin, `tree_nodes` and `accepted_nodes` are per pass. By position in the text, not
-    by pass number: only texts that are hard to predict have many passes.
-    """
-    parts = []
-    for _, row in rows.iterrows():
-        drafted, accepted, reached = (row[name] for name in ("drafted_nodes", "accepted_lengths", "committed_tokens"))
-        if drafted is None or accepted is None or not len(drafted):
-            continue
-        reached = np.asarray(reached)
-        count = int((reached <= row["loop_free_tokens"]).sum())
-        starts = np.concatenate([[0], reached[:-1]])[:count] // STEP * STEP
-        found = pd.DataFrame({"position": starts, "tree_nodes": drafted[:count], "accepted_nodes": accepted[:count]})
-        parts.append(found.groupby("position", as_index=False).mean().assign(**{name: row[name] for name in OWN}))
-    return pd.concat(parts, ignore_index=True) if parts else rows[:0].assign(position=[])
-
-
-def phases(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds of all parts.
-
-    Where draft passes were not timed one by one, neither they nor tree construction are reported.
-    """
-    if not len(rows):
-        return rows.assign(time_share=[])
-    rows = rows[rows["drafted"].notna()].copy()
-    rows["label"] = rows["label"].str.partition(" · ")[0]  # without changed settings
-    rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
-    total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
-    parts = [
-        rows[list(OWN)].assign(line=name, time_share=rows[list(columns)].sum(axis=1, skipna=False) / total)
-        for name, columns in PARTS.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-VIEWS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {"runs": runs, "passes": passes, "phases": phases}
-
-
-TIMED = {"draft_s": "drafting", "verify_s": "verifying"}
-SAME = 0.02  # smaller shares count as equal
-
-
-def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the entry that the paper ranks first, from results of both on the same machine."""
-    one, other = _means(better), _means(worse)
-    tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
-    more = _by_share(
-        tokens, "about as many tokens per pass as", *(f"{way} tokens per pass than" for way in ("more", "fewer"))
-    )
-    parts = [f"{better_name} commits {more} {worse_name}"]
-    parts.append(f"its passes take {_by_share(taken, 'about as long', 'longer', 'less time')}")
-    name = max(TIMED, key=lambda phase: one[phase] - other[phase])
-    apart = one[name] - other[name]
-    if taken > SAME and apart > 0:
-        parts.append(
-            f"most of the difference is {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)"
-        )
-    draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
-    if draft and one["verify_s"]:
-        parts.append(f"a draft forward takes {draft / one['verify_s']:.0%} of the time of a verification")
-    return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
-
-
-def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the tokens per pass of two entries: how many are drafted and how many of these are accepted."""
-    counts = []
-    for name, rows in ((better_name, better), (worse_name, worse)):
-        drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
-        share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
-        counts.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
-    return f"Tokens drafted per pass: {counts[0]}; {counts[1]}."
-
-
-def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
-    """One sentence on two entries that are not runs: both figures as measured on the same samples."""
-    one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
-    return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
-
-
-def _means(rows: pd.DataFrame) -> dict[str, float]:
-    """Per pass, means over rows: tokens, seconds, seconds by phase, draft forwards."""
-    passes = rows["iterations"]
-    figures = {
-        "tokens": rows["tokens_per_iteration"],
-        # Without the first, which reads the prompt: baselines do not report prefill separately.
-        "pass_s": (rows["wall_s"] - rows["ttft_s"]) / (passes - 1).clip(lower=1),
-        "forwards": rows["draft_forwards"].fillna(0) / passes,
-    }
-    figures |= {phase: rows[phase].fillna(0) / passes for phase in TIMED}
-    return {name: float(np.mean(values)) for name, values in figures.items()}
-
-
-def _by_share(share: float, same: str, more: str, less: str) -> str:
-    return same if abs(share) < SAME else f"{abs(share):.0%} {more if share > 0 else less}"
-
-
-Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
 Key = tuple[str, object]  # name of an entry, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
+WIDE = ", target 4× as wide"  # behind the name of a pair: of its passes the target's take most of the time
+DRAFTED = ["drafted", "accepted"]
+READ = ("pair", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations", "wall_s",
+        "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
+MODELLED = "modelled from measured passes"
 OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
 
 
@@ -174,6 +67,7 @@ class JudgedClaim:
         gain: relative gain of the better entry over the other on the same prompts; None where not run.
         paper: the same of the paper's numbers; None where it gives none.
         reason: one sentence on why it is not reproduced, from measurements.
+        basis: how our figures came about; empty where not run.
     """
 
     ordering: Ordering
@@ -182,6 +76,7 @@ class JudgedClaim:
     paper: float | None
     verdict: Verdict
     reason: str = ""
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +87,9 @@ class Reproduction:
         values: on the axis, ascending; those of the paper where nothing was run; one None for a table.
         ours: by entry, value and column of a figure. runs: results by entry and value.
         where: pairs, machines and days of the results.
+        counting: what the figures count. tokens: counted per run by entry and value, where runs have tokens.
+        bases: how counts and times came about.
+        one_way: runs that hold only the other way of counting, and are left out.
         elsewhere: pairs and machines of other results, which do not count because they cannot be mixed.
     """
 
@@ -201,6 +99,10 @@ class Reproduction:
     runs: Mapping[Key, int]
     judged: tuple[JudgedClaim, ...]
     where: tuple[str, ...]
+    counting: Counting = "whole"
+    tokens: Mapping[Key, float] = field(default_factory=dict)
+    bases: tuple[str, ...] = ()
+    one_way: int = 0
     elsewhere: tuple[str, ...] = ()
 
     @property
@@ -209,17 +111,118 @@ class Reproduction:
         return len(self.runs) > 1
 
 
-def judge(paper_result: PaperResult, rows: pd.DataFrame) -> Reproduction:
-    """What the results of a grid say about its paper result; looping text is left out, as everywhere.
+@dataclass(frozen=True)
+class Evidence:
+    """Rows that figures are read from, by entry and value; `basis` says how they came about."""
+
+    at: Rows
+    values: tuple[object, ...]
+    basis: str
+
+
+def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "whole") -> Reproduction:
+    """What the results of a grid say about its paper result, counted in one way.
+
+    Counts are those of the plain pair. Times are those of the pair whose target is `WIDE`, so that passes cost what
+    they do with real models: measured where all of the grid was run with it, else modelled from measured passes.
 
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    frame = _frame(paper_result, rows)
+    kept, one_way = _kept(paper_result, rows, counting)
     elsewhere: tuple[str, ...] = ()
-    if len(frame):  # the pair and machine that has the newest row
-        newest, *others = sources_of(frame)
-        frame, elsewhere = frame[source_of(frame) == newest], tuple(sorted(others))
+    if len(kept):  # the pair and machine that has the newest row
+        newest, *others = kept.groupby(family_of(kept))["started"].max().sort_values(ascending=False).index
+        kept, elsewhere = kept[family_of(kept) == newest], tuple(sorted(others))
+    counts, times = _evidence(paper_result, kept)
+
+    best = {way.words for way in paper_result.ways if way.best}
+
+    def of(figure: Figure, *names: str) -> Evidence:
+        # The best of several settings is chosen by the first figure, and is the same in all.
+        return times if (figure if best.isdisjoint(names) else paper_result.figures[0]).timed else counts
+
+    ours, used = {}, []
+    for figure in paper_result.figures:
+        for key in counts.at:
+            found = of(figure, key[0]).at.get(key)
+            if found is not None and len(found) and len(by_prompt := _by_prompt(found, figure)):
+                ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
+                used.append(found[["pair", "machine", "started"]])
+    there = {key for key, _ in ours}
+    shown = {key: found if len(found) else times.at[key] for key, found in counts.at.items() if key in there}
+    judged = []
+    for each in paper_result.orderings:
+        evidence = of(each.figure, each.better, each.worse)
+        for pair in [(value, value) for value in counts.values] if each.at is None else [each.at]:
+            claim = _judged(paper_result, each, pair, evidence.at)
+            judged.append(claim if claim.gain is None else replace(claim, basis=evidence.basis))
+    where: tuple[str, ...] = ()
+    if used:
+        runs = pd.concat(used)
+        days = runs["started"].str[:10]
+        when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
+        where = tuple(sorted((source_of(runs) + ", " + when).unique()))
+    timed = {figure.timed for figure in paper_result.figures}
+    bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
+    return Reproduction(
+        paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
+        paper_result.holds or counting,
+        {key: float(found["new_tokens"].mean()) for key, found in shown.items() if "new_tokens" in found},
+        tuple(bases), one_way, elsewhere,
+    )  # fmt: skip
+
+
+def family_of(rows: pd.DataFrame) -> pd.Series:
+    """Pair and machine of every result, where a pair and its widened one are one."""
+    return rows["pair"].str.removesuffix(WIDE) + " on " + rows["machine"]
+
+
+def _kept(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting) -> tuple[pd.DataFrame, int]:
+    """The rows of a paper result that hold what is to be counted, and how many hold only the other way."""
+    if paper_result.stored:
+        return stored_records(paper_result.stored), 0
+    rows = rows[rows["experiment"] == grid_name(paper_result.grid)]
+    kept = counted(rows, counting)
+    return kept, int(rows["failure"].isna().sum()) - len(kept)
+
+
+def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, Evidence]:
+    """Where counts and where times are read, from rows of one family."""
+    if paper_result.stored or not len(kept):
+        own = _at(paper_result, kept, paper_result.basis)
+        return own, replace(own, basis="measured")
+    wide, kinds = kept["pair"].str.endswith(WIDE), {figure.timed for figure in paper_result.figures}
+    plain = kept if wide.all() else kept[~wide]
+    name, pair = plain["pair"].iloc[0], kept["pair"].iloc[0].removesuffix(WIDE)
+    costs = pass_costs(plain["machine"].iloc[0]) if True in kinds and name == pair else {}
+    like = modelled(plain, costs[pair], costs[pair + WIDE]) if {pair, pair + WIDE} <= costs.keys() else None
+    if kinds == {True} and like is not None and not wide.any():  # no count is shown
+        times = _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
+        return times, times
+    counts = _at(paper_result, _viewed(paper_result, plain), f"counted on {name}")
+    if wide.any() and not wide.all():
+        measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"measured on {pair}{WIDE}")
+        if all(len(measured.at.get(key, ())) for key, found in counts.at.items() if len(found)):
+            return counts, measured
+    if like is None:
+        return counts, replace(counts, basis=f"measured on {name}")
+    return counts, _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
+
+
+def _viewed(paper_result: PaperResult, kept: pd.DataFrame) -> pd.DataFrame:
+    """Counted rows as a paper result reads them, without the many columns that it does not read."""
+    frame = VIEWS[paper_result.view](derived(kept))
+    read = {*READ, *PROMPT, *CONDITIONS, *paper_result.only, paper_result.by}
+    read |= {figure.column for figure in paper_result.figures}
+    read |= {name for way in paper_result.ways for name in (*way.where, *way.best)}
+    return frame[[name for name in frame if name in read]]
+
+
+def _at(paper_result: PaperResult, frame: pd.DataFrame, basis: str) -> Evidence:
+    """The rows of every entry at every value of the axis."""
+    if len(frame):
+        frame = frame.assign(sample=frame.groupby(PROMPT).ngroup())
     table = {way.words: _of_way(way, frame, paper_result) for way in paper_result.ways}
     flat = {way.words for way in paper_result.ways if way.flat}
     values = _values(paper_result, [found for words, found in table.items() if words not in flat])
@@ -228,26 +231,7 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame) -> Reproduction:
         for value in values:
             everywhere = words in flat or value is None or not len(found)
             at[words, value] = found if everywhere else found[found[paper_result.by] == value]
-    ours = {}
-    for key, found in at.items():
-        for figure in paper_result.figures if len(found) else ():
-            by_prompt = _by_prompt(found, figure)
-            if len(by_prompt):
-                ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
-    there = {key for key, _ in ours}
-    counted = {key: len(found) for key, found in at.items() if key in there}
-    judged = tuple(
-        _judged(paper_result, each, pair, at)
-        for each in paper_result.orderings
-        for pair in ([(value, value) for value in values] if each.at is None else [each.at])
-    )
-    where: tuple[str, ...] = ()
-    if counted:
-        used = pd.concat(table.values())
-        days = used["started"].str[:10]
-        when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
-        where = tuple(sorted((source_of(used) + ", " + when).unique()))
-    return Reproduction(paper_result, values, ours, counted, judged, where, elsewhere)
+    return Evidence(at, values, basis)
 
 
 def claim_words(judged: JudgedClaim) -> str:
@@ -259,18 +243,6 @@ def claim_words(judged: JudgedClaim) -> str:
         return f"{ordering.better} at {first} {direction} {other} at {second}, {ordering.figure.words}"
     at = "" if judged.value is None else f" at {judged.value}"
     return f"{ordering.better} {direction} {ordering.worse}{at}, {ordering.figure.words}"
-
-
-def _frame(paper_result: PaperResult, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a paper result, with the number of the prompt in `sample`, without columns that none reads."""
-    if paper_result.stored:
-        frame = stored_records(paper_result.stored)
-    else:
-        frame = VIEWS[paper_result.view](prepared(rows[rows["experiment"] == grid_name(paper_result.grid)]))
-    if not len(frame):
-        return frame
-    unread = [name for name in map(str, frame) if name in SERIES or name.startswith(LOOP_FREE)]
-    return frame.drop(columns=unread).assign(sample=frame.groupby(PROMPT).ngroup())
 
 
 @lru_cache(maxsize=64)
@@ -365,13 +337,13 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
         few = (
             f"Measured on only {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}."
         )
-        return JudgedClaim(ordering, value, gain, paper, "not decided here", few)
+        return JudgedClaim(ordering, value, gain, paper, decided, few)
     of_runs = paper_result.view == "runs" and not paper_result.stored
     if decided == "holds":
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:
         said = of_time(first, second, ordering.better, ordering.worse)
-    elif of_runs and ordering.figure == PER_PASS and not pd.concat((first, second))[COUNTED].isna().any(axis=None):
+    elif of_runs and ordering.figure == PER_PASS and not pd.concat((first, second))[DRAFTED].isna().any(axis=None):
         said = of_tokens(first, second, ordering.better, ordering.worse)
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]

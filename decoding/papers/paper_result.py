@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from decoding.trace.metrics import Counting
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -14,24 +16,32 @@ class Figure:
         words: with the unit.
         scale: factor from the column to what is shown.
         digits: after the decimal point.
+        timed: whether it is a time or a rate, which depends on what passes cost; else a count.
+        by_shape: whether chains have another formula than trees, so that the two cannot be compared.
     """
 
     column: str
     words: str
     scale: float = 1.0
     digits: int = 2
+    timed: bool = False
+    by_shape: bool = False
 
 
-THROUGHPUT = Figure("throughput", "tokens/s", digits=1)
-SPEEDUP = Figure("speedup", "speed-up")
-TTFT = Figure("ttft_s", "TTFT, ms", 1000)
-TPOT = Figure("tpot_s", "TPOT, ms", 1000)
+THROUGHPUT = Figure("throughput", "tokens/s", digits=1, timed=True)
+SPEEDUP = Figure("speedup", "speed-up", timed=True)
+TTFT = Figure("ttft_s", "TTFT, ms", 1000, timed=True)
+TPOT = Figure("tpot_s", "TPOT, ms", 1000, timed=True)
 PER_PASS = Figure("tokens_per_iteration", "tokens per pass")
 OVER_DRAFTED = Figure("acceptance_drafted", "accepted / drafted, %", 100, 1)
 COMMITTED_OVER_DRAFTED = Figure("committed_over_drafted", "committed / drafted, %", 100, 1)
 # As the two DynaTree papers compute acceptance: not a share of drafted tokens.
-OVER_DEPTH_2 = Figure("committed_over_depth_2", "committed per pass / (D + 2), of a chain / K, %", 100, 1)
-OVER_DEPTH_1 = Figure("committed_over_depth_1", "committed per pass / (D + 1), of a chain / K, %", 100, 1)
+OVER_DEPTH_2 = Figure(
+    "committed_over_depth_2", "committed per pass / (D + 2), of a chain / K, %", 100, 1, by_shape=True
+)
+OVER_DEPTH_1 = Figure(
+    "committed_over_depth_1", "committed per pass / (D + 1), of a chain / K, %", 100, 1, by_shape=True
+)
 PASSES = Figure("iterations", "verification passes", digits=0)
 MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
 PATH = Figure("accepted_mean", "accepted path, tokens")
@@ -90,6 +100,8 @@ class PaperResult:
         only: values that columns must have for a result to count.
         view: how results are transformed first, one of `judge.VIEWS`.
         stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
+        holds: the one way of counting that such records hold; None for a grid, whose runs hold both.
+        basis: how the counts in such records came about.
         axis: title of the axis.
         across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
         needs: what the command needs to measure this; empty where the sample prompts suffice.
@@ -107,9 +119,17 @@ class PaperResult:
     only: Mapping[str, object] = field(default_factory=dict)
     view: str = "runs"
     stored: str = ""
+    holds: Counting | None = None
+    basis: str = "counted"
     axis: str = ""
     across: str = ""
     needs: str = ""
+
+    def __post_init__(self):
+        shape = {way.words: way.line.partition(":")[0] == "linear" for way in self.ways}
+        for each in self.orderings:
+            if each.figure.by_shape and shape[each.better] != shape[each.worse]:
+                raise ValueError(f"{self.key}: {each.figure.words} is one statistic of chains and another of trees")
 
     @property
     def command(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from decoding.common.cost_model import CostModel
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
 from decoding.jobs.job import Job, JobState
@@ -40,6 +41,21 @@ def stored_records(benchmark: str) -> pd.DataFrame:
         if place not in found or found[place].iloc[0]["started"] <= first["started"]:
             found[place] = frame
     return pd.concat(found.values(), ignore_index=True) if found else pd.DataFrame()
+
+
+def pass_costs(machine: str) -> dict[str, CostModel]:
+    """What passes over one sequence cost on a machine, by pair, the newest that `benchmarks.batch` has saved."""
+    found: dict[str, tuple[str, CostModel]] = {}
+    for file in record_files("batch"):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            costs = CostModel.from_json(content["costs"][0])
+            known = found.get(content["pair"], ("", costs))
+            if costs.machine == machine and costs.batch == 1 and known[0] <= costs.measured:
+                found[content["pair"]] = costs.measured, costs
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            continue  # older or damaged: times are shown as they were measured
+    return {pair: costs for pair, (_, costs) in found.items()}
 
 
 def took(benchmark: str) -> tuple[float, str] | None:

@@ -13,8 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
+from typing import Literal
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
+
+# What figures of a run count: its whole text, or what came before the text began to repeat itself.
+Counting = Literal["whole", "loop_free"]
+COUNTINGS: dict[Counting, str] = {"whole": "whole texts", "loop_free": "loop-free texts"}
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(ordered), ordered[round(last * 0.25)], ordered[round(last * 0.75)], len(ordered))
 
 
-NGRAM = 16
+NGRAM = 16  # tokens; a loop begins where so many have been seen before
 
 
 class LoopDetector:

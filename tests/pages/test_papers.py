@@ -74,7 +74,7 @@ def test_with_rows_ours_stand_beside_theirs(home):
     keep(home / "dynatree_main", rows())
     at = open_page(PAGE)
     said = html_of(at)
-    assert "1.80 (1.80 to 1.80)" in said and "✓ reproduced" in said and "✗ not reproduced" in said
+    assert "1.80 (1.80 to 1.80)" in said and "✓ holds" in said and "✗ does not hold" in said
     assert "commits about as many tokens per pass" in said
     assert "6 prompts of samples; Embedded pair on a test" in captions(at)
     assert "about 14 min at the time per token so far on this machine" in captions(at)
@@ -88,7 +88,7 @@ def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_numb
     at = open_page(PAGE)
     judged = [each for key in ("dynatree/table-1", "dynatree/table-2") for each in judge(BY_KEY[key], rows()).judged]
     said = captions(at)
-    for verdict, words in (("does not hold", "are not,"), ("not decided here", "are undecided")):
+    for verdict, words in (("does not hold", "do not hold"), ("not decided", "are not decided")):
         reported = int(said.partition(f" {words}")[0].rpartition(" ")[2])
         assert reported >= sum(each.verdict == verdict for each in judged)
     assert "An ordering is a paper's claim" in said and "(6 to 6 each)" in said
@@ -140,7 +140,7 @@ def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     keep(home / "damaged", rows())
     next((home / "damaged" / "rows").iterdir()).write_bytes(b"no rows")
     at = open_page(PAGE)
-    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ reproduced" in html_of(at)
+    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ holds" in html_of(at)
 
 
 def test_what_could_not_be_made_and_what_loops_is_reported(home):
@@ -150,7 +150,10 @@ def test_what_could_not_be_made_and_what_loops_is_reported(home):
     keep(home / "dynatree_main", frame)
     at = open_page(PAGE)
     assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs failed: no room"]
-    assert "6 runs repeat their text from the start and are left out." in captions(at)
+    assert "100 tokens counted per run" in captions(at) and "repeat their text" not in captions(at)
+    at.button_group(key="papers_counted").set_value("loop_free").run()
+    assert "6 runs repeat their text from the start: they hold whole texts only and are left out." in captions(at)
+    assert at.query_params["counted"] == "loop_free" and "not run" in html_of(at)
 
 
 def test_the_button_begins_the_grid_and_its_progress_is_shown(home, monkeypatch):
@@ -257,7 +260,7 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_reported(home, m
     assert at.button(key="papers_run").label == "Run on this machine"
     pd.DataFrame(made).to_csv(file.with_suffix(".csv.gz"), index=False)
     file.write_text(json.dumps(content))
-    assert "Embedded pair on a test" in captions(at.run()) and "✓ reproduced" in html_of(at) and not sentences(at)
+    assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
     file.write_text(json.dumps({**content, "hardware": 3}))
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
 
@@ -293,15 +296,15 @@ def test_a_claim_at_several_places_is_reported_once_with_a_line_for_each():
             for length, speed in ((100, 3.0), (1000, 1.5))]  # fmt: skip
     outcome = judge(BY_KEY["dynatree/figure-5"], pd.concat(made, ignore_index=True))
     said = orderings_html(outcome.judged)
-    assert "reproduced at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
-    assert "<span>100</span><span>✓ reproduced" in said and "<span>1,000</span><span>✗ not reproduced" in said
+    assert "holds at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
+    assert "<span>100</span><span>✓ holds" in said and "<span>1,000</span><span>✗ does not hold" in said
     assert 'rowspan="2">DynaTree' in table_html(outcome) and summary(outcome)[0] == "some"
 
 
 def test_the_list_tells_how_many_orderings_hold():
     paper_result = BY_KEY["dynatree/table-1"]
     some = judge(paper_result, rows())
-    assert summary(some) == ("some", "2 of 3 orderings of the paper are reproduced.")
+    assert summary(some) == ("some", "2 of 3 orderings of the paper hold.")
     every = judge(paper_result, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
     assert summary(every)[0] == "all"
     none = judge(paper_result, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))

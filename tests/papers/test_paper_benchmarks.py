@@ -144,4 +144,4 @@ def test_what_is_kept_fills_its_exhibit(module, tmp_path, monkeypatch, capsys):
         if paper_result.stored == name:
             outcome = judge(paper_result, pd.DataFrame())
             assert outcome.run and outcome.values and "Embedded pair" in outcome.where[0]
-            assert {each.verdict for each in outcome.judged} <= {"not decided here", "not run"}
+            assert {each.verdict for each in outcome.judged} <= {"not decided", "not run"}

@@ -11,16 +11,17 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.estimates import source_of
 from decoding.experiments.experiment import all_experiments, experiments_home
 from decoding.experiments.rows import FOLDER, PARTS, all_rows
 from decoding.papers import PAPER_RESULTS, stored
-from decoding.papers.judge import Reproduction, grid_name, judge
+from decoding.papers.judge import Reproduction, family_of, grid_name, judge
 from decoding.papers.paper_result import PaperResult
+from decoding.trace.metrics import Counting
 
-# The last judgement by paper result and source, with the stamps of its files; shared by all sessions.
-JUDGED: dict[tuple[str, str | None], tuple[tuple, Reproduction, ExperimentError | None]] = {}
-# Column: pair and machine, and whether the user ran them. None are mixed: machines of one name differ, too.
+# The last judgement by paper result, source and way of counting, with the stamps of its files; shared by all sessions.
+JUDGED: dict[tuple[str, str | None, Counting], tuple[tuple, Reproduction, ExperimentError | None]] = {}
+# Column: pair, with the widened one whose passes give the times, and machine, and whether the user ran them. None are
+# mixed: machines of one name differ, too.
 SOURCE = "source"
 Stamps = tuple[tuple[str, int], ...]  # files with their modification times
 
@@ -78,8 +79,9 @@ def stamps_now() -> tuple[Stamps, ...]:
 
 
 def judgement(
-    paper_result: PaperResult, kept: Iterable[StoredResults], source: str | None = None, until_s: float = math.inf
-) -> Judgement | None:
+    paper_result: PaperResult, kept: Iterable[StoredResults], source: str | None = None, until_s: float = math.inf,
+    counting: Counting = "whole",
+) -> Judgement | None:  # fmt: skip
     """The judgement of a paper result from the results of one source.
 
     Args:
@@ -96,20 +98,21 @@ def judgement(
         sources = _apart(name, stamps, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
-    known = JUDGED.get((paper_result.key, source))
+    counting = paper_result.holds or counting
+    known = JUDGED.get((paper_result.key, source, counting))
     if known is None or known[0] != stamps:
         if time.monotonic() >= until_s:
             return None
         try:
-            known = stamps, judge(paper_result, rows), None
+            known = stamps, judge(paper_result, rows, counting), None
         except ExperimentError as error:
             known = stamps, Reproduction(paper_result, (), {}, {}, (), ()), error
-        JUDGED[paper_result.key, source] = known
+        JUDGED[paper_result.key, source, counting] = known
     return Judgement(known[1], tuple(sources), source, rows, known[2])
 
 
 def known_outcomes(
-    kept: list[StoredResults], chosen: Mapping[str, str | None], budget_s: float
+    kept: list[StoredResults], chosen: Mapping[str, str | None], budget_s: float, counting: Counting = "whole"
 ) -> dict[str, Reproduction]:
     """The outcomes of all paper results by key, as far as known or judged within a time.
 
@@ -117,7 +120,7 @@ def known_outcomes(
         chosen: the source shown, by paper result.
     """
     until_s = time.monotonic() + budget_s
-    found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in PAPER_RESULTS}
+    found = {each.key: judgement(each, kept, chosen.get(each.key), until_s, counting) for each in PAPER_RESULTS}
     return {key: each.outcome for key, each in found.items() if each is not None}
 
 
@@ -135,7 +138,7 @@ def _read(folder: str, stamps: Stamps, own: bool) -> StoredResults:
         rows = all_rows([Path(folder)])
     except ExperimentError as error:
         return StoredResults(_no_rows(), folder, stamps, own, error=error)
-    rows = rows.assign(**{SOURCE: source_of(rows) + (" · run here" if own else "")})
+    rows = rows.assign(**{SOURCE: family_of(rows) + (" · run here" if own else "")})
     return StoredResults(rows, folder, stamps, own, frozenset(rows["experiment"]))
 
 

@@ -12,14 +12,15 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.experiments.estimates import FEWEST, PREFIX
-from decoding.experiments.rows import LOOP_FREE
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, words_of
 from decoding.papers.paper_result import Entry, Figure, PaperResult
+from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.papers.rows import Judgement, StoredResults
+from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of, work_of
+from pages.ui.widgets.counting import counting_switch
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.formats import plural
 from viz.glossary import setting_title
@@ -27,7 +28,7 @@ from viz.glossary import setting_title
 STYLE = Path(__file__).with_suffix(".css")
 
 
-CHOSEN, OPENED, ENTERED = "papers_exhibit", "papers_paper", "address_obeyed"
+CHOSEN, OPENED, ENTERED, COUNTED = "papers_exhibit", "papers_paper", "address_obeyed", "papers_counted"
 ICONS = {
     "all": ":material/check_circle:",
     "some": ":material/rule:",
@@ -39,23 +40,21 @@ ICONS = {
     "judging": ":material/more_horiz:",
 }
 LEGEND = {
-    "all": "all orderings reproduced", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
+    "all": "all orderings hold", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
     "not run": "not run",
 }  # fmt: skip
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
-SIGNS = {"holds": "✓", "does not hold": "✗", "not decided here": "~", "not run": "○"}
-VERDICTS = {"holds": "reproduced", "does not hold": "not reproduced", "not decided here": "undecided",
-            "not run": "not run"}  # fmt: skip
+SIGNS = {"holds": "✓", "equal within 3%": "≈", "does not hold": "✗", "not decided": "~", "not run": "○"}
 NOTHING = "–"
 MOST_FAILURES = 3
 BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
 ORDERING = (
-    "An ordering is a paper's claim that one method is ahead of another. It is reproduced if the whole 95% interval of "
-    "our difference over prompts agrees, not reproduced if all of it says the opposite, else, or with fewer than "
-    f"{FEWEST} prompts, undecided."
+    "An ordering is a paper's claim that one method is ahead of another. Both are equal if the whole 95% interval of "
+    "our difference over prompts lies within 3%; else it holds if all of it agrees, does not hold if all of it says "
+    f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts."
 )
 UNDECIDED = (
-    "Many are: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
+    "Many are not: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
     "together. Each has its reason under Claims of the paper."
 )
 APART = (
@@ -91,8 +90,8 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
         words = f"Reading the stored results: {len(outcomes)} of {len(PAPER_RESULTS)} tables and figures so far"
     elif judged:
         counts = Counter(each.verdict for each in judged)
-        words += f"; {counts['holds']} of {len(judged)} orderings are reproduced, {counts['does not hold']} are not, "
-        words += f"{counts['not decided here']} are undecided"
+        words += f"; of {len(judged)} orderings {counts['holds']} hold, {counts['equal within 3%']} are equal, "
+        words += f"{counts['does not hold']} do not hold, {counts['not decided']} are not decided"
     st.caption(escape_markdown(f"{words}."))
     if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
         st.caption(escape_markdown(f"{ORDERING} {UNDECIDED.format(low=min(prompts), high=max(prompts))}"))
@@ -134,7 +133,7 @@ def summary(outcome: Reproduction | None) -> tuple[str, str]:
     if not verdicts:
         return "shown", "Re-run; the paper claims no order."
     held = verdicts.count("holds")
-    words = f"{held} of {len(verdicts)} orderings of the paper are reproduced."
+    words = f"{held} of {len(verdicts)} orderings of the paper hold."
     if held:
         return "all" if held == len(verdicts) else "some", words
     return "none" if set(verdicts) == {"does not hold"} else "open", words
@@ -195,13 +194,14 @@ def table_html(outcome: Reproduction) -> str:
         f'<th colspan="{1 + with_paper}" scope="colgroup">{html.escape(figure.words)}</th>'
         for figure, with_paper in zip(paper_result.figures, printed, strict=True)
     )
+    tokens = '<th rowspan="2" scope="col">tokens<br>per run</th>' if outcome.tokens else ""
     paper = '<th scope="col" class="paper">paper</th>'
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
         '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
         f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
-        f"{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"{tokens}{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -213,6 +213,8 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
         runs = outcome.runs.get(key)
         cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.paper_result.by else []
         cells.append(f"<td>{runs or 0:,}</td>")
+        if outcome.tokens:
+            cells.append(f"<td>{outcome.tokens[key]:,.0f}</td>" if key in outcome.tokens else f"<td>{NOTHING}</td>")
         for figure, with_paper in zip(outcome.paper_result.figures, printed, strict=True):
             found = outcome.ours.get((key, figure.column))
             ours = NOTHING if found is None and runs is not None else words_of(figure, found)
@@ -226,25 +228,29 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
     return "".join(rows)
 
 
-def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
-    """The claims of the paper: the verdict, our difference and the paper's, and the reason where it is not reproduced.
+def orderings_html(judged: tuple[JudgedClaim, ...], other: Reproduction | None = None) -> str:
+    """The claims of the paper: the verdict, our difference and the paper's, and the reason where it does not hold.
 
     A claim judged at several places of the axis appears once, with a line for each place.
+
+    Args:
+        other: the same counted in the other way, whose verdicts stand beside where they are others.
     """
     lines = []
     for _, found in groupby(judged, key=lambda each: each.ordering):
         claims = list(found)
         first = claims[0]
-        verdicts = [f"{SIGNS[each.verdict]} {VERDICTS[each.verdict]}" for each in claims]
-        kind, verdict, value = first.verdict.replace(" ", "-"), verdicts[0], first.value
+        verdicts = [f"{SIGNS[each.verdict]} {each.verdict}" for each in claims]
+        kind, verdict, value = first.verdict.replace(" ", "-").rstrip("%"), verdicts[0], first.value
         gains = [f'<div class="gain">{html.escape(gain_words(each))}</div>' for each in claims]
+        gains = [gain + _other_way(each, other) for gain, each in zip(gains, claims, strict=True)]
         whys = [f'<div class="why">{html.escape(each.reason)}</div>' for each in claims]
         if len(claims) == 1:
             details = gains[0] + (whys[0] if first.reason else "")
         else:
             if len(set(verdicts)) > 1:
                 held = sum(each.verdict == "holds" for each in claims)
-                kind, verdict = "mixed", f"reproduced at {held} of {len(claims)}"
+                kind, verdict = "mixed", f"holds at {held} of {len(claims)}"
             value, details = None, ""
             for each, said, gain, why in zip(claims, verdicts, gains, whys, strict=True):
                 place = html.escape(_place(each.value))
@@ -254,6 +260,14 @@ def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
             f'<li class="{kind}"><span class="verdict">{verdict}</span><div><div>{claimed}</div>{details}</div></li>'
         )
     return f'<ul class="papers-claims">{"".join(lines)}</ul>'
+
+
+def _other_way(judged: JudgedClaim, other: Reproduction | None) -> str:
+    found = [each for each in other.judged if claim_words(each) == claim_words(judged)] if other else []
+    if not found or found[0].verdict == judged.verdict:
+        return ""
+    said = f"{COUNTINGS[other.counting]}: {SIGNS[found[0].verdict]} {found[0].verdict}, {gain_words(found[0])}"
+    return f'<div class="gain">{html.escape(said)}</div>'
 
 
 def gain_words(judged: JudgedClaim) -> str:
@@ -278,6 +292,7 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     if shown.error is not None:
         show_error(shown.error)
     _draw_header(shown)
+    draw_counting(outcome)
     draw_work(paper_result, outcome.run, kept, running)
     figure = _chosen_figure(paper_result)
     marks = marks_of(outcome, figure)
@@ -301,7 +316,11 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     sampled = "samples" if paper_result.stored else "prompts"
     if claims := claims_of(outcome):
         st.markdown(f"**Claims of the paper, judged on our runs with the same {sampled}**")
-        st.html(orderings_html(claims))
+        other = None
+        if not paper_result.stored:
+            way: Counting = "whole" if outcome.counting == "loop_free" else "loop_free"
+            other = judgement(paper_result, kept, shown.source, counting=way).outcome
+        st.html(orderings_html(claims, other))
     if marks:
         st.markdown(f"**Numbers**, ours with 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
         st.html(table_html(outcome))
@@ -312,10 +331,42 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     kinds = failed.groupby(["label", "failure"]).ngroups
     if kinds > MOST_FAILURES:
         st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of failures.")
-    looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
-    if looping.any():
-        words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
-        st.caption(f"{words} from the start and {'is' if looping.sum() == 1 else 'are'} left out.")
+    if outcome.one_way:
+        one = outcome.one_way == 1
+        words = plural(outcome.one_way, "run repeats its text", "runs repeat their text")
+        left = "it holds whole texts only and is" if one else "they hold whole texts only and are"
+        st.caption(f"{words} from the start: {left} left out.")
+
+
+def looked_at_counting() -> Counting:
+    """What figures count: on entry what the address names, else what was chosen; whole texts at first, as in papers."""
+    asked = st.query_params.get("counted")
+    if COUNTED not in st.session_state and asked in COUNTINGS:
+        st.session_state[COUNTED] = asked
+    return st.session_state.get(COUNTED, "whole")
+
+
+def draw_counting(outcome: Reproduction) -> None:
+    """The switch between whole and loop-free texts, and what the figures of this paper result count."""
+    paper_result = outcome.paper_result
+    with st.container(key="papers_counting", horizontal=True, vertical_alignment="center", gap="small"):
+        counting = counting_switch(COUNTED, "whole", disabled=bool(paper_result.stored))
+        if paper_result.holds:
+            words = f"These records hold {COUNTINGS[paper_result.holds]} only, and are shown under both"
+        elif paper_result.stored:
+            words = "These records are of single trees and passes: no text is counted"
+        elif outcome.tokens:
+            low, high = min(outcome.tokens.values()), max(outcome.tokens.values())
+            many = f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
+            words = f"{many} tokens counted per run"
+        else:
+            words = ""
+        bases = f"figures {'; '.join(outcome.bases)}" if outcome.bases else ""
+        st.caption(escape_markdown("; ".join(filter(None, (words, bases)))), width="stretch")
+    if counting == "whole":
+        st.query_params.pop("counted", None)
+    elif st.query_params.get("counted") != counting:
+        st.query_params["counted"] = counting
 
 
 def source_key(paper_result: PaperResult) -> str:
