@@ -1,7 +1,8 @@
-"""Every table and figure of the papers from stored rows: ours beside theirs, and whether the ordering holds here.
+"""Every table and figure of the papers from stored rows: ours beside theirs, and whether their orders hold here.
 
-Rows come from `python -m benchmarks.sweep GRID.toml`, some figures from what a benchmark stored with
-`--save`; nothing here decodes. The manifest tells which exhibits were run, on what and when.
+Rows come from `python -m benchmarks.sweep GRID.toml`, some figures from what a benchmark stored with `--save`; nothing
+here decodes. The manifest has both ways of counting, both protocols side by side, what was not run, and the command
+that runs it; the page Papers shows the same.
 """
 
 import argparse
@@ -10,13 +11,28 @@ import time
 from pathlib import Path
 
 from decoding.common.errors import ExperimentError, run_main
-from decoding.experiments.command import print_table
+from decoding.experiments.command import add_counting_argument, print_table
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.papers import PAPER_RESULTS
-from decoding.papers.judge import Reproduction, claim_words, judge, words_of
+from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown
+from decoding.papers.judge import (
+    EQUAL,
+    MODELLED,
+    JudgedClaim,
+    Reproduction,
+    claim_words,
+    judge,
+    number_of_paper,
+    undecided,
+    words_of,
+)
 from decoding.papers.paper_result import Entry, PaperResult
+from decoding.papers.protocol import compared
+from decoding.trace.metrics import COUNTINGS, Counting
+
+GAP, GOAL = 0.05, 0.25  # of claims with a larger gap in the paper at most this share should not be decided
+Both = dict[Counting, Reproduction]
 
 
 def chosen(only: list[str]) -> list[PaperResult]:
@@ -36,8 +52,9 @@ def chosen(only: list[str]) -> list[PaperResult]:
     ]
 
 
-def show(outcome: Reproduction) -> None:
-    """An exhibit as a table, with the verdicts on what the paper claims."""
+def show(both: Both, counting: Counting) -> None:
+    """An exhibit as a table counted in one way, with the verdicts on what the paper claims in both."""
+    outcome = both[counting]
     paper_result = outcome.paper_result
     print(f"\n{paper_result.key}: {paper_result.paper}, {paper_result.title}\n  paper: {paper_result.protocol}")
     if not outcome.run:
@@ -45,58 +62,107 @@ def show(outcome: Reproduction) -> None:
             f"  not run: {paper_result.command}" + (f"\n  it needs {paper_result.needs}" if paper_result.needs else "")
         )
         return
-    print("  here: " + "; ".join(outcome.where))
+    print(f"  here: {outcome.here}\n  {COUNTINGS[outcome.counting]}; figures {'; '.join(outcome.bases)}")
     if outcome.elsewhere:
         print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
-    header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs"]
+    header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is reported once
     print_table(header, [_row(outcome, way, value) for way in paper_result.ways for value in once[way.flat]])
-    for each in outcome.judged:
-        gain = ""
-        if (found := each.gain) is not None:
-            few = found.prompts < FEWEST
-            gain = (
-                f" {found.value:+.1%} ({f'n = {found.prompts}' if few else f'{found.low:+.1%} to {found.high:+.1%}'})"
-            )
+    other = both["whole" if counting == "loop_free" else "loop_free"]
+    for each, also in zip(outcome.judged, other.judged, strict=True):
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
-        print(f"  {claim_words(each)}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
+        beside = "" if also.verdict == each.verdict else f"; {COUNTINGS[other.counting]}: {also.verdict}{_gain(also)}"
+        why = f". {each.reason}" if each.reason else ""
+        print(f"  {claim_words(each)}: {each.verdict}{_gain(each)}{paper}{beside}{why}")
+
+
+def _gain(claim: JudgedClaim) -> str:
+    if (found := claim.gain) is None:
+        return ""
+    few = found.prompts < FEWEST
+    return f" {found.value:+.1%} ({f'n = {found.prompts}' if few else f'{found.low:+.1%} to {found.high:+.1%}'})"
 
 
 def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     paper_result, key = outcome.paper_result, (way.words, value)
     at = "all" if way.flat else value
-    cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0)]
+    tokens = f"{outcome.tokens[key]:,.0f}" if key in outcome.tokens else "-"
+    cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0), tokens]
     for figure in paper_result.figures:
-        paper = way.paper.get(figure.column if value is None else (figure.column, value))
+        paper = number_of_paper(way, figure, value)
         ours = outcome.ours.get((key, figure.column))
         cells.append("-" if ours is None and key in outcome.runs else words_of(figure, ours))
         cells.append("" if paper is None else f"{paper:g}")
     return cells
 
 
-def manifest(outcomes: list[Reproduction]) -> dict:
-    """Which exhibits were run, on what, when, and what came of their orderings."""
+def manifest(outcomes: list[Both]) -> dict:
+    """Every exhibit with both protocols, our figures and the verdicts counted in both ways, and what was not run."""
     return {
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "exhibits": {
-            outcome.paper_result.key: {
-                "title": f"{outcome.paper_result.paper}, {outcome.paper_result.title}",
-                "command": outcome.paper_result.command,
-                "run": outcome.run,
-                "runs": sum(outcome.runs.values()),
-                "where": outcome.where,
-                "orderings": [
-                    {"better": each.ordering.better, "worse": each.ordering.worse, "in": each.ordering.figure.column,
-                     "at": each.value, "verdict": each.verdict, "paper": each.paper,
-                     "here": None if each.gain is None else vars(each.gain), "reason": each.reason}
-                    for each in outcome.judged
-                ],
-            }
-            for outcome in outcomes
+        "rule": f"docs/experiments.md: equal within {EQUAL:.0%}, else by the 95% interval",
+        "not decided": {
+            way: undecided([each for both in outcomes for each in both[way].judged], GAP) | {"goal": GOAL}
+            for way in COUNTINGS
         },
+        "exhibits": {both["whole"].paper_result.key: _exhibit(both) for both in outcomes},
+        "explained": {
+            each.key: {"title": f"{each.paper}, {each.title}", "words": each.words, "page": each.page}
+            for each in EXPLAINED
+        },
+        "not run": {
+            both["whole"].paper_result.key: _command(both["whole"]) for both in outcomes if not both["whole"].run
+        },
+        "not shown": {paper: numbers for paper in CONTENTS if (numbers := not_shown(paper))},
+    }
+
+
+def _command(outcome: Reproduction) -> dict[str, str]:
+    paper_result, modelled = outcome.paper_result, any(each.startswith(MODELLED) for each in outcome.bases)
+    found = {"command": paper_result.command, "needs": paper_result.needs}
+    found["command for times that are measured whole"] = paper_result.wide_command if modelled else ""
+    return {name: words for name, words in found.items() if words}
+
+
+def _exhibit(both: Both) -> dict:
+    whole, free = both["whole"], both["loop_free"]
+    paper_result = whole.paper_result
+    return {
+        "title": f"{paper_result.paper}, {paper_result.title}",
+        "numbers": paper_result.numbers,
+        **_command(whole),
+        "run": whole.run,
+        "protocol": [each._asdict() for each in compared(paper_result.protocol, whole.here)] if whole.run else [],
+        "note": paper_result.protocol.note,
+        "statistics": [figure.words for figure in paper_result.figures],
+        "counted": {
+            way: {"texts": outcome.counting, "runs": sum(outcome.runs.values()), "left out": outcome.one_way,
+                  "where": outcome.where, "figures": outcome.bases}
+            for way, outcome in both.items()
+        },
+        "entries": [
+            {"entry": way.words, "at": value, "tokens": [each.tokens.get((way.words, value)) for each in (whole, free)],
+             "figures": {
+                 figure.words: {"paper": number_of_paper(way, figure, value),
+                                **{name: _written(each, way, value, figure.column) for name, each in both.items()}}
+                 for figure in paper_result.figures}}
+            for way in paper_result.ways for value in whole.values
+        ],
+        "claims": [
+            {"claim": claim_words(one), "statistic": one.ordering.figure.words, "paper": one.paper,
+             **{way: {"verdict": each.verdict, "here": None if each.gain is None else vars(each.gain),
+                      "figures": each.basis, "cause": each.reason}
+                for way, each in (("whole", one), ("loop_free", other))}}
+            for one, other in zip(whole.judged, free.judged, strict=True)
+        ],
     }  # fmt: skip
+
+
+def _written(outcome: Reproduction, way: Entry, value: object, column: str) -> dict[str, float] | None:
+    found = outcome.ours.get(((way.words, value), column))
+    return None if found is None else vars(found)
 
 
 def main() -> int:
@@ -105,19 +171,24 @@ def main() -> int:
         "only", nargs="*", metavar="EXHIBIT", help="such as dynatree/table-1, or dynatree (default: all)"
     )
     parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
-    parser.add_argument("--manifest", type=Path, metavar="FILE", help="write what was run, on what and when")
+    parser.add_argument("--manifest", type=Path, metavar="FILE", help="write all of it, and what was not run")
+    add_counting_argument(parser, "whole")
     args = parser.parse_args()
     rows = all_rows(args.rows or all_experiments())
     if len(rows):  # two grids may have a reference in common
         rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
-    outcomes = [judge(paper_result, rows) for paper_result in chosen(args.only)]
-    for outcome in outcomes:
-        show(outcome)
-    verdicts = [each.verdict for outcome in outcomes for each in outcome.judged]
-    counts = ", ".join(f"{name} {verdicts.count(name)}" for name in dict.fromkeys(verdicts))
-    run = sum(outcome.run for outcome in outcomes)
-    print(f"\n{run} of {len(outcomes)} tables and figures are run, from {len(rows):,} rows; "
-          f"orderings: {counts or 'none'}")  # fmt: skip
+    outcomes: list[Both] = [{way: judge(each, rows, way) for way in COUNTINGS} for each in chosen(args.only)]
+    for both in outcomes:
+        show(both, args.counted)
+    run = sum(both["whole"].run for both in outcomes)
+    print(f"\n{run} of {len(outcomes)} tables and figures are run, from {len(rows):,} rows")
+    for way, words in COUNTINGS.items():
+        claims = [each for both in outcomes for each in both[way].judged]
+        verdicts = [each.verdict for each in claims]
+        counts = ", ".join(f"{name} {verdicts.count(name)}" for name in dict.fromkeys(verdicts))
+        open_ = undecided(claims, GAP)
+        print(f"{words}: {counts or 'no claims'}; not decided of those with a gap above {GAP:.0%} in the paper: "
+              f"{open_['not decided']} of {open_['claims']}, goal at most {GOAL:.0%}")  # fmt: skip
     if args.manifest:
         args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
     return 0

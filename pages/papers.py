@@ -5,12 +5,14 @@ from collections.abc import Mapping
 import streamlit as st
 
 from decoding.papers import PAPER_RESULTS
+from decoding.papers.paper_result import PaperResult
 from decoding.trace.metrics import Counting
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
+from pages.ui.papers.contents import IN_ORDER, draw_explained, draw_list, looked_at
 from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
 from pages.ui.papers.run import at_work, work_of
-from pages.ui.papers.view import STYLE, draw_list, draw_paper_result, looked_at, looked_at_counting, source_key
+from pages.ui.papers.view import STYLE, draw_paper_result, looked_at_counting, source_key
 
 FIRST_S, MORE_S = 0.4, 0.6  # time to judge before the page is drawn, and on each later look
 
@@ -23,18 +25,21 @@ def main() -> None:
     for each in kept:
         if each.error is not None:
             show_error(each.error)
-    paper_result = next(each for each in PAPER_RESULTS if each.key == chosen)
+    selected = next(each for each in IN_ORDER if each.key == chosen)
     sources = {each.key: st.session_state.get(source_key(each)) for each in PAPER_RESULTS}
     counting = looked_at_counting()
-    shown = judgement(paper_result, kept, sources[chosen], counting=counting)
     outcomes = known_outcomes(kept, sources, FIRST_S, counting)
     left, right = st.columns([1, 3.3], gap="medium")
     with left.container(key="papers_list", gap=None):
         draw_list(outcomes, running, chosen)
     with right:
-        draw_paper_result(shown, kept, running)
+        if isinstance(selected, PaperResult):
+            draw_paper_result(judgement(selected, kept, sources[chosen], counting=counting), kept, running)
+        else:
+            draw_explained(selected)
     # A run refreshes itself: only one of two timers may rerun the whole page.
-    if len(outcomes) < len(PAPER_RESULTS) and work_of(paper_result) not in running:
+    working = isinstance(selected, PaperResult) and work_of(selected) in running
+    if len(outcomes) < len(PAPER_RESULTS) and not working:
         st.fragment(judge_on, run_every=MORE_S)(sources, counting)
 
 

@@ -19,6 +19,7 @@ from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
 from decoding.trace.metrics import (
+    Counting,
     RunMetrics,
     Spread,
     Timeline,
@@ -99,6 +100,10 @@ class Result:
     run: RunTrace | None
     failure: str | None = None
     cold: int = 0
+
+    def counted(self, counting: Counting) -> RunMetrics | None:
+        """The figures of one way of counting; None where there are none."""
+        return self.loop_free if counting == "loop_free" else self.metrics
 
 
 @dataclass(frozen=True)

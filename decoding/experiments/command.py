@@ -22,6 +22,7 @@ from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED, WIDEN_HELP, WIDTHS
 from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import COUNTINGS, Counting
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -45,6 +46,14 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
+
+
+def add_counting_argument(parser: argparse.ArgumentParser, default: Counting = "loop_free") -> None:
+    """An argument that chooses what figures count."""
+    parser.add_argument(
+        "--counted", choices=tuple(COUNTINGS), default=default,
+        help=f"whole texts, or what came before a text began to repeat itself (default: {default})",
+    )  # fmt: skip
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, ExperimentError, run_main
 from decoding.common.interruption import CancelledError
+from decoding.experiments.command import add_counting_argument
 from decoding.experiments.estimates import aggregated, best_words, ranked
 from decoding.experiments.executors import DeviceExecutor, Executor, LocalExecutor, RayExecutor, Todo, devices_here
 from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
@@ -22,6 +23,8 @@ from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import State, Status
 from decoding.jobs.process import ProgressLine, stop_signals
 from decoding.models.pair import load_pair
+from decoding.models.presets import WIDEN_HELP, WIDTHS
+from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
 FLUSH_S = 3.0  # of work that an interruption may cost
@@ -128,6 +131,8 @@ def parser() -> argparse.ArgumentParser:
         "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, instead of the grid's"
     )
     made.add_argument("--count", type=int, metavar="N", help="how many prompts, instead of the grid's number")
+    made.add_argument("--widen", type=int, choices=WIDTHS, help=f"{WIDEN_HELP}, instead of the grid's pair")
+    add_counting_argument(made)
     made.add_argument(
         "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: on this machine, or a cluster's address"
     )
@@ -173,6 +178,8 @@ def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
         if args.count < 1:
             raise ExperimentError(f"--count must be at least 1, not {args.count}.")
         grid = replace(grid, prompts=replace(grid.prompts, count=args.count))
+    if args.widen is not None:
+        grid = replace(grid, pair={**grid.pair, "widen": args.widen})
     if args.prompts is not None:  # kinds of text are those of the set in the file
         grid = replace(grid, prompts=replace(grid.prompts, set=args.prompts, kinds=()))
     return grid, out
@@ -195,7 +202,9 @@ def main() -> int:
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
     rows = Experiment(out).store.frame()
     if len(rows):
-        print(f"best by speed: {best_words(ranked(aggregated(rows), 'throughput'), 'tokens per second', digits=1)}")
+        runs = aggregated(rows, args.counted)
+        tokens = f"{runs['new_tokens'].mean():,.0f} tokens counted per run, {COUNTINGS[args.counted]}"
+        print(f"best by speed: {best_words(ranked(runs, 'throughput'), 'tokens per second', digits=1)} {tokens}")
     return 0 if status.state == "finished" else 1
 
 

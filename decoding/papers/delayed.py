@@ -9,13 +9,18 @@ from pathlib import Path
 from statistics import mean
 
 from decoding.papers.paper_result import PER_PASS, THROUGHPUT, Entry, Figure, Ordering, PaperResult
+from decoding.papers.protocol import Protocol
 
 SAMPLINGS = ("T = 0.2", "T = 0.4", "T = 0.6", "T = 0.8", "T = 1", "T = 1.2", "top-p = 0.9", "top-p = 0.99")
 DATA_SETS = ("writing", "coding", "translation", "math, easy", "math, hard")  # each of Qwen, then Gemma, then Llama
 NUMBERS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 PAPER = "Delayed tree expansion"
-PROTOCOL = "means over three pairs, five data sets and eight samplings on A100s; best K and L for each verifier"
+EIGHT = "T = 0.2, 0.4, 0.6, 0.8, 1, 1.2; T = 1, top-p 0.9, 0.99"
+PROTOCOL = Protocol(
+    "Llama-3, Qwen and Gemma", "two A100s", "50 each of LitBench, LiveCodeBench, Opus, MATH500 and OlympiadBench", "",
+    "", EIGHT, "means over pairs, data sets and samplings", "the best K and L of each verifier",
+)  # fmt: skip
 # Tokens per pass and tokens per second, averages over the three pairs.
 VERIFIERS: dict[str, tuple[str, float, float]] = {
     "nss": ("NSS", 4.05, 11.91), "naive": ("Naive", 4.52, 12.44), "naive_tree": ("NaiveTree", 4.50, 13.29),
@@ -113,7 +118,10 @@ DISTANCE = Figure("l1_distance", "L1 distance")
 SHALLOW, DEEP = 0, 7
 BOTH = "Target and draft"
 SOLVERS = ("nss", "naive_tree", "specinfer", "spectr", "khisti")
-OFFLINE = "200,000 trees by Llama-3 8B along texts by Llama-3 70B, eight samplings"
+OFFLINE = Protocol(
+    "Llama-3 70B with Llama-3 8B", prompts="LiveCodeBench, MATH500 and OlympiadBench", sampling=EIGHT,
+    repeats="200,000 trees along texts of the target",
+)  # fmt: skip
 
 
 def _figure_1(
@@ -135,7 +143,7 @@ FIGURE_1 = (
 
 EQUATION_11 = PaperResult(
     "delayed/equation-11", PAPER, "Equation 11: modelled against measured pass time", "",
-    "the paper chooses actions with this model and does not compare it with measured times",
+    Protocol(note="the paper chooses actions with this model and does not compare it with measured times"),
     (Figure("pass_ms", "ms per pass", timed=True),
      Figure("of_measured", "of the measured time, %", 100, 0, timed=True)),
     (Entry("Measured", "measured"), Entry("Modelled, passes costed by their tokens", "rows"),

@@ -1,7 +1,9 @@
 """DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8.
 
-Figure 3 shows Table 1, Figure 4 Table 4.
+Figures 1 and 2 are in `explained.py`.
 """
+
+from dataclasses import replace
 
 from decoding.papers.paper_result import (
     COMMITTED_OVER_DRAFTED,
@@ -20,16 +22,20 @@ from decoding.papers.paper_result import (
     Ordering,
     PaperResult,
 )
+from decoding.papers.protocol import Protocol
 
 PAPER = "DynaTree"
-PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 1,500 greedy tokens, 8 prompts of at most 800"
+PROTOCOL = Protocol(
+    "Pythia-2.8B with Pythia-70M", "one GPU", "WikiText-2", "at most 800", "1,500", "greedy",
+    "10 prompts, the first 2 left out as warm-up",
+)  # fmt: skip
 AR, LINEAR, FIXED, DYNATREE = "Autoregressive", "Linear, K = 8", "Fixed tree, D = 8, B = 3", "DynaTree"
 LINES = {AR: "autoregressive", LINEAR: "linear", FIXED: "fixed_tree", DYNATREE: "dynatree"}
 
 
 SHORT = "Linear, K = 5"
 ON_BOOKS = {AR: "autoregressive", SHORT: "linear:length=5", FIXED: "fixed_tree", DYNATREE: "dynatree"}
-BOOKS = PROTOCOL.replace("WikiText-2", "PG-19").replace("800", "1,000") + "; ours are the prompts of fiction"
+BOOKS = replace(PROTOCOL, prompts="PG-19", prompt_tokens="at most 1,000", note="ours are the prompts of fiction")
 
 
 def _ways(lines: dict[str, str] = LINES, **figures: tuple[float | None, ...]) -> tuple[Entry, ...]:
@@ -42,13 +48,14 @@ def _ways(lines: dict[str, str] = LINES, **figures: tuple[float | None, ...]) ->
 
 
 TABLE_1 = PaperResult(
-    "dynatree/table-1", PAPER, "Table 1: throughput", "dynatree_main", PROTOCOL, (SPEEDUP, THROUGHPUT),
+    "dynatree/table-1", PAPER, "Table 1 and Figure 3: throughput", "dynatree_main", PROTOCOL, (SPEEDUP, THROUGHPUT),
     _ways(throughput=(133.4, 196.1, 200.7, 219.5), speedup=(1.0, 1.47, 1.50, 1.64)),
     (Ordering(LINEAR, AR, THROUGHPUT), Ordering(FIXED, LINEAR, THROUGHPUT), Ordering(DYNATREE, FIXED, THROUGHPUT)),
 )  # fmt: skip
 
 TABLE_1_BOOKS = PaperResult(
-    "dynatree/table-1-pg-19", PAPER, "Table 1: throughput, PG-19", "dynatree_main", BOOKS, (SPEEDUP, THROUGHPUT),
+    "dynatree/table-1-pg-19", PAPER, "Table 1 and Figure 3: throughput, PG-19", "dynatree_main", BOOKS,
+    (SPEEDUP, THROUGHPUT),
     _ways(ON_BOOKS, throughput=(114.8, 144.9, 185.5, 194.9), speedup=(1.0, 1.26, 1.62, 1.70)),
     (Ordering(SHORT, AR, THROUGHPUT), Ordering(FIXED, SHORT, THROUGHPUT), Ordering(DYNATREE, FIXED, THROUGHPUT)),
     only={"kind": "fiction"},
@@ -62,13 +69,13 @@ TABLE_2 = PaperResult(
 )  # fmt: skip
 
 BONUS = (
-    "; its acceptance is tokens per pass / (D + 2), of a chain / K, and its path length counts the bonus token, as its "
+    "its acceptance is tokens per pass / (D + 2), of a chain / K, and its path length counts the bonus token, as its "
     "public code does: ours does not and has no number of the paper beside it"
 )
 VERIFICATION = (PER_PASS, OVER_DEPTH_2, PASSES, PATH, COMMITTED_OVER_DRAFTED, OVER_DRAFTED)
 TABLE_3 = PaperResult(
     "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
-    PROTOCOL + BONUS, VERIFICATION,
+    replace(PROTOCOL, note=BONUS), VERIFICATION,
     _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), iterations=(1500, 220, 221, 212),
           committed_over_depth_2=(None, 88.2, 71.0, 102.2)),
     (Ordering(DYNATREE, LINEAR, PER_PASS), Ordering(DYNATREE, FIXED, PER_PASS),
@@ -76,7 +83,8 @@ TABLE_3 = PaperResult(
 )  # fmt: skip
 
 TABLE_3_BOOKS = PaperResult(
-    "dynatree/table-3-pg-19", PAPER, "Table 3: verification, PG-19", "dynatree_main", BOOKS + BONUS, VERIFICATION,
+    "dynatree/table-3-pg-19", PAPER, "Table 3: verification, PG-19", "dynatree_main",
+    replace(BOOKS, note=f"{BOOKS.note}; {BONUS}"), VERIFICATION,
     _ways(ON_BOOKS, tokens_per_iteration=(1.0, 4.56, 6.20, 6.17), iterations=(1500, 329, 242, 243),
           committed_over_depth_2=(None, 92.5, 64.3, 92.2)),
     (Ordering(DYNATREE, SHORT, PER_PASS), Ordering(FIXED, SHORT, PER_PASS), Ordering(DYNATREE, FIXED, OVER_DEPTH_2)),
@@ -86,7 +94,7 @@ TABLE_3_BOOKS = PaperResult(
 AS_PRINTED = "as printed: all verified"
 TREES = PaperResult(
     "dynatree/algorithm-1", PAPER, "Algorithm 1: as described and as printed", "dynatree_main",
-    f"{PROTOCOL}; its text removes nodes below tau before verification, its pseudo-code verifies them",
+    replace(PROTOCOL, note="its text removes nodes below tau before verification, its pseudo-code verifies them"),
     (PER_PASS, SPEEDUP, THROUGHPUT, OVER_DEPTH_2),
     (
         Entry(FIXED, "fixed_tree"), Entry(f"{FIXED}, {AS_PRINTED}", "fixed tree D8 B3 as printed"),
@@ -99,14 +107,14 @@ TREES = PaperResult(
 
 TABLE_5 = PaperResult(
     "dynatree/table-5", PAPER, "Table 5: peak memory", "dynatree_main",
-    f"{PROTOCOL}; the paper uses linear with K = 5 and a fixed tree of D = 5, B = 2", (MEMORY,),
+    replace(PROTOCOL, note="the paper uses linear with K = 5 and a fixed tree of D = 5, B = 2"), (MEMORY,),
     _ways(peak_memory_bytes=(6110.0, 6313.8, 6312.8, 6316.1)), (Ordering(AR, DYNATREE, MEMORY, False),),
 )  # fmt: skip
 
 SMALL, BOTH, WHOLE = "Fixed tree, D = 5, B = 2", "+ dynamic breadth and depth", "+ history"
 TABLE_4 = PaperResult(
     "dynatree/table-4", PAPER, "Table 4 and Figure 4: ablation", "dynatree_ablation",
-    f"{PROTOCOL}; all with tau = 0.05",
+    replace(PROTOCOL, note="all with tau = 0.05, which the paper does not give"),
     (SPEEDUP, THROUGHPUT, PER_PASS, PASSES, OVER_DEPTH_2),
     (
         Entry(SMALL, "fixed tree D5 B2 tau 0.05 (ablation)", {"throughput": 188.0, "speedup": 1.42}),
@@ -118,7 +126,8 @@ TABLE_4 = PaperResult(
 )  # fmt: skip
 
 FIGURE_5 = PaperResult(
-    "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL,
+    "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths",
+    replace(PROTOCOL, new_tokens="up to 1,500"),
     (SPEEDUP, THROUGHPUT, PER_PASS, PATH, OVER_DEPTH_2, COUNTED),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="asked_tokens",
     axis="tokens requested",
@@ -128,7 +137,8 @@ LONG_TEXTS = (
     "texts of at least 1,000 tokens, the length of its longest prompts: --prompts with a folder of .txt files, or pg-19"
 )
 FIGURE_8 = PaperResult(
-    "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_prompts", PROTOCOL, (SPEEDUP, THROUGHPUT, TTFT),
+    "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_prompts",
+    replace(PROTOCOL, prompt_tokens="at most each of several lengths"), (SPEEDUP, THROUGHPUT, TTFT),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="cut",
     only={"filled": True}, axis="prompt tokens", needs=LONG_TEXTS,
 )  # fmt: skip

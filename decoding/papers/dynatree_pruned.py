@@ -1,7 +1,9 @@
 """DynaTree with adaptive pruning, the earlier version: Tables 1 to 7, and the sweep of Figures 3 and 7.
 
-Figures 2, 4, 5 and 6 show Tables 1, 4, 5 and 6.
+Figure 1 is in `explained.py`.
 """
+
+from dataclasses import replace
 
 from decoding.papers.paper_result import (
     COMMITTED_OVER_DRAFTED,
@@ -19,14 +21,20 @@ from decoding.papers.paper_result import (
     Ordering,
     PaperResult,
 )
+from decoding.papers.protocol import Protocol
 
 PAPER = "DynaTree, earlier version"
-PAIR = "Pythia-2.8B with Pythia-70M on one GPU, "
-MAIN_TEXT = PAIR + "PG-19, 500 greedy tokens, 5 runs"
-UNJUDGED = MAIN_TEXT + "; windowed StreamingLLM writes a different text in our runs, so it is shown but not judged"
-WIKITEXT = PAIR + "WikiText-2, 500 greedy tokens, 5 runs"
-BOTH_TEXTS = PAIR + "PG-19 and WikiText-2, 500 greedy tokens, 10 runs"
-SWEEP = PAIR + "450 trees and lengths, 2 runs of each"
+MAIN_TEXT = Protocol(
+    "Pythia-2.8B with Pythia-70M", "one GPU", "PG-19, short prompts repeated to the least length", "", "500", "greedy",
+    "5 runs, the first left out",
+)  # fmt: skip
+UNJUDGED = replace(
+    MAIN_TEXT, note="windowed StreamingLLM writes a different text in our runs, so it is shown but not judged"
+)
+WIKITEXT = replace(MAIN_TEXT, prompts="WikiText-2")
+BY_PROMPT = replace(WIKITEXT, prompt_tokens="at most 100, 200, 800, 1,000")
+BOTH_TEXTS = replace(MAIN_TEXT, prompts="PG-19 and WikiText-2", repeats="10 runs, the first left out")
+SWEEP = replace(MAIN_TEXT, prompts="", new_tokens="100, 200, 500, 750, 1,000", repeats="2 runs of each of 450 settings")
 AR, HF, STREAMING = "Autoregressive", "Hugging Face assisted", "StreamingLLM + speculative"
 K6, K7, D6, D7 = "Linear, K = 6", "Linear, K = 7", "DynaTree, D = 6, B = 2", "DynaTree, D = 7, B = 2"
 LINES = {
@@ -58,7 +66,7 @@ SWEPT = ("settings.max_depth", "settings.branching", "settings.prune_probability
 
 COLUMNS = ("speedup", "throughput", "tokens_per_iteration", "committed_over_depth_1")
 TABLE_1 = PaperResult(
-    "pruned/table-1", PAPER, "Table 1: throughput", "dynatree_pruned", UNJUDGED,
+    "pruned/table-1", PAPER, "Table 1 and Figure 2: throughput", "dynatree_pruned", UNJUDGED,
     (SPEEDUP, THROUGHPUT, PER_PASS, OVER_DEPTH_1),
     tuple(Entry(words, line, dict(zip(COLUMNS, MAIN[words], strict=False)))
           for words, line in LINES.items()),
@@ -75,8 +83,8 @@ TABLE_2 = PaperResult(
 )  # fmt: skip
 
 TABLE_4 = PaperResult(
-    "pruned/table-4", PAPER, "Table 4: best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
-    (SPEEDUP, THROUGHPUT, OVER_DEPTH_1),
+    "pruned/table-4", PAPER, "Table 4, Figures 4 and 7d: best tree of the sweep by generation length",
+    "fixed_tree_sweep", SWEEP, (SPEEDUP, THROUGHPUT, OVER_DEPTH_1),
     (
         Entry("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
             | {("speedup", n): value[1] for n, value in BEST.items()}
@@ -104,7 +112,7 @@ TABLE_4_OPTIMA = PaperResult(
 )  # fmt: skip
 
 TABLE_6 = PaperResult(
-    "pruned/table-6", PAPER, "Table 6: prompt length", "dynatree_pruned", WIKITEXT, (THROUGHPUT, SPEEDUP),
+    "pruned/table-6", PAPER, "Table 6 and Figure 6: prompt length", "dynatree_pruned", BY_PROMPT, (THROUGHPUT, SPEEDUP),
     tuple(Entry(words, LINES[words], {("throughput", cut): rate for cut, rate in zip(PROMPT_LENGTHS, row, strict=True)})
           for words, row in BY_LENGTH.items()),
     (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut", only={"filled": True},
@@ -127,7 +135,8 @@ TABLE_3 = PaperResult(
 # Tokens/s on PG-19 and WikiText-2, books and articles: our fiction and encyclopedia prompts.
 BY_TEXT = {AR: (126.0, 133.2), K6: (151.5, 167.7), K7: (150.7, 173.4), D6: (165.7, 185.3), D7: (160.1, 184.5)}
 TABLE_5 = PaperResult(
-    "pruned/table-5", PAPER, "Table 5: kinds of text", "dynatree_pruned", BOTH_TEXTS, (SPEEDUP, THROUGHPUT),
+    "pruned/table-5", PAPER, "Table 5 and Figure 5: kinds of text", "dynatree_pruned", BOTH_TEXTS,
+    (SPEEDUP, THROUGHPUT),
     tuple(
         Entry(words, LINES[words],
             {("throughput", kind): value for kind, value in zip(("fiction", "encyclopedia"), row, strict=True)}
@@ -179,7 +188,8 @@ FIGURE_7E = PaperResult(
 WIDE = "Fixed tree, D = 8, B = 3"
 FIGURE_7F = PaperResult(
     "pruned/figure-7f", PAPER, "Figure 7f: acceptance by pruning threshold", "fixed_tree_sweep",
-    SWEEP + "; acceptance as in Tables 1 and 4", (OVER_DEPTH_1, COMMITTED_OVER_DRAFTED, OVER_DRAFTED, SPEEDUP),
+    replace(SWEEP, note="acceptance as in Tables 1 and 4"),
+    (OVER_DEPTH_1, COMMITTED_OVER_DRAFTED, OVER_DRAFTED, SPEEDUP),
     (Entry(WIDE, "fixed_tree", where={"settings.max_depth": 8, "settings.branching": 3}),),
     (Ordering(WIDE, WIDE, OVER_DEPTH_1, at=(0.01, 0.1)),),
     by="settings.prune_probability", only={"asked_tokens": 500}, axis="pruning threshold tau",

@@ -4,23 +4,30 @@ Figures 2 and 9 and Table 5 use what `benchmarks.draft_acceptance` and `benchmar
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from decoding.papers.paper_result import PER_PASS, SPEEDUP, Entry, Figure, Ordering, PaperResult
+from decoding.papers.protocol import Protocol
 from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"
 DYSPEC, THRESHOLD, SEQUOIA, SPECINFER = "DySpec", "DySpec, threshold", "Sequoia", "SpecInfer"
 # Tokens per pass on C4 by temperature: DySpec, Sequoia, SpecInfer.
 TOKENS = {0.0: (5.25, 4.99, 3.32), 0.6: (3.71, 3.45, 3.44)}
-SMALL_PAIR = "Llama-2-7B with a draft of 68M parameters on an A100, C4, 128 tokens, draft temperature 0.6"
-LARGE_PAIR = "Llama-2-70B offloaded to CPU memory, drafted by Llama-2-7B, C4, draft temperature 0.6"
+SMALL_PAIR = Protocol(
+    "Llama-2-7B with a draft of 68M parameters", "an A100", "1,000 of C4", "128", "128", "", "one run of each"
+)
+BOTH = "greedy, draft T = 0.6; T = 0.6, draft T = 0.6"
+LARGE_PAIR = replace(
+    SMALL_PAIR, pair="Llama-2-70B with Llama-2-7B", hardware="an A100, the target in CPU memory", sampling=BOTH
+)
 
 
 def _table(temperature: float) -> PaperResult:
     paper = TOKENS[temperature]
     return PaperResult(
         f"dyspec/table-1-t{temperature:g}", PAPER, f"Table 1: trees of 64 nodes, temperature {temperature:g}", "dyspec",
-        SMALL_PAIR, (PER_PASS, SPEEDUP),
+        replace(SMALL_PAIR, sampling=BOTH.split("; ")[temperature > 0]), (PER_PASS, SPEEDUP),
         (
             Entry(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
             Entry(THRESHOLD, "dyspec_threshold"),
@@ -73,7 +80,8 @@ TABLE_4 = PaperResult(
 
 FIGURE_5 = PaperResult(
     "dyspec/figure-5", PAPER, "Figure 5: tree size and accepted tokens during a generation", "dyspec_large",
-    "temperature 0.6, threshold 0.001 and at most 768 nodes: 551.79 nodes on average",
+    replace(LARGE_PAIR, prompts="1,000 of OpenWebText", sampling=BOTH.split("; ")[1],
+            note="threshold 0.001 and at most 768 nodes: 551.79 nodes on average"),
     (Figure("tree_nodes", "tree nodes", digits=1), Figure("accepted_nodes", "accepted tokens per pass")),
     (Entry(OF_768, LARGE), Entry(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
     axis="tokens already generated",
@@ -83,7 +91,8 @@ TARGET, DRAFT, CONSTRUCTION = "Passes of the target", "Passes of the draft", "Tr
 SHARE = Figure("time_share", "share of the time, %", 100, 1, timed=True)
 FIGURE_4 = PaperResult(
     "dyspec/figure-4", PAPER, "Figure 4: where the time goes", "dyspec",
-    "tree construction, in C++, takes less than 2% of the time; 7B and 13B targets with a draft of 68M",
+    replace(SMALL_PAIR, pair="Llama-2-7B and 13B with a draft of 68M parameters", sampling=BOTH,
+            note="tree construction, in C++, takes less than 2% of the time"),
     (SHARE,),
     (
         Entry(TARGET, "target"), Entry(DRAFT, "draft"), Entry(CONSTRUCTION, "construction"), Entry("Mask", "mask"),
@@ -98,7 +107,7 @@ GREEDY, SAMPLED = "Temperature 0", "Temperature 0.6"
 LOW, MIDDLE, HIGH = 0.05, 0.45, 0.95  # middles of bins
 FIGURE_2 = PaperResult(
     "dyspec/figure-2", PAPER, "Figure 2: draft probability against acceptance", "",
-    "acceptance and the target's probability both rise with the draft's probability",
+    Protocol(note="acceptance and the target's probability both rise with the draft's probability"),
     (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1), Figure("tested", "nodes tested")),
     (Entry(GREEDY, "0"), Entry(SAMPLED, "0.6")),
     tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
@@ -110,21 +119,24 @@ FIGURE_2 = PaperResult(
 MADE, BFS, DFS, HEAVY = "In creation order", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
 KERNEL = Figure("kernel_ms", "attention of a layer, ms", timed=True)
-KERNELS = "attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original"
+KERNELS = Protocol(
+    "attention with 64 heads of 128",
+    note="mask rows depth-first against creation order, which the paper calls original",
+)
 # Table 5: blocks and milliseconds of the paper's kernel by nodes, in creation order and reordered.
 COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
 TIMES = {256: (0.07548, 0.05406), 512: (0.21317, 0.11364), 1024: (0.63368, 0.31801), 2048: (2.27148, 1.02645)}
 DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # attention that reads the whole mask
 # Figure 9: real trees after prefixes of unreported length: without a prefix no order has as many blocks.
-REAL = (
-    "366.12 in creation order and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024; the paper does not report "
-    "the prefix lengths, so these are not compared with ours"
+REAL = Protocol(
+    note="366.12 in creation order and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024; the paper does not "
+    "report the prefix lengths, so these are not compared with ours"
 )
 
 
 def _orders(
     key: str, title: str, figure: Figure, part: str, paper: Mapping[int, tuple[float, float]] | None = None,
-    protocol: str = KERNELS, by: str = "nodes", **only,
+    protocol: Protocol = KERNELS, by: str = "nodes", **only,
 ) -> PaperResult:  # fmt: skip
     """Orders of mask rows, one part of what `benchmarks.mask_order` measures."""
     dense = (Entry("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)

@@ -4,7 +4,7 @@
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -26,6 +26,7 @@ from decoding.experiments.estimates import (
 )
 from decoding.experiments.experiment import GRIDS
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
+from decoding.papers.protocol import Protocol, protocol_here
 from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import VIEWS, modelled
@@ -88,7 +89,7 @@ class Reproduction:
         ours: by entry, value and column of a figure. runs: results by entry and value.
         where: pairs, machines and days of the results.
         counting: what the figures count. tokens: counted per run by entry and value, where runs have tokens.
-        bases: how counts and times came about.
+        bases: how counts and times came about. here: how our results were measured.
         one_way: runs that hold only the other way of counting, and are left out.
         elsewhere: pairs and machines of other results, which do not count because they cannot be mixed.
     """
@@ -102,6 +103,7 @@ class Reproduction:
     counting: Counting = "whole"
     tokens: Mapping[Key, float] = field(default_factory=dict)
     bases: tuple[str, ...] = ()
+    here: Protocol = field(default_factory=Protocol)
     one_way: int = 0
     elsewhere: tuple[str, ...] = ()
 
@@ -169,7 +171,8 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
         paper_result.holds or counting,
         {key: float(found["new_tokens"].mean()) for key, found in shown.items() if "new_tokens" in found},
-        tuple(bases), one_way, elsewhere,
+        tuple(bases), protocol_here(_having(kept, paper_result.only, known=True)) if used else Protocol(), one_way,
+        elsewhere,
     )  # fmt: skip
 
 
@@ -271,10 +274,11 @@ def _of_way(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> pd.Dat
     return alike[best]
 
 
-def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
-    """The rows that have the wanted values; none where a column is missing."""
+def _having(rows: pd.DataFrame, wanted: Mapping[str, object], known: bool = False) -> pd.DataFrame:
+    """The rows that have the wanted values; none where a column is missing, unless only `known` ones count."""
     for column, value in wanted.items():
-        rows = rows[rows[column] == value] if column in rows else rows[:0]
+        if column in rows or not known:
+            rows = rows[rows[column] == value] if column in rows else rows[:0]
     return rows
 
 
@@ -359,6 +363,20 @@ def _paper_gain(paper_result: PaperResult, ordering: Ordering, values: tuple[obj
         return None
     gain = better / worse - 1
     return gain if ordering.higher else -gain
+
+
+def number_of_paper(way: Entry, figure: Figure, value: object) -> float | None:
+    """The paper's number for an entry at a value of the axis; None where it gives none."""
+    plain = way.paper.get(figure.column) if value is None or way.flat else None
+    return way.paper.get((figure.column, value), plain)
+
+
+def undecided(judged: Sequence[JudgedClaim], gap: float) -> dict[str, float]:
+    """Of the claims that were run and whose gap in the paper is larger, how many are not decided, and their share."""
+    verdicts = [each.verdict for each in judged if each.paper is not None and each.paper > gap]
+    claims = len(verdicts) - verdicts.count("not run")
+    open_ = verdicts.count("not decided")
+    return {"claims": claims, "not decided": open_, "share": open_ / claims if claims else 0.0}
 
 
 def words_of(figure: Figure, found: Estimate | None) -> str:

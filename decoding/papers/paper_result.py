@@ -1,9 +1,11 @@
 """A table or figure of a paper as data: the methods it compares, the paper's numbers, the orderings it claims."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from decoding.papers.protocol import Protocol
 from decoding.trace.metrics import Counting
 
 
@@ -94,7 +96,7 @@ class PaperResult:
     Attributes:
         key: such as `dynatree/table-1`. paper, title: what it is.
         grid: file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them.
-        protocol: how the paper measured, in a line.
+        protocol: how the paper measured.
         figures: columns; the first is the one that is drawn.
         by: column of the results on a figure's axis; empty for a table.
         only: values that columns must have for a result to count.
@@ -111,7 +113,7 @@ class PaperResult:
     paper: str
     title: str
     grid: str
-    protocol: str
+    protocol: Protocol
     figures: tuple[Figure, ...]
     ways: tuple[Entry, ...]
     orderings: tuple[Ordering, ...] = ()
@@ -132,8 +134,38 @@ class PaperResult:
                 raise ValueError(f"{self.key}: {each.figure.words} is one statistic of chains and another of trees")
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """The tables and figures of the paper that it is, see `numbers_of`."""
+        return numbers_of(self.title)
+
+    @property
     def command(self) -> str:
         """The command that measures it."""
         if self.stored:
             return f"python -m benchmarks.{self.stored} --save"
         return f"python -m benchmarks.sweep decoding/experiments/grids/{self.grid}.toml"
+
+    @property
+    def wide_command(self) -> str:
+        """The command that measures its times with the wide pair; empty where it has none."""
+        timed = any(figure.timed for figure in self.figures)
+        return f"{self.command} --widen 4" if timed and not self.stored else ""
+
+
+KINDS = ("Table", "Figure", "Algorithm", "Equation")
+NUMBERED = re.compile(r"(Table|Figure|Algorithm|Equation)s? ((?:\d+[a-z]?(?:, | and |$)?)+)")
+
+
+def numbers_of(title: str) -> tuple[str, ...]:
+    """What a title names by number: `Tables 10, 12 and 14: throughput` is `("Table 10", "Table 12", "Table 14")`."""
+    head = title.partition(":")[0]
+    return tuple(
+        f"{kind} {number}" for kind, found in NUMBERED.findall(head) for number in re.findall(r"\w*\d\w*", found)
+    )
+
+
+def place_of(title: str) -> tuple[int, int, str]:
+    """Where a title stands in the list of a paper: tables before figures, by their numbers."""
+    kind, number = numbers_of(title)[0].split()
+    digits = number.rstrip("abcdef")
+    return KINDS.index(kind), int(digits), number[len(digits) :]

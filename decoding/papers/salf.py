@@ -3,15 +3,20 @@
 With heads of three losses on one target, Table 2 and the speed-ups of Table 1.
 """
 
+from dataclasses import replace
 from statistics import mean
 
 from decoding.papers.paper_result import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Entry, Ordering, PaperResult
+from decoding.papers.protocol import Protocol
 
 PAPER = "SALF & TALF"
-PROTOCOL = (
-    "DeepSeek-R1-Distill-Llama-8B with TALF heads on an A100, trees of at most 60 nodes, temperature 0, means over "
-)
-OF_FIVE, OF_THREE = PROTOCOL + "five data sets", PROTOCOL + "MT-bench, HumanEval and GSM8K"
+THREE = "MT-bench, HumanEval and GSM8K"
+FIVE = "MT-bench, HumanEval, GSM8K, Alpaca and CNN/DailyMail"
+OF_FIVE = Protocol(
+    "DeepSeek-R1-Distill-Llama-8B with TALF heads", "an A100", FIVE, sampling="greedy", repeats="means over data sets",
+    note="trees of at most 60 nodes",
+)  # fmt: skip
+OF_THREE = replace(OF_FIVE, prompts=THREE)
 FIGURES = (SPEEDUP, PER_PASS, DRAFT_FORWARDS)
 BEAM, OPTIMAL, SALF = "Beam search", "Optimal search", "SALF, threshold 0.6"
 
@@ -70,7 +75,7 @@ def head(search: str, loss: str) -> str:
 
 TABLE_2_HEADS = PaperResult(
     "salf/table-2-heads", PAPER, "Table 2: search and loss, with heads", "salf_losses",
-    "DeepSeek-R1-Distill-Llama-8B on an A100, means over five data sets, temperature 0", FIGURES,
+    replace(OF_FIVE, pair="DeepSeek-R1-Distill-Llama-8B with heads of three losses"), FIGURES,
     tuple(
         Entry(head(search, loss), f"{method}:draft_head={loss}", {"speedup": speed, "tokens_per_iteration": tokens})
         for search, (method, by_loss) in WITH_HEADS.items() for loss, (speed, tokens) in by_loss.items()
@@ -92,7 +97,8 @@ MEANS = {
 }
 TABLE_1 = PaperResult(
     "salf/table-1", PAPER, "Table 1: speed-up", "salf_losses",
-    "means over three models of 7B and 8B and five data sets on an A100", (SPEEDUP, PER_PASS),
+    replace(OF_FIVE, pair="Llama-2-7B, Llama-3.1-8B and DeepSeek-R1-Distill-Llama-8B with heads",
+            sampling="greedy; T = 1", repeats="means over models and data sets"), (SPEEDUP, PER_PASS),
     tuple(
         Entry(words, line, {("speedup", at): round(mean(by_way[words]), 2) for at, by_way in MEANS.items()})
         for words, line in ((EAGLE_2, "eagle2:draft_head=eagle"), (HASS, "eagle2:draft_head=hass"),

@@ -91,7 +91,7 @@ def modelled(rows: pd.DataFrame, own: CostModel, other: CostModel) -> pd.DataFra
     """
 
     def more(sizes: pd.Series) -> np.ndarray:
-        return other.target.seconds(sizes) - own.target.seconds(sizes)
+        return other.target.seconds(sizes.to_numpy()) - own.target.seconds(sizes.to_numpy())
 
     rows = rows[~rows["line"].str.partition(":")[0].str.contains("@|^hf_")].copy()
     plain = rows["drafted"].isna()  # its first pass reads the prompt: it is the prefill

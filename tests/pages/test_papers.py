@@ -15,9 +15,10 @@ from decoding.jobs.job import STATUS, Job, Status
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
 from pages.ui.papers import run as papers_run
+from pages.ui.papers.contents import IN_ORDER, summary
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
-from pages.ui.papers.view import claims_of, marks_of, orderings_html, summary, table_html
+from pages.ui.papers.view import claims_of, marks_of, orderings_html, protocol_html, table_html
 from tests.helpers.families import family
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
@@ -324,3 +325,27 @@ def test_without_torch_rows_are_shown_and_what_is_missing_is_reported(home, tmp_
     said = run_without_torch(tmp_path, "-c", code)
     assert said.startswith("[] ['This computation needs torch")
     assert said.split("'] ")[-1].split() == ["False", "[]", "True"]
+
+
+def test_an_explanation_is_found_by_its_number_and_leads_to_the_page_that_shows_it():
+    at = open_page(PAGE)
+    at.button(key="papers_see_dynatree/figure-2").click().run()
+    assert "Step through shows every stage" in captions(at) and at.query_params["exhibit"] == "dynatree/figure-2"
+    assert [each.key for each in IN_ORDER[:3]] == ["dynatree/table-1", "dynatree/table-1-pg-19", "dynatree/table-2"]
+    at.button(key="papers_see_dyspec/figure-8").click().run()
+    at.button(key="papers_explained").click().run()
+    assert at.query_params["exhibit"] == "dyspec/table-5"
+
+
+def test_both_protocols_stand_side_by_side_and_the_other_way_of_counting_beside_a_verdict(home):
+    frame = rows()
+    drafts = frame["line"] == "dynatree"
+    frame.loc[drafts, "loop_free_throughput"] = 0.5 * frame["throughput"][drafts]
+    frame.loc[drafts, "loop_free_tokens"] = 40
+    keep(home / "dynatree_main", frame)
+    at = open_page(PAGE)
+    said = html_of(at)
+    assert "<th>new tokens</th><td>1,500</td><td>1,000</td><td>the embedded pair" in said
+    assert "loop-free texts: ✗ does not hold, here 35.7% behind" in said
+    assert "<td>100</td>" in said, "tokens stand beside every figure"
+    assert protocol_html(judge(BY_KEY["dynatree/table-1"], frame)) in said

@@ -18,14 +18,18 @@ from decoding.experiments.estimates import Estimate, prepared, ratio_gain
 from decoding.experiments.experiment import GRIDS, all_experiments, experiments_home
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
-from decoding.papers import PAPER_RESULTS, stored
+from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
+from decoding.papers.dyspec import PAPER as DYSPEC
 from decoding.papers.judge import EQUAL, WIDE, claim_words, grid_name, judge, verdict, words_of
-from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult
+from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
+from decoding.papers.protocol import Protocol, compared
 from decoding.papers.reasons import of_time
+from decoding.papers.salf import PAPER as SALF
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import PARTS, STEP, VIEWS, modelled, passes, phases
 from decoding.trace.records import PHASES
+from pages.ui import PAGES
 from tests.helpers.process import ROOT
 from tests.helpers.without_torch import run_without_torch
 
@@ -47,7 +51,8 @@ def row(line: str, prompt: str, speed: float, **more) -> dict:
         "key": f"{line} {prompt} {more}", "experiment": read_grid(GRIDS / "dynatree_main.toml").name, "block": prompt,
         "reference": line == "autoregressive", "line": line, "method": line.split(":")[0], "engine": "packed",
         "settings": "{}", "prompt_set": "samples", "kind": "stories", "prompt": prompt, "pair": "Embedded pair",
-        "machine": "a test", "started": "2030-01-02T00:00:00", "temperature": 0.0, "top_p": 1.0, "cut": 0, **more,
+        "machine": "a test", "started": "2030-01-02T00:00:00", "temperature": 0.0, "top_p": 1.0, "cut": 0,
+        "asked_tokens": 1000, "prompt_tokens": 60, "draft_temperature": 1.0, "repeat": 0, **more,
     }  # fmt: skip
 
 
@@ -95,6 +100,7 @@ def test_every_way_is_run_by_its_grid(paper_result):
 
 @pytest.mark.parametrize("paper_result", PAPER_RESULTS, ids=lambda paper_result: paper_result.key)
 def test_claims_are_about_ways_of_the_exhibit(paper_result):
+    assert paper_result.numbers and str(paper_result.protocol)
     names = {way.words for way in paper_result.ways}
     assert all({each.better, each.worse} <= names for each in paper_result.orderings) and len(names) == len(
         paper_result.ways
@@ -134,6 +140,31 @@ def test_lower_is_better_where_a_table_says_so():
     assert by_name[DYNATREE, FIXED, "tpot_s"].paper == pytest.approx(1 - 4.59 / 5.30)
     assert by_name[DYNATREE, "Autoregressive", "ttft_s"].verdict == "equal within 3%"
     assert outcome.ours[(DYNATREE, None), "tpot_s"].value == pytest.approx(1000 / 180, rel=0.05)
+
+
+def test_every_table_and_figure_of_the_papers_is_found_by_its_number():
+    """Two tables and a figure wait for rows of their own, and are said to be missing."""
+    found = {paper: not_shown(paper) for paper in CONTENTS}
+    missing = {DYSPEC: {"Table 2"}, SALF: {"Table 3", "Figure 2"}}
+    assert all(set(numbers) <= missing.get(paper, set()) for paper, numbers in found.items())
+    assert {each.paper for each in (*PAPER_RESULTS, *EXPLAINED)} == set(CONTENTS)
+    assert numbers_of("Tables 10, 12 and 14: throughput") == ("Table 10", "Table 12", "Table 14")
+    assert numbers_of("Table 4, Figures 4 and 7d: best tree") == ("Table 4", "Figure 4", "Figure 7d")
+    assert place_of("Table 2: x") < place_of("Table 10: x") < place_of("Figure 6a: x") < place_of("Figure 6b: x")
+    keys = [each.key for part in (PAPER_RESULTS, EXPLAINED) for each in part]
+    assert len(keys) == len(set(keys)) and all(each.page in PAGES for each in EXPLAINED)
+
+
+def test_two_protocols_differ_only_with_a_word_on_it():
+    outcome = judge(BY_KEY["dynatree/table-1"], rows())
+    lines = compared(outcome.paper_result.protocol, outcome.here)
+    assert [each.name for each in lines] == [
+        "pair", "hardware", "prompts", "prompt tokens", "new tokens", "sampling", "repeats"]  # fmt: skip
+    assert all(bool(each.said) == (each.paper != each.here) for each in lines)
+    by_name = {each.name: each for each in lines}
+    assert (by_name["new tokens"].paper, by_name["new tokens"].here) == ("1,500", "1,000")
+    assert "2,048" in by_name["new tokens"].said and by_name["sampling"].here == "greedy"
+    assert by_name["prompts"].here == "6 of samples (stories)" and by_name["prompt tokens"].here == "60"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +209,7 @@ def test_whole_and_loop_free_texts_are_two_views_of_the_same_rows():
 def test_a_chain_and_a_tree_are_never_compared_by_an_acceptance_that_is_two_statistics():
     ways = Entry(LINEAR, "linear"), Entry(FIXED, "fixed_tree")
     with pytest.raises(ValueError, match="one statistic of chains and another of trees"):
-        PaperResult("x/y", "", "", "", "", (OVER_DEPTH_2,), ways, (Ordering(FIXED, LINEAR, OVER_DEPTH_2),))
+        PaperResult("x/y", "", "", "", Protocol(), (OVER_DEPTH_2,), ways, (Ordering(FIXED, LINEAR, OVER_DEPTH_2),))
 
 
 def test_times_are_those_of_the_wide_pair_and_counts_those_of_the_plain_one():
@@ -367,7 +398,15 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
     said = capsys.readouterr().out
     assert "DynaTree over Fixed tree, D = 8, B = 3, tokens/s: holds +28.6%" in said and ", paper +9.4%" in said
     assert "not run: python -m benchmarks.sweep decoding/experiments/grids/dynatree_ablation.toml" in said
-    written = json.loads(file.read_text())["exhibits"]
+    assert "whole texts: holds 4, " in said and "goal at most 25%" in said
+    found = json.loads(file.read_text())
+    assert found["not run"]["dynatree/table-4"]["command"].endswith("dynatree_ablation.toml")
+    assert found["not decided"]["whole"]["share"] == 0 and found["not decided"]["loop_free"]["goal"] == 0.25
+    assert found["explained"]["dynatree/figure-2"]["page"] == "Step through"
+    (claim, *_), entries = (found["exhibits"]["dynatree/table-1"][name] for name in ("claims", "entries"))
+    assert claim["whole"]["verdict"] == claim["loop_free"]["verdict"] == "holds"
+    assert entries[1]["tokens"] == [100, 100] and entries[1]["figures"]["speed-up"]["paper"] == 1.47
+    written = found["exhibits"]
     assert written["dynatree/table-1"]["run"] and not written["dynatree/table-4"]["run"]
     with pytest.raises(ExperimentError, match="There is no exhibit 'figure-99': choose dynatree/table-1"):
         papers.chosen(["figure-99"])

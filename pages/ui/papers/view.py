@@ -1,10 +1,6 @@
-"""The papers' tables and figures in a list, each with a mark that shows whether its orderings are reproduced, and the
-selected one: how it was measured in the paper and here, a chart, the numbers, and the verdicts.
-"""
+"""The selected table or figure: how it was measured in the paper and here, a chart, the numbers, the verdicts."""
 
 import html
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -12,14 +8,14 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.experiments.estimates import FEWEST, PREFIX
-from decoding.papers import PAPER_RESULTS
-from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, words_of
+from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, words_of
 from decoding.papers.paper_result import Entry, Figure, PaperResult
+from decoding.papers.protocol import compared
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, StoredResults, judgement
-from pages.ui.papers.run import draw_work, size_of, work_of
+from pages.ui.papers.run import draw_work, size_of
 from pages.ui.widgets.counting import counting_switch
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.formats import plural
@@ -28,115 +24,16 @@ from viz.glossary import setting_title
 STYLE = Path(__file__).with_suffix(".css")
 
 
-CHOSEN, OPENED, ENTERED, COUNTED = "papers_exhibit", "papers_paper", "address_obeyed", "papers_counted"
-ICONS = {
-    "all": ":material/check_circle:",
-    "some": ":material/rule:",
-    "none": ":material/cancel:",
-    "open": ":material/help:",
-    "shown": ":material/show_chart:",
-    "not run": ":material/radio_button_unchecked:",
-    "running": ":material/hourglass_top:",
-    "judging": ":material/more_horiz:",
-}
-LEGEND = {
-    "all": "all orderings hold", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
-    "not run": "not run",
-}  # fmt: skip
+COUNTED = "papers_counted"
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "equal within 3%": "≈", "does not hold": "✗", "not decided": "~", "not run": "○"}
 NOTHING = "–"
 MOST_FAILURES = 3
 BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
-ORDERING = (
-    "An ordering is a paper's claim that one method is ahead of another. Both are equal if the whole 95% interval of "
-    "our difference over prompts lies within 3%; else it holds if all of it agrees, does not hold if all of it says "
-    f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts."
-)
-UNDECIDED = (
-    "Many are not: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
-    "together. Each has its reason under Claims of the paper."
-)
 APART = (
     f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
     "and the proportions, not the lengths."
 )
-
-
-def looked_at() -> str:
-    """The selected paper result: on entry the one that the address names, else the one chosen."""
-    known = {paper_result.key for paper_result in PAPER_RESULTS}
-    asked = None if st.session_state.get(ENTERED) else st.query_params.get("exhibit")
-    st.session_state[ENTERED] = True
-    if asked is not None and asked not in known:
-        st.warning(escape_markdown(f"The address names {asked!r}, which is not a known table or figure: choose one."))
-    chosen = asked if asked in known else st.session_state.get(CHOSEN)
-    chosen = chosen if chosen in known else PAPER_RESULTS[0].key
-    st.session_state[CHOSEN] = chosen
-    return chosen
-
-
-def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], chosen: str) -> None:
-    """The results of each paper, each a button with the mark of its orderings; the paper of the selected one is open.
-
-    Args:
-        outcomes: by key, of the paper results already judged. running: the running work.
-    """
-    run = [outcome for outcome in outcomes.values() if outcome.run]
-    judged = [each for outcome in run for each in outcome.judged]
-    waiting = len(outcomes) < len(PAPER_RESULTS)
-    words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures have been re-run"
-    if waiting:
-        words = f"Reading the stored results: {len(outcomes)} of {len(PAPER_RESULTS)} tables and figures so far"
-    elif judged:
-        counts = Counter(each.verdict for each in judged)
-        words += f"; of {len(judged)} orderings {counts['holds']} hold, {counts['equal within 3%']} are equal, "
-        words += f"{counts['does not hold']} do not hold, {counts['not decided']} are not decided"
-    st.caption(escape_markdown(f"{words}."))
-    if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
-        st.caption(escape_markdown(f"{ORDERING} {UNDECIDED.format(low=min(prompts), high=max(prompts))}"))
-    opened = st.session_state.setdefault(OPENED, next(each.paper for each in PAPER_RESULTS if each.key == chosen))
-    for paper, found in groupby(PAPER_RESULTS, key=lambda paper_result: paper_result.paper):
-        exhibits = list(found)
-        count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
-        known = all(each.key in outcomes for each in exhibits)
-        label = f"**{escape_markdown(paper)}** · {f'{count}/{len(exhibits)} run' if known else '…'}"
-        with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
-            for paper_result in exhibits:
-                key, outcome = paper_result.key, outcomes.get(paper_result.key)
-                mark, words = summary(outcome)
-                if work_of(paper_result) in running:
-                    mark, words = "running", f"Running. {words}"
-                with st.container(key=f"papers_entry_{key.replace('/', '_').replace('.', '_')}", gap=None):
-                    st.button(
-                        escape_markdown(paper_result.title), key=f"papers_see_{key}", width="stretch", icon=ICONS[mark],
-                        on_click=st.session_state.update, args=({CHOSEN: key},),
-                        type="secondary" if key == chosen else "tertiary", help=escape_markdown(words),
-                    )  # fmt: skip
-    st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
-
-
-def summary(outcome: Reproduction | None) -> tuple[str, str]:
-    """Whether the orderings are reproduced: a mark, and a sentence.
-
-    The mark is `all`, `some` or `none` of them; `open` where none is and some are undecided, `shown` where the paper
-    claims no order, `not run` without results, `judging` before they are judged.
-
-    Args:
-        outcome: None while it is being judged.
-    """
-    if outcome is None:
-        return "judging", "Its results are being judged."
-    if not outcome.run:
-        return "not run", "Not run yet."
-    verdicts = [each.verdict for each in outcome.judged]
-    if not verdicts:
-        return "shown", "Re-run; the paper claims no order."
-    held = verdicts.count("holds")
-    words = f"{held} of {len(verdicts)} orderings of the paper hold."
-    if held:
-        return "all" if held == len(verdicts) else "some", words
-    return "none" if set(verdicts) == {"does not hold"} else "open", words
 
 
 def axis_words(outcome: Reproduction) -> str:
@@ -154,19 +51,13 @@ def places_of(outcome: Reproduction) -> list[object]:
     return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 
-def paper_number(way: Entry, figure: Figure, value: object) -> float | None:
-    """The paper's number for an entry at a place; None where it gives none."""
-    plain = way.paper.get(figure.column) if value is None or way.flat else None
-    return way.paper.get((figure.column, value), plain)
-
-
 def marks_of(outcome: Reproduction, figure: Figure) -> list[PaperMark]:
     """A column of a paper result for the chart; intervals of too few prompts are left out."""
     marks = []
     for way in outcome.paper_result.ways:
         for value in places_of(outcome):
             found = outcome.ours.get(((way.words, value), figure.column))
-            paper = paper_number(way, figure, value)
+            paper = number_of_paper(way, figure, value)
             low, high = (None, None) if found is None or found.prompts < FEWEST else (found.low, found.high)
             marks.append(PaperMark(way.words, value, None if found is None else found.value, low, high, paper))
     return marks
@@ -186,7 +77,7 @@ def table_html(outcome: Reproduction) -> str:
     """
     paper_result, places = outcome.paper_result, places_of(outcome)
     printed = [
-        any(paper_number(way, figure, place) is not None for way in paper_result.ways for place in places)
+        any(number_of_paper(way, figure, place) is not None for way in paper_result.ways for place in places)
         for figure in paper_result.figures
     ]
     axis = f'<th rowspan="2" scope="col">{html.escape(axis_words(outcome))}</th>' if paper_result.by else ""
@@ -218,7 +109,7 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
         for figure, with_paper in zip(outcome.paper_result.figures, printed, strict=True):
             found = outcome.ours.get((key, figure.column))
             ours = NOTHING if found is None and runs is not None else words_of(figure, found)
-            paper = paper_number(way, figure, place)
+            paper = number_of_paper(way, figure, place)
             cells.append(f"<td>{html.escape(ours)}</td>")
             if with_paper:
                 paper_text = NOTHING if paper is None else f"{round(paper, max(figure.digits, 1)):,.6g}"
@@ -379,17 +270,36 @@ def _draw_header(shown: Judgement) -> None:
     outcome, paper_result = shown.outcome, shown.outcome.paper_result
     with st.container(key="papers_header", gap=None):
         st.markdown(f"**{escape_markdown(paper_result.paper)}** · {escape_markdown(paper_result.title)}")
-        st.caption(f"**Paper** {escape_markdown(paper_result.protocol)}.")
+        st.caption(f"**Paper** {escape_markdown(str(paper_result.protocol))}.")
         st.caption(f"**Here** {escape_markdown(_here_words(shown))}.")
         if outcome.elsewhere:
             st.caption(escape_markdown(f"Also stored, not included: {'; '.join(outcome.elsewhere)}."))
         if paper_result.needs:
             st.caption(escape_markdown(f"It needs {paper_result.needs}."))
+    if outcome.run:
+        with st.expander(
+            "How the paper measured and how we did", icon=":material/compare_arrows:", key="papers_protocol"
+        ):
+            st.html(protocol_html(outcome))
     if len(shown.sources) > 1:
         key = source_key(paper_result)
         if st.session_state.get(key) not in shown.sources:
             st.session_state[key] = shown.source
         st.selectbox("Results from", shown.sources, key=key, persist_state="session", width=760)
+
+
+def protocol_html(outcome: Reproduction) -> str:
+    """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
+    paper_result = outcome.paper_result
+    lines = [*compared(paper_result.protocol, outcome.here)]
+    body = "".join(
+        f"<tr><th>{html.escape(name)}</th>" + "".join(f"<td>{html.escape(each)}</td>" for each in rest) + "</tr>"
+        for name, *rest in lines
+    )
+    figures = html.escape(", ".join(figure.words for figure in paper_result.figures))
+    body += f'<tr><th>statistic</th><td colspan="2">{figures}</td><td></td></tr>'
+    heads = "".join(f'<th scope="col">{words}</th>' for words in ("", "paper", "here", "where they differ"))
+    return f'<table class="papers-protocol"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _here_words(shown: Judgement) -> str:

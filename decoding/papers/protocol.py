@@ -1,0 +1,106 @@
+"""How something was measured, in a paper or here, and where the two differ, each difference with a word on it."""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import pandas as pd
+
+SMALL = "a small pair that runs on any machine: its orders and proportions are compared, not its heights"
+DIFFERS = {
+    "pair": SMALL,
+    "hardware": "times are compared as ratios on one machine",
+    "prompts": "the paper's texts are had by name where a network is there: --prompts wikitext-2, pg-19, c4, "
+    "openwebtext, cnn-dailymail, gsm8k, humaneval or mt-bench",
+    "prompt_tokens": "prefill has another share of the time, and the draft another context",
+    "new_tokens": "the embedded pair's context holds 2,048 tokens: 1,000 new ones fit behind a prompt of 800, 1,500 "
+    "behind one of at most 548",
+    "sampling": "the paper gives no other sampling for it, or leaves it open",
+    "repeats": "our intervals are over prompts",
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How something was measured; what a paper leaves open is empty.
+
+    Attributes:
+        pair, hardware: what ran, and on what. prompts: which texts. prompt_tokens, new_tokens: lengths.
+        sampling: temperatures. repeats: what figures are means over. note: what else must be known.
+    """
+
+    pair: str = ""
+    hardware: str = ""
+    prompts: str = ""
+    prompt_tokens: str = ""
+    new_tokens: str = ""
+    sampling: str = ""
+    repeats: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        parts = [
+            " on ".join(filter(None, (self.pair, self.hardware))),
+            self.prompts,
+            self.prompt_tokens and f"prompts of {self.prompt_tokens} tokens",
+            self.new_tokens and f"{self.new_tokens} new tokens",
+            self.sampling,
+            self.repeats,
+        ]
+        return "; ".join(filter(None, [", ".join(filter(None, parts)), self.note]))
+
+
+class Aspect(NamedTuple):
+    """One line of two protocols: what the paper did, what we did, and a word where the two differ."""
+
+    name: str
+    paper: str
+    here: str
+    said: str
+
+
+def compared(paper: Protocol, here: Protocol) -> list[Aspect]:
+    """Both protocols side by side."""
+    found = []
+    for name in (each.name for each in fields(Protocol) if each.name != "note"):
+        theirs, ours = getattr(paper, name), getattr(here, name)
+        if theirs or ours:
+            said = "" if theirs == ours else "not told by the paper" if not theirs else DIFFERS[name]
+            found.append(Aspect(name.replace("_", " "), theirs or "–", ours or "–", said))
+    return found
+
+
+def protocol_here(rows: pd.DataFrame) -> Protocol:
+    """How results were measured; of records that are no runs only where.
+
+    Args:
+        rows: results, at least one.
+    """
+    where = Protocol(pair=_listed(rows["pair"]), hardware=_listed(rows["machine"]))
+    if "asked_tokens" not in rows:
+        return where
+    sets, kinds = _listed(rows["prompt_set"]), _listed(rows["kind"])
+    count = len(rows[["prompt_set", "kind", "prompt"]].drop_duplicates())
+    samplings = (
+        rows[["temperature", "top_p", "draft_temperature"]].drop_duplicates().sort_values(["temperature", "top_p"])
+    )
+    words = [
+        ("greedy" if temperature == 0 else f"T = {temperature:g}")
+        + (f", top-p {top_p:g}" if temperature and top_p < 1 else "")
+        + (f", draft T = {draft:g}" if draft != 1 else "")
+        for temperature, top_p, draft in samplings.itertuples(index=False)
+    ]
+    cuts, (low, high) = rows["cut"], (rows["prompt_tokens"].min(), rows["prompt_tokens"].max())
+    cut = f", cut to {_listed(cuts[cuts > 0])}" if (rows["prompt_tokens"] == cuts).any() else ""
+    repeats = rows["repeat"].nunique()
+    each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
+    return Protocol(
+        where.pair, where.hardware,
+        f"{count} of {sets} ({kinds})",
+        (f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}") + cut,
+        _listed(rows["asked_tokens"]), "; ".join(words), each,
+    )  # fmt: skip
+
+
+def _listed(values: pd.Series) -> str:
+    """The distinct values in order; numbers with commas."""
+    return ", ".join(value if isinstance(value, str) else f"{value:,.0f}" for value in sorted(values.unique()))
