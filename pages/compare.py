@@ -1,11 +1,15 @@
 """Compare: two to six methods on one prompt, interleaved, all outputs checked in the same way."""
 
+from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison
+from decoding.trace.metrics import Counting
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
@@ -27,11 +31,13 @@ from pages.ui.compare.plan import (
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_title, seed
+from pages.ui.widgets.counting import counted_words, counting_switch
 from viz.formats import plural
-from viz.glossary import explain_term
+
+if TYPE_CHECKING:
+    from decoding.compare.comparison import Score
 
 SLOT = "compare"
-LOOP_FREE, WHOLE = "without loops", "whole output"
 ALL = "All prompts"
 
 
@@ -155,16 +161,13 @@ def results(outcome: ComparisonResult) -> None:
                 "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
                 persist_state="session",
             )  # fmt: skip
-        seed("compare_loops", LOOP_FREE)
-        figures = st.segmented_control(
-            "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
-            persist_state="session", disabled=view in ("Outputs", "Trees"),
-        )  # fmt: skip
-        if not outcome.parts:  # or the bar would take two lines
-            st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
-    loop_free = figures == LOOP_FREE
+        counting = counting_switch("compare_counted", "loop_free", disabled=view in ("Outputs", "Trees"))
+        said = st.empty()
+    loop_free = counting == "loop_free"
     if whole:
-        draw_prompts([score(part.comparison, loop_free) for part in outcome.parts], outcome)
+        of_prompts = [score(part.comparison, loop_free) for part in outcome.parts]
+        said.caption(escape_markdown(tokens_words([each for scores in of_prompts for each in scores], counting)))
+        draw_prompts(of_prompts, outcome)
         return
     if outcome.parts:
         outcome = outcome.parts[outcome.comparison.prompts.index(chosen)]
@@ -172,7 +175,17 @@ def results(outcome: ComparisonResult) -> None:
         st.info("Trees can be drafted once the comparison has ended.", icon=":material/hourglass_top:")
         return
     scores = score(outcome.comparison, loop_free)
+    said.caption(escape_markdown(tokens_words(scores, counting)))
     draw[view](scores, outcome)
+
+
+def tokens_words(scores: "Sequence[Score]", counting: Counting) -> str:
+    """How many tokens stand behind the figures of a call, a mean over methods."""
+    measured = [entry for entry in scores if entry.measured]
+    if not measured:
+        return "No call has tokens of this kind."
+    counted = fmean(entry.typical.new_tokens for entry in measured)
+    return counted_words(counted, fmean(entry.new_tokens for entry in measured), counting)
 
 
 def summary(outcome: ComparisonResult) -> str:

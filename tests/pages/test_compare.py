@@ -79,11 +79,13 @@ def test_a_comparison_measures_everyone_and_outputs_agree(done: AppTest):
 
 
 @pytest.mark.parametrize("view", ["Overview", "Time", "Acceptance", "Outputs", "Trees"])
-@pytest.mark.parametrize("figures", ["without loops", "whole output"])
+@pytest.mark.parametrize("figures", ["loop_free", "whole"])
 def test_every_view_draws(done: AppTest, view: str, figures: str):
-    done.session_state["compare_view"], done.session_state["compare_loops"] = view, figures
+    done.session_state["compare_view"], done.session_state["compare_counted"] = view, figures
     done.run()
     assert not sentences(done)
+    words = {"loop_free": "tokens counted per run: loop-free texts", "whole": "tokens counted per run: whole texts"}
+    assert any(words[figures] in each.value.replace("\\", "") for each in done.caption) or view == "Trees"
 
 
 def test_trees_are_drawn_on_the_prefix_that_the_slider_says(done: AppTest):

@@ -201,12 +201,28 @@ def test_a_heat_map_begins_with_what_tells_most(more_methods: bool, axes: list[s
     assert sentences(at) == [] and [at.selectbox(key=f"sweep_{HEAT}_{place}_one").value for place in "xy"] == axes
 
 
+def test_whole_and_loop_free_texts_are_two_views_of_the_same_runs(home):
+    made = made_rows()
+    for each in made:
+        if not each["reference"]:
+            each |= {"loop_free_tokens": 12, "loop_free_new_tokens": 12, "loop_free_tokens_per_iteration": 3.0}
+    made[1] |= {name: None for name in made[1] if name.startswith("loop_free_")} | {"loop_free_tokens": 0}
+    made_experiment(home, "two", made)
+    at = open_page(PAGE)
+    assert "12 of 32 tokens counted per run: loop-free texts" in words(at)
+    assert "1 run repeats its text from the start and holds whole texts only" in words(at)
+    assert set(at.dataframe[0].value["Tokens per run"]) == {"12"} and set(at.dataframe[0].value["Prompts"]) == {3}
+    at.button_group(key="sweep_counted").set_value("whole").run()
+    assert "32 tokens counted per run: whole texts" in words(at) and "holds whole texts only" not in words(at)
+    assert set(at.dataframe[0].value["Tokens per run"]) == {"32"} and set(at.dataframe[0].value["Prompts"]) == {4}
+
+
 def test_axes_can_be_changed_and_what_is_averaged_is_reported(home):
     rows = [*made_rows(), *({**row, "key": f"{row['key']} long", "block": f"{row['block']} long"}
                             for row in made_rows(asked_tokens=64))]  # fmt: skip
     made_experiment(home, "two", rows)
     at = open_page(PAGE)
-    assert "and over new tokens, without looping text" in words(at)
+    assert "and over new tokens." in words(at)
     at.selectbox(key=f"sweep_{HEAT}_x_two").select("asked_tokens").run()
     assert "and over Maximum depth (D_max)" in words(at) and sentences(at) == []
     at.session_state["sweep_only_two_asked_tokens"] = 64

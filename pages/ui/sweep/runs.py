@@ -165,6 +165,7 @@ def _draw_runs(followed: ExperimentWatcher, runs: pd.DataFrame, count: int, word
     for name in dict.fromkeys([measure.column, "speedup", "tokens_per_iteration", "throughput"]):
         each = FIGURES[name]
         columns[each.words] = (runs[name].astype(float) * each.scale).round(each.digits)
+    columns["Tokens counted"] = runs["new_tokens"]
     state = st.dataframe(
         # Other runs give other table rows: the selection is cleared.
         pd.DataFrame(columns), key=f"sweep_runs_{followed.key}_{words}_{measure.column}_{count}",

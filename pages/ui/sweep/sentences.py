@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
@@ -30,7 +29,7 @@ CONDITION_WORDS = {
     "kind": "kind of text",
 }  # fmt: skip
 FIGURES: dict[str, Measure] = {
-    figure.column: Measure(*astuple(figure))
+    figure.column: Measure(figure.column, figure.words, figure.scale, figure.digits)
     for figure in (
         SPEEDUP, THROUGHPUT, PER_PASS, OVER_DRAFTED,
         Figure("acceptance_verified", "accepted / verified, %", 100, 1), TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY,

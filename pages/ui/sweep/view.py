@@ -29,6 +29,7 @@ from decoding.experiments.estimates import (
 )
 from decoding.experiments.experiment import ExperimentWatcher
 from decoding.papers.paper_result import SPEEDUP
+from decoding.trace.metrics import Counting
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs import JobPage
@@ -44,6 +45,7 @@ from pages.ui.sweep.sentences import (
     short_title,
     with_labels,
 )
+from pages.ui.widgets.counting import counted_words, counting_switch
 from viz.charts.sweeps import (
     MOST_SERIES,
     Axis,
@@ -71,7 +73,7 @@ STYLE = Path(__file__).with_suffix(".css")
 CHARTS_S = 5.0  # redraw interval of charts while results arrive
 MOST_METHODS = 4
 ALL = "all"
-KEPT, TABLE = "sweep_ranked", "sweep_best_table"
+KEPT, TABLE, COUNTED = "sweep_ranked", "sweep_best_table", "sweep_counted"
 SHOWN, ROW_PX = 4, 35
 SHARED_HELP = "By the mean over prompts, on prompts, lengths and samplings that all settings share."
 NOT_DRAFTING = ("autoregressive", "hf_generate", "hf_static")
@@ -99,15 +101,19 @@ def draw_experiment(followed: ExperimentWatcher) -> None:
     if len(sources) > 1:
         key = f"sweep_source_{followed.key}"
         source = st.selectbox("Results from", sources, key=key, persist_state="session", width=760)
-    rows, runs = _rows(followed, source)
+    counting: Counting = st.session_state.get(COUNTED, "loop_free")
+    rows, runs = _rows(followed, source, counting)
     _draw_asked(followed, rows)
+    with st.container(key="sweep_counting", horizontal=True, vertical_alignment="center", gap="small"):
+        counting_switch(COUNTED, "loop_free")
+        st.caption(escape_markdown(counting_words(rows, runs, counting)), width="stretch")
     if not len(runs):
         icon = ":material/hourglass_top:" if followed.stand.running else ":material/info:"
         words = "No result was stored: see its last output under Output; Resume starts it again."
         if followed.stand.running:
             words = "Charts appear with the first results: the first run warms up each method."
         elif len(rows):
-            words = "No run has a figure outside loops yet: run more prompts, or longer texts."
+            words = "No run has a figure of loop-free text yet: count whole texts, or run more prompts."
         st.info(words, icon=icon)
         return
     figures = [name for name in FIGURES if name in runs and runs[name].notna().any()]
@@ -124,17 +130,31 @@ def draw_experiment(followed: ExperimentWatcher) -> None:
     draw_charts(followed, chosen, FIGURES[column])
 
 
-def _rows(followed: ExperimentWatcher, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+def counting_words(rows: pd.DataFrame, runs: pd.DataFrame, counting: Counting) -> str:
+    """How many tokens a run counts on average, and which runs hold only the other way of counting."""
+    if not len(runs):
+        return ""
+    asked = int(runs["asked_tokens"].mean())
+    words = counted_words(runs["new_tokens"].mean(), asked, counting)
+    left_out = int((rows["failure"].isna() & ~rows["reference"].astype(bool)).sum()) - len(runs)
+    if left_out:
+        repeats = plural(left_out, "run repeats its text", "runs repeat their texts")
+        words += f"; {repeats} from the start and hold{'s' * (left_out == 1)} whole texts only"
+    return words
+
+
+def _rows(followed: ExperimentWatcher, source: str | None, counting: Counting) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The results of a source, and the runs behind the figures; refreshed every few seconds while results arrive."""
     kept_of, whole, rows, runs, made_s = st.session_state.get("sweep_shown", (None, None, None, None, 0.0))
-    same = kept_of == (followed.folder, source)
+    shown = (followed.folder, source, counting)
+    same = kept_of == shown
     if same and followed.stand.running and time.monotonic() - made_s < CHARTS_S:
         return rows, runs
     found = followed.rows()
     if not same or found is not whole:
         rows = found if source is None else found[source_of(found) == source]
-        runs = with_labels(aggregated(rows))
-        st.session_state["sweep_shown"] = (followed.folder, source), found, rows, runs, time.monotonic()
+        runs = with_labels(aggregated(rows, counting))
+        st.session_state["sweep_shown"] = shown, found, rows, runs, time.monotonic()
     return rows, runs
 
 
@@ -197,7 +217,7 @@ def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure)
 
     The rankings are computed once for the same runs and figure.
     """
-    own = runs[["key", "started"]]  # the same run has the same key in every experiment
+    own = runs[["key", "started", "new_tokens"]]  # the same run has the same key in every experiment
     kept_of, kept_measure, found, fast = st.session_state.get(KEPT, (None, None, [], []))
     if kept_of is None or kept_measure != measure or not kept_of.equals(own):
         found = ranked(runs, measure.column, measure.column not in LESS_IS_BETTER)
@@ -217,7 +237,7 @@ def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure)
                 words = best_words(found, measure.words, measure.scale, measure.digits)
                 st.markdown(f"**Best by this figure** · {escape_markdown(words)}", help=SHARED_HELP)
         if len(found) > 1:
-            _draw_ranking(followed, found, measure)
+            _draw_ranking(followed, found, measure, runs.groupby("way")["new_tokens"].mean())
 
 
 def decided(found: Sequence[Ranked], plain: str) -> BottomLine | None:
@@ -233,7 +253,7 @@ def decided(found: Sequence[Ranked], plain: str) -> BottomLine | None:
     return bottom_line(options, plain)
 
 
-def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure) -> None:
+def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure, tokens: pd.Series) -> None:
     key, few = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST
 
     def take() -> None:
@@ -250,6 +270,7 @@ def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Mea
                          for each in found],
         "Best in": ["–" if few else f"{each.chance:.0%}" for each in found],
         "Prompts": [each.figure.prompts for each in found],
+        "Tokens per run": [f"{tokens[each.way]:,.0f}" for each in found],
     }  # fmt: skip
     st.dataframe(
         pd.DataFrame(frame), key=key, hide_index=True, on_select=take, selection_mode="single-row",
@@ -369,7 +390,7 @@ def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | Non
         groups = runs[y.column].nunique(dropna=False) if y is not None else 0
         cut = f" The first {MOST_SERIES} of {groups} groups." if groups > MOST_SERIES else ""
         cut += f" The last {MOST_POINTS:,} of {len(runs):,} runs." if len(runs) > MOST_POINTS else ""
-        return f"Each point is one run, without looping text.{cut} Click one to see it below."
+        return f"Each point is one run.{cut} Click one to see it below."
     if kind == PARALLEL:
         known = [name for name in axes(runs) if name != "kind"]
         over = "".join(f", and over {axis_of(name).words}" for name in known[MOST_DIMENSIONS:])
@@ -381,4 +402,4 @@ def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | Non
     lines = len(varied.get(y.column, ())) if y is not None else 0
     cut = f" The first {MOST_SERIES} of {plural(lines, 'line')}." if kind == LINES and lines > MOST_SERIES else ""
     bars = " Bars: 95% intervals over prompts." if kind == LINES else ""
-    return f"Means over prompts{over}, without looping text.{bars}{cut} Click a point to see its runs."
+    return f"Means over prompts{over}.{bars}{cut} Click a point to see its runs."
