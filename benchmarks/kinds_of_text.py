@@ -13,9 +13,17 @@ from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import HALF_PRECISION_MARGIN
-from decoding.experiments.command import add_pair_arguments, arguments, encode, pair_from, save_figures
+from decoding.experiments.command import (
+    add_counting_argument,
+    add_pair_arguments,
+    arguments,
+    encode,
+    pair_from,
+    save_figures,
+)
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import COUNTINGS, Counting
 from viz.explain.bottom_line import bottom_line_words
 
 KINDS = ("stories", "encyclopedia", "editing")
@@ -30,6 +38,7 @@ METHODS = (
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_counting_argument(parser)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), help="kinds of text of the samples")
     parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
     parser.add_argument("--max-new-tokens", type=int, default=48)
@@ -41,16 +50,16 @@ def main() -> int:
     found, lines = {}, []
     for warm_ups, kind in zip((1, *[0] * len(args.kinds)), args.kinds, strict=False):
         comparison = measured(pair, kind, args, warm_ups)
-        found[kind] = [figures_of(comparison, index, BASES) for index in range(len(METHODS))]
+        found[kind] = [figures_of(comparison, index, BASES, args.counted) for index in range(len(METHODS))]
         print(f"\n{kind}, {len(comparison.prompts)} prompts x {args.max_new_tokens} tokens\n")
         print_figures(found[kind])
-        lines += [f"{kind}: {said}" for said in verdicts(comparison)]
+        lines += [f"{kind}: {said}" for said in verdicts(comparison, args.counted)]
         lines.append(f"{kind}: {identity(comparison, pair.target.info.dtype)}")
     print("\n" + "\n".join(lines))
     figures = {
         "pair": pair.info.name, "took_s": time.perf_counter() - started, "kinds": found, "goals": lines,
         "setup": f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, greedy, {args.count} prompts "
-                 f"of each kind x {args.max_new_tokens} tokens",
+                 f"of each kind x {args.max_new_tokens} tokens, {COUNTINGS[args.counted]}",
     }  # fmt: skip
     save_figures(args, "kinds_of_text", figures, pair.target.device, pair.target.info.name)
     return 0
@@ -64,10 +73,14 @@ def measured(pair: Pair, kind: str, args: argparse.Namespace, warm_ups: int) -> 
     return compare(pair, contestants, encoded, args.max_new_tokens, args.repeats, warm_ups, Sampling())
 
 
-def verdicts(comparison: Comparison) -> list[str]:
+def verdicts(comparison: Comparison, counting: Counting) -> list[str]:
     """The bottom line of the methods that need the draft model, and of all."""
     speeds = [
-        {(result.prompt, result.repeat): result.metrics.throughput for result in comparison.of(index) if result.metrics}
+        {
+            (each.prompt, each.repeat): found.throughput
+            for each in comparison.of(index)
+            if (found := each.counted(counting))
+        }
         for index in range(len(METHODS))
     ]
     options = [

@@ -1,7 +1,7 @@
 """Throughput of every method on the same prompts, interleaved in one run, against Hugging Face `generate`.
 
-Figures are medians over prompts and repeats of what came before the output began to loop; quartiles stand beside
-them, and the same figures with loops included stand in the JSON. Ratios are taken per prompt and repeat, so that drift
+Figures are medians over prompts and repeats of whole texts or of what came before the output began to loop; quartiles
+stand beside them, and the JSON has both ways of counting. Ratios are taken per prompt and repeat, so that drift
 of the machine cancels.
 """
 
@@ -13,6 +13,7 @@ from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Contestant, Result, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.command import (
+    add_counting_argument,
     add_pair_arguments,
     add_sampling_arguments,
     arguments,
@@ -25,7 +26,7 @@ from decoding.experiments.command import (
 )
 from decoding.methods.method import fitted
 from decoding.models.pair import Pair
-from decoding.trace.metrics import Spread, spread
+from decoding.trace.metrics import COUNTINGS, Counting, Spread, spread
 from decoding.trace.records import PHASES
 
 # Found by `benchmarks.tuning` on prompts that the benchmark does not measure.
@@ -72,34 +73,36 @@ def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
     return encoded_prompts(pair, args.prompts, 2 if args.quick else 12)
 
 
-def ratios(results: list[Result], base: list[Result]) -> Spread | None:
-    """Throughput over that of the base, per prompt and repeat, without loops."""
-    theirs = {(r.prompt, r.repeat): r.loop_free for r in base}
+def ratios(results: list[Result], base: list[Result], counting: Counting) -> Spread | None:
+    """Throughput over that of the base, per prompt and repeat."""
+    theirs = {(r.prompt, r.repeat): r.counted(counting) for r in base}
     values = [
-        r.loop_free.throughput / theirs[r.prompt, r.repeat].throughput
+        own.throughput / other.throughput
         for r in results
-        if r.loop_free and theirs.get((r.prompt, r.repeat))
+        if (own := r.counted(counting)) and (other := theirs.get((r.prompt, r.repeat)))
     ]
     return spread(values) if values else None
 
 
-def figures_of(comparison: Comparison, index: int, bases: dict[str, int]) -> dict:
+def figures_of(
+    comparison: Comparison, index: int, bases: dict[str, int], counting: Counting = "loop_free"
+) -> dict:  # fmt: skip
     """All figures of one contestant; times are medians, counts are sums over prompts and repeats."""
     results = comparison.of(index)
-    free = [r.loop_free for r in results if r.loop_free]
+    free = [each for each in (r.counted(counting) for r in results) if each]
     figures: dict = {
         "label": comparison.contestants[index].label,
         "contestant": format_contestant(comparison.contestants[index]),
         "failures": sorted({r.failure for r in results if r.failure}),
         "looping_tokens": sum(len(r.output_ids) - r.loop_free_tokens for r in results),
         "tokens": sum(len(r.output_ids) for r in results),
+        "counted_tokens": sum(m.new_tokens for m in free),
     }
     if not free:
         return figures
     iterations = sum(m.iterations for m in free)
     figures |= {
         "throughput": spread([m.throughput for m in free]).__dict__,
-        "throughput_with_loops": spread([r.metrics.throughput for r in results if r.metrics]).__dict__,
         "ttft_ms": spread([1000 * m.ttft_s for m in free]).__dict__,
         "tpot_ms": spread([1000 * m.tpot_s for m in free if m.tpot_s]).__dict__
         if any(m.tpot_s for m in free)
@@ -107,7 +110,7 @@ def figures_of(comparison: Comparison, index: int, bases: dict[str, int]) -> dic
         "tokens_per_iteration": sum(m.new_tokens for m in free) / iterations,
     }
     for name, base in bases.items():
-        ratio = ratios(results, comparison.of(base))
+        ratio = ratios(results, comparison.of(base), counting)
         figures[f"ratio_to_{name}"] = ratio.__dict__ if ratio else None
     if free[0].drafted:
         accepted = sum(m.accepted for m in free)
@@ -152,7 +155,8 @@ def print_figures(figures: list[dict]) -> None:
             continue
         speed = f["throughput"]
         rows.append((
-            f["label"], f"{speed['median']:.1f}", f"{speed['low']:.0f}-{speed['high']:.0f}", _ratio(f, "hf_generate"),
+            f["label"], f"{f['counted_tokens']:,}", f"{speed['median']:.1f}",
+            f"{speed['low']:.0f}-{speed['high']:.0f}", _ratio(f, "hf_generate"),
             _ratio(f, "hf_assisted"), _ratio(f, "autoregressive"), f"{f['tokens_per_iteration']:.2f}",
             _or_dash(f, "acceptance_drafted", ".0%"), _or_dash(f, "acceptance_verified", ".0%"),
             f"{f['ttft_ms']['median']:.1f}", f"{f['tpot_ms']['median']:.2f}" if f["tpot_ms"] else "-",
@@ -160,8 +164,8 @@ def print_figures(figures: list[dict]) -> None:
         if "phase_ms_per_iteration" in f:
             per = f["phase_ms_per_iteration"]
             phases.append((f["label"], *(f"{per[p]:.2f}" for p in PHASES), f"{sum(per.values()):.2f}"))
-    header = ("method", "tok/s", "quartiles", "x generate", "x assisted", "x AR", "tok/iter", "acc/drafted",
-              "acc/verified", "TTFT ms", "TPOT ms")  # fmt: skip
+    header = ("method", "tokens counted", "tok/s", "quartiles", "x generate", "x assisted", "x AR", "tok/iter",
+              "acc/drafted", "acc/verified", "TTFT ms", "TPOT ms")  # fmt: skip
     print_table(header, rows)
     print("\nms per iteration")
     print_table(("method", *PHASES, "sum"), phases)
@@ -180,6 +184,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_sampling_arguments(parser)
+    add_counting_argument(parser)
     parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare")
     parser.add_argument("--prompt", help="a text, or kind/name of a sample prompt")
     parser.add_argument("--max-new-tokens", type=int)
@@ -202,16 +207,17 @@ def main() -> int:
         name = contestant.baseline or contestant.method.name
         if name in ("hf_generate", "hf_assisted", "autoregressive"):
             bases.setdefault(name, index)
-    figures = [figures_of(comparison, index, bases) for index in range(len(contestants))]
+    both = {way: [figures_of(comparison, index, bases, way) for index in range(len(contestants))] for way in COUNTINGS}
+    figures = both[args.counted]
     decoding = "greedy" if sampling.greedy else f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
     setup = (
         f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, {decoding}, {len(comparison.prompts)} "
-        f"prompts x {length} tokens, medians over prompts and repeats, loops left out"
+        f"prompts x {length} tokens, medians over prompts and repeats"
     )
-    print(f"{setup}\n")
+    print(f"{setup}, {COUNTINGS[args.counted]}\n")
     print_figures(figures)
     looping, total = figures[0]["looping_tokens"], figures[0]["tokens"]
-    print(f"\n{looping} of {total} tokens were in loops and are left out above; the JSON has both")
+    print(f"\n{looping} of {total} tokens were in loops; --counted chooses whether they count above, the JSON has both")
     verdicts = goals(figures, bases)
     for line in verdicts:
         print(line)
@@ -222,7 +228,10 @@ def main() -> int:
     elif not comparison.differences:
         print("all outputs are identical")
     print(f"{time.perf_counter() - started:.0f} s")
-    saved = {"setup": setup, "goals": verdicts, "figures": figures, "prompts": comparison.prompts}
+    saved = {
+        "setup": f"{setup}, loops left out", "goals": goals(both["loop_free"], bases), "figures": both["loop_free"],
+        "whole": both["whole"], "prompts": comparison.prompts,
+    }  # fmt: skip
     save_figures(args, "methods", saved, pair.target.device)
     return 0
 

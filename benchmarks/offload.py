@@ -15,6 +15,7 @@ from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.command import (
+    add_counting_argument,
     add_pair_arguments,
     arguments,
     encoded_prompts,
@@ -24,7 +25,7 @@ from decoding.experiments.command import (
 )
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape
-from decoding.trace.metrics import RunMetrics, spread
+from decoding.trace.metrics import COUNTINGS, Counting, RunMetrics, spread
 
 # Weights that stay on the device where --max-memory-gib does not say: the embedding and a little more.
 SHARE_ON_DEVICE = 0.25
@@ -67,18 +68,19 @@ def tokens_per_pass(metrics: RunMetrics) -> float | None:
     return (tokens[-1] - tokens[0]) / (len(tokens) - 1) if len(tokens) > 1 else None
 
 
-def figures_of(comparison: Comparison, index: int, base: int) -> dict:
-    """Medians over prompts and repeats of one contestant, before its output began to loop."""
+def figures_of(comparison: Comparison, index: int, base: int, counting: Counting) -> dict:
+    """Medians over prompts and repeats of one contestant."""
     label = comparison.contestants[index].label
     own = {(r.prompt, r.repeat): r for r in comparison.of(index)}
     pairs = [(own[place], r) for r in comparison.of(base) if (place := (r.prompt, r.repeat)) in own]
-    pairs = [(a.loop_free, b.loop_free) for a, b in pairs if a.loop_free and b.loop_free]
-    pairs = [(a, b) for a, b in pairs if a.tpot_s and b.tpot_s]
+    pairs = [(a.counted(counting), b.counted(counting)) for a, b in pairs]
+    pairs = [(a, b) for a, b in pairs if a and b and a.tpot_s and b.tpot_s]
     figures = {
         "label": label,
         "contestant": format_contestant(comparison.contestants[index]),
         "failures": sorted({r.failure for r in own.values() if r.failure}),
         "count": len(pairs),
+        "counted_tokens": sum(a.new_tokens for a, _ in pairs),
     }
     if not pairs:
         return figures
@@ -105,13 +107,14 @@ def print_figures(figures: list[dict]) -> None:
         phases, share = f["phase_ms_per_iteration"], f["share_reached"]
         rest = sum(phases.values()) - phases["verify"] - phases["draft"]
         rows.append((
-            f["label"], f"{f['decode_tokens_per_s']['median']:.1f}", f"{f['speed_up']['median']:.2f}",
+            f["label"], f"{f['counted_tokens']:,}", f"{f['decode_tokens_per_s']['median']:.1f}",
+            f"{f['speed_up']['median']:.2f}",
             f"{f['tokens_per_pass']['median']:.2f}", f"{share['median']:.0%}",
             f"{share['low']:.0%}-{share['high']:.0%}", f"{f['verified_per_pass']:.0f}", f"{phases['verify']:.1f}",
             f"{phases['draft']:.1f}", f"{rest:.1f}",
         ))  # fmt: skip
-    header = ("method", "tok/s", "x AR", "tok/pass", "reached", "quartiles", "nodes", "verify ms", "draft ms",
-              "rest ms")  # fmt: skip
+    header = ("method", "tokens counted", "tok/s", "x AR", "tok/pass", "reached", "quartiles", "nodes", "verify ms",
+              "draft ms", "rest ms")  # fmt: skip
     print_table(header, rows)
 
 
@@ -141,6 +144,7 @@ def main() -> int:
     parser.add_argument("--max-memory-gib", type=float, metavar="GIB", help=help_text)
     parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare with AR")
     parser.add_argument("--max-new-tokens", type=int)
+    add_counting_argument(parser)
     args = parser.parse_args()
     started = time.perf_counter()
     settings = pair_settings(args)
@@ -155,12 +159,14 @@ def main() -> int:
     prompts = encoded_prompts(pair, args.prompts, 1 if args.quick else 6)
     length, repeats = args.max_new_tokens or (24 if args.quick else 96), 2 if args.quick else 3
     comparison = compare(pair, contestants_from(args.methods), prompts, length, repeats, warmup=1)
-    figures = [figures_of(comparison, index, 0) for index in range(len(comparison.contestants))]
+    contestants = range(len(comparison.contestants))
+    both = {way: [figures_of(comparison, index, 0, way) for index in contestants] for way in COUNTINGS}
+    figures = both[args.counted]
     away, total = bytes_off_device(pair), pair.target.info.weight_bytes
     setup = (f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, {away / total:.0%} of "
              f"{total / 2**20:.0f} MiB of weights come {where} for every pass, {len(prompts)} prompts x {length} "
-             "tokens, medians over prompts and repeats, prefill and loops left out")  # fmt: skip
-    print(f"{setup}\n")
+             "tokens, medians over prompts and repeats, prefill left out")  # fmt: skip
+    print(f"{setup}, {COUNTINGS[args.counted]}\n")
     print_figures(figures)
     verdicts = goals(figures)
     print("\n" + "\n".join(verdicts))
@@ -168,7 +174,8 @@ def main() -> int:
         label = comparison.contestants[contestant].label
         print(f"differs: {label} on {comparison.prompts[prompt]}: {difference.explanation}")
     print(f"{'' if comparison.differences else 'all outputs are identical; '}{time.perf_counter() - started:.0f} s")
-    saved = {"setup": setup, "goals": verdicts, "bytes_per_pass": away, "figures": figures}
+    saved = {"setup": f"{setup}, loops left out", "goals": goals(both["loop_free"]), "bytes_per_pass": away,
+             "figures": both["loop_free"], "whole": both["whole"]}  # fmt: skip
     saved["prompts"] = comparison.prompts
     save_figures(args, "offload", saved, pair.target.device)
     return 0

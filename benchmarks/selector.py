@@ -24,6 +24,7 @@ from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.costs.measuring import latency_model
 from decoding.experiments.command import (
+    add_counting_argument,
     add_pair_arguments,
     arguments,
     encoded_prompts,
@@ -49,7 +50,7 @@ from decoding.selector.store import (
     require_fit,
 )
 from decoding.session.session import unrecorded
-from decoding.trace.metrics import RunMetrics
+from decoding.trace.metrics import Counting, RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import Examples, examples
 from decoding.training.selector_roots import RootPlan, Roots, label_text, written
@@ -323,7 +324,13 @@ def samplings_of(cards: dict[str, SelectorCard], quick: bool) -> list[Sampling]:
 
 
 def measured_speeds(
-    pair: Pair, cards: dict[str, SelectorCard], samplings: list[Sampling], prompts: list, tokens: int, repeats: int
+    pair: Pair,
+    cards: dict[str, SelectorCard],
+    samplings: list[Sampling],
+    prompts: list,
+    tokens: int,
+    repeats: int,
+    counting: Counting = "loop_free",
 ) -> dict[tuple[str, str], np.ndarray]:
     """Tokens per second without prefill, `[samplings, prompts]` by verifier and way; best of the repeats.
 
@@ -342,7 +349,7 @@ def measured_speeds(
                 method = METHODS["delayed"].with_settings(verifier=name, **shape)
             contestants.append(Contestant(f"{name} {how}", method))
         for result in compare(pair, contestants, prompts, tokens, repeats, sampling=sampling).results:
-            table.setdefault((keys[result.contestant], row, result.prompt), []).append(result.loop_free)
+            table.setdefault((keys[result.contestant], row, result.prompt), []).append(result.counted(counting))
     rows, columns = range(len(samplings)), range(len(prompts))
     whole = [p for p in columns if all(all(table[key, row, p]) for key in keys for row in rows)]
     if not whole:
@@ -356,6 +363,7 @@ def measured_speeds(
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_counting_argument(parser)
     parser.add_argument("--selectors", nargs="+", metavar="NAME", help="stored selectors; default: those that fit")
     parser.add_argument("--count", type=int, help="prompts (12; 3 with --quick)")
     parser.add_argument("--roots", type=int, help="roots of each prompt and sampling (3; 1 with --quick)")
@@ -372,7 +380,9 @@ def main() -> int:
     way = next(iter(cards.values())).way
 
     real = [each for each in samplings if each.temperature in MEASURED_AT and each.top_p == 1]
-    speeds = measured_speeds(pair, cards, real, prompts, tokens, args.repeats)  # first: nothing else runs meanwhile
+    speeds = measured_speeds(
+        pair, cards, real, prompts, tokens, args.repeats, args.counted
+    )  # first: nothing else runs meanwhile
     found = labelled_roots(pair.settings, [ids for _, ids in prompts], samplings, roots, tuple(cards))
     totals = totals_of(found, cards, samplings, latency, way)
     count = totals.roots.sum()

@@ -29,6 +29,7 @@ from benchmarks.talf_ranks import (
 from decoding.common.errors import PromptError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.experiments.command import (
+    add_counting_argument,
     add_pair_arguments,
     arguments,
     encoded_prompts,
@@ -44,7 +45,7 @@ from decoding.models.pair import Pair
 from decoding.papers.measured.depth_divergence import roots
 from decoding.papers.salf import LOSSES, THRESHOLDS, WITH_HEADS
 from decoding.sampling.sampling import Sampling
-from decoding.trace.metrics import RunMetrics
+from decoding.trace.metrics import Counting, RunMetrics
 
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}
 WIDTHS = {"hass": "HASS (top-1)", "talf_top1": "TALF (top-1)", "talf_top2": "TALF (top-2)", "talf": "TALF (top-4)"}
@@ -284,7 +285,12 @@ def ways(quick: bool, heads: Container[str] = tuple(WIDTHS)) -> list[Key]:
 
 
 def measure(
-    pair: Pair, asked: dict[Key, Method], prompts: list[tuple[str, list[int]]], tokens: int, repeats: int
+    pair: Pair,
+    asked: dict[Key, Method],
+    prompts: list[tuple[str, list[int]]],
+    tokens: int,
+    repeats: int,
+    counting: Counting = "loop_free",
 ) -> tuple[dict[Key, HeadMeasured], int]:
     """All ways on all prompts, beside decoding without a draft; prompts on which one has no figure are left out.
 
@@ -296,7 +302,7 @@ def measure(
     comparison = compare(pair, contestants, prompts, tokens, repeats)
     table: dict[tuple[int, int], list[RunMetrics | None]] = {}
     for result in comparison.results:
-        table.setdefault((result.contestant, result.prompt), []).append(result.loop_free)
+        table.setdefault((result.contestant, result.prompt), []).append(result.counted(counting))
     expected = [expectations(pair, asked, ids, seed, tokens) for seed, (_, ids) in enumerate(prompts)]
     numbers = range(len(contestants))
     whole = [p for p in range(len(prompts)) if expected[p] and all(all(table[c, p]) for c in numbers)]
@@ -338,6 +344,7 @@ def _throughput(repeats: list[RunMetrics]) -> float:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_counting_argument(parser)
     parser.add_argument("--count", type=int, help="prompts (20; 3 with --quick)")
     parser.add_argument("--tokens", type=int, help="new tokens per prompt (48; 24 with --quick)")
     parser.add_argument("--repeats", type=int, default=1, help="measured calls of every way and prompt")
@@ -352,7 +359,7 @@ def main() -> int:
     prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 20))
     print(f"{pair.info.name}, {len(prompts)} held-out prompts x {tokens} tokens, greedy, N={args.nodes}; "
           f"{pair.target.info.device}, {pair.target.info.dtype}, {pair.target.info.engine} engine")  # fmt: skip
-    measured, differing = measure(pair, asked, prompts, tokens, args.repeats)
+    measured, differing = measure(pair, asked, prompts, tokens, args.repeats, args.counted)
     print(f"{differing} of {len(asked) * len(prompts)} outputs differ from decoding without a draft")
     claims = Claims()
     figures: dict = {"table_2": table_2(measured, claims)}

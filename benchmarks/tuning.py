@@ -15,6 +15,7 @@ from decoding.compare.comparison import Contestant, compare
 from decoding.compare.contestants import parse_contestant
 from decoding.experiments.command import (
     EMBEDDED_KINDS,
+    add_counting_argument,
     add_pair_arguments,
     add_sampling_arguments,
     arguments,
@@ -27,6 +28,7 @@ from decoding.experiments.command import (
 from decoding.methods.method import Method, fitted
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import COUNTINGS, Counting
 
 LARGE_BUDGETS = (63, 95, 127)
 # (share of the candidates that run, prompts, tokens) of each round.
@@ -92,6 +94,7 @@ def tune(
     sampling: Sampling,
     engine: str | None = None,
     cancelled: Callable[[], bool] | None = None,
+    counting: Counting = "loop_free",
 ) -> list[tuple[str, float]]:
     """Candidates of the last round with their throughput over the autoregressive loop, the best first.
 
@@ -108,9 +111,13 @@ def tune(
         comparison = compare(
             pair, contestants, prompts[:num_prompts], tokens, 1, 1, sampling, cancelled=cancelled
         )  # fmt: skip
-        base = {r.prompt: r.loop_free.throughput for r in comparison.of(0) if r.loop_free}
+        base = {r.prompt: found.throughput for r in comparison.of(0) if (found := r.counted(counting))}
         speeds = [
-            [r.loop_free.throughput / base[r.prompt] for r in comparison.of(i) if r.loop_free and r.prompt in base]
+            [
+                found.throughput / base[r.prompt]
+                for r in comparison.of(i)
+                if (found := r.counted(counting)) and r.prompt in base
+            ]
             for i in range(1, len(contestants))
         ]
         left = sorted(
@@ -137,15 +144,16 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_sampling_arguments(parser)
+    add_counting_argument(parser)
     args = parser.parse_args()
     started = time.perf_counter()
     pair, sampling = pair_from(args), sampling_from(args)
     figures = {}
     fitting = [*trees(), *large_trees()] if pair.target.device.type == "cuda" else trees()
     for kind, candidates in (("chain", CHAINS), ("tree", fitting)):
-        found = tune(pair, candidates[:: 8 if args.quick else 1], sampling)
+        found = tune(pair, candidates[:: 8 if args.quick else 1], sampling, counting=args.counted)
         figures[kind] = [{"contestant": text, "ratio_to_autoregressive": ratio} for text, ratio in found]
-        print(f"\nbest {kind}s on {', '.join(name for name, _ in tuning_prompts(pair))}")
+        print(f"\n{COUNTINGS[args.counted]}, best {kind}s on {', '.join(name for name, _ in tuning_prompts(pair))}")
         print_table(("contestant", "x AR"), [(text, f"{ratio:.2f}") for text, ratio in found])
     print(f"{time.perf_counter() - started:.0f} s")
     save_figures(args, "tuning", figures, pair.target.device)
