@@ -1,5 +1,6 @@
 """Prompts by kind of text: the ones that come with the program, or a folder of one's own."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ class Prompt:
     kind: str  # what sort of text it starts, e.g. `stories`; the subfolder it lies in
     name: str  # its file's name without `.txt`, unique within its kind
     text: str  # the prompt, without white space around it
+
+    @property
+    def hash(self) -> str:
+        """Tells it from every other text, for rows that name what they were measured on."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:12]
 
 
 def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:

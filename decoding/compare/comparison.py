@@ -261,9 +261,11 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
     # Timed from the outside: the clock runs from the call to each iteration's end, and stands while others have a turn.
     started = time.perf_counter()
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
-    ends = []
+    ends, agreement = [], []
     for _ in session:
-        ends.append(time.perf_counter() - started)
+        ends.append(ended := time.perf_counter() - started)
+        agreement.append(session.last.agreement())
+        started += time.perf_counter() - started - ended  # counting is no part of the call
         if cancelled is not None and cancelled():
             raise CancelledError
         started += pause_point(timed=True)
@@ -274,13 +276,18 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
         for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
     )
     totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
-    return result_of(replace(run, label=contestant.label, iterations=iterations, totals=totals))
+    return result_of(replace(run, label=contestant.label, iterations=iterations, totals=totals), agreement)
 
 
-def result_of(run: RunTrace) -> Result:
-    """A call of a method from its run; its contestant, prompt and repeat are numbered 0."""
+def result_of(run: RunTrace, agreement: Sequence[tuple[int, int]] = ()) -> Result:
+    """A call of a method from its run; its contestant, prompt and repeat are numbered 0.
+
+    Args:
+        agreement: see `measure_run`.
+    """
     loop_free = tokens_before_loop(run.output_ids)
-    return Result(0, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+    whole, part = (measure_run(run, until, agreement) for until in (None, loop_free))
+    return Result(0, 0, 0, run.output_ids, loop_free, whole, part, run)
 
 
 def result_of_times(output_ids: tuple[int, ...], timeline: Timeline, peak_memory_bytes: int | None) -> Result:

@@ -130,6 +130,7 @@ def derived(kept: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(
         speedup=kept["throughput"] / reference,
         forwards_per_pass=kept["draft_forwards"] / kept["iterations"],
+        node_agreement=kept["agreeing"] / kept["compared"],
         committed_over_drafted=kept["new_tokens"] / kept["drafted"],  # the bonus token counts, as in DynaTree
         # What the DynaTree papers call acceptance: tokens per pass over the depth as set and 1 or 2, a chain's over K.
         **{f"committed_over_depth_{n}": kept["tokens_per_iteration"] / (reach + n * tree) for n in (1, 2)},

@@ -81,6 +81,7 @@ def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dic
         "prompt_set": conditions.prompt_set,
         "kind": conditions.prompt.kind,
         "prompt": conditions.prompt.name,
+        "text_hash": conditions.prompt.hash,
         "cut": conditions.cut,
         "prompt_tokens": len(conditions.ids),
         "asked_tokens": conditions.new_tokens,

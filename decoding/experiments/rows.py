@@ -24,7 +24,9 @@ from decoding.common.files import write_whole
 from decoding.common.settings import FORMER_ENGINES
 from decoding.trace.records import PHASES
 
-VERSION_KEY, VERSION = "draftscope_rows", "4"
+VERSION_KEY, VERSION = "draftscope_rows", "5"
+FORMER = "4"  # read too, without what it had not
+ADDED = ("text_hash", *(prefix + name for prefix in ("", "loop_free_") for name in ("agreeing", "compared")))
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 FIGURE = pa.float32()
@@ -50,6 +52,7 @@ IDENTITY: dict[str, pa.DataType] = {
     "prompt_set": _TEXT,
     "kind": _TEXT,
     "prompt": _TEXT,
+    "text_hash": _TEXT,  # of the prompt's whole text
     "cut": _WHOLE,
     "prompt_tokens": _WHOLE,
     "asked_tokens": _WHOLE,
@@ -80,6 +83,8 @@ MEASURED: dict[str, pa.DataType] = {
     "accepted_mean": FIGURE,
     "acceptance_drafted": FIGURE,
     "acceptance_verified": FIGURE,
+    "agreeing": _WHOLE,  # see `metrics.node_agreement`
+    "compared": _WHOLE,
     "draft_forwards": _WHOLE,
     "draft_passes_s": FIGURE,
     "target_passes": _WHOLE,
@@ -225,12 +230,16 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
-            if version == VERSION:
+            if version in (VERSION, FORMER):
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
                 behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
                 needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
                 read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
-                table = unpacked(parquet.read(read))
+                missing = [name for name in read if name in ADDED and version == FORMER]
+                table = parquet.read([name for name in read if name not in missing])
+                for name in missing:
+                    table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
+                table = unpacked(table)
                 table = table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
                 return _with_present_engines(table)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ Figures 1 and 2 are in `explained.py`.
 from dataclasses import replace
 
 from decoding.papers.paper_result import (
+    AGREEMENT,
     COMMITTED_OVER_DRAFTED,
     COUNTED,
     MEMORY,
@@ -72,7 +73,7 @@ BONUS = (
     "its acceptance is tokens per pass / (D + 2), of a chain / K, and its path length counts the bonus token, as its "
     "public code does: ours does not and has no number of the paper beside it"
 )
-VERIFICATION = (PER_PASS, OVER_DEPTH_2, PASSES, PATH, COMMITTED_OVER_DRAFTED, OVER_DRAFTED)
+VERIFICATION = (PER_PASS, OVER_DEPTH_2, PASSES, PATH, AGREEMENT, COMMITTED_OVER_DRAFTED, OVER_DRAFTED)
 TABLE_3 = PaperResult(
     "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
     replace(PROTOCOL, note=BONUS), VERIFICATION,

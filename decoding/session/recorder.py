@@ -113,6 +113,14 @@ class IterationState:
         """Depth of the verified tree."""
         return int(self.draft.tree.depths[self.draft.order].max())
 
+    def agreement(self) -> tuple[int, int]:
+        """Drafted tokens that the target likes best after their parents, and those of which that is known."""
+        tree, row_of = self.draft.tree, np.full(self.draft.tree.size, -1)
+        row_of[self.draft.order] = np.arange(len(self.draft.order))
+        rows = row_of[tree.parents[1:]]
+        best = self.logits.argmax(-1).cpu().numpy()
+        return int((best[rows] == tree.tokens[1:])[rows >= 0].sum()), int((rows >= 0).sum())
+
     @property
     def settings(self) -> dict[str, Setting]:
         """Settings in force, the draft head among them where one drafted."""

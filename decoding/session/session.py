@@ -318,6 +318,7 @@ class DecodeSession:
 
     def _iteration(self) -> IterationTrace:
         step = IterationState(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        self.last = step
         checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
         clock = PhaseClock(self.pair.target.device)

@@ -60,6 +60,9 @@ class RunMetrics:
     verified: int | None = None
     accepted: int | None = None
     accepted_lengths: tuple[int, ...] | None = None  # accepted drafted tokens of each iteration
+    # agreeing, compared: drafted tokens that the target likes best after their parents, and all of which that is known
+    agreeing: int | None = None
+    compared: int | None = None
     draft_forwards: int | None = None
     # Seconds of `phase_s["draft"]` in the draft's forward passes; None where they were not timed
     draft_passes_s: float | None = None
@@ -67,10 +70,15 @@ class RunMetrics:
     phase_s: dict[str, float] | None = None  # seconds per phase, summed over the run; the prefill is none of them
 
 
-def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | None:
+def measure_run(
+    run: RunTrace, until_tokens: int | None = None, agreement: Sequence[tuple[int, int]] = ()
+) -> RunMetrics | None:  # fmt: skip
     """Metrics of a run; `until_tokens` leaves out iterations that end beyond that many tokens (loops).
 
     Returns None if no iteration is left.
+
+    Args:
+        agreement: what `node_agreement` gives for every iteration, where the record has left out its trees.
     """
     reached = tuple(accumulate(len(iteration.committed_ids) for iteration in run.iterations))
     timeline = Timeline(tuple(iteration.ended_s for iteration in run.iterations), reached)
@@ -84,6 +92,8 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
         counts = {name: sum(getattr(i, name) for i in iterations) for name in ("drafted", "verified")}
         counts["accepted_lengths"] = tuple(len(i.accepted) for i in iterations)
         counts["accepted"] = sum(counts["accepted_lengths"])
+        found = [sum(each) for each in zip(*agreement[: len(iterations)], strict=True)] if agreement else ()
+        counts |= dict(zip(("agreeing", "compared"), found or node_agreement(iterations) or (None, None), strict=True))
     phases = {phase: sum(i.phase_s[phase] for i in iterations) for phase in PHASES}
     if iterations[0].kv_draft is None:  # without a draft the first pass reads the prompt: it is the prefill
         phases["verify"] = max(0.0, phases["verify"] - run.totals.prefill_s)

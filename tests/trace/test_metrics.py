@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.common.errors import PromptError, SettingsError
-from decoding.compare.comparison import Contestant, compare, trees_on_prefix
+from decoding.compare.comparison import Contestant, compare, measured_call, trees_on_prefix
 from decoding.compare.identity import MarginJudge, explain_difference, first_difference
 from decoding.methods.methods import METHODS
 from decoding.session.session import DecodeSession, Limits
@@ -50,6 +50,16 @@ def test_nodes_agree_where_their_token_is_the_targets_after_their_parent():
     agreeing, known = node_agreement([trace, trace])
     assert agreeing == 2 * len(by_hand) and 0 < len(by_hand) < known // 2 == len(trace.nodes) - 1
     assert node_agreement([traces.summary()]) is None
+
+
+@pytest.mark.parametrize("method", ["dynatree", "linear"])
+def test_nodes_agree_alike_whether_the_trees_are_recorded_or_not(embedded, method):
+    ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
+    session = DecodeSession(embedded, METHODS[method], ids, limits=Limits(max_new_tokens=30))
+    for iteration in session:
+        assert session.last.agreement() == (node_agreement([iteration]) or (0, 0))
+    counted = measured_call(embedded, Contestant("x", METHODS[method]), ids, Limits(30, record="summary")).metrics
+    assert (counted.agreeing, counted.compared) == node_agreement(session.iterations)
 
 
 def test_run_metrics_count_drafted_tokens_only(embedded):

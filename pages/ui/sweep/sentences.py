@@ -9,6 +9,7 @@ import pandas as pd
 from decoding.common.errors import SettingsError
 from decoding.experiments.estimates import BASE, PREFIX
 from decoding.papers.paper_result import (
+    AGREEMENT,
     DRAFT_FORWARDS,
     MEMORY,
     OVER_DRAFTED,
@@ -32,7 +33,8 @@ FIGURES: dict[str, Measure] = {
     figure.column: Measure(figure.column, figure.words, figure.scale, figure.digits)
     for figure in (
         SPEEDUP, THROUGHPUT, PER_PASS, OVER_DRAFTED,
-        Figure("acceptance_verified", "accepted / verified, %", 100, 1), TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY,
+        Figure("acceptance_verified", "accepted / verified, %", 100, 1), AGREEMENT, TPOT, TTFT, PASSES,
+        DRAFT_FORWARDS, MEMORY,
     )
 }  # fmt: skip
 LESS_IS_BETTER = frozenset(figure.column for figure in (TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY))
