@@ -1,7 +1,7 @@
 """The runs of a grid in their order: all methods on one prompt, one after another, then the next prompt.
 
 Whatever slows the machine for a while slows all methods of a block alike, and each block has its own reference. Prompts
-are the samples, a folder of texts, or a data set of the Hugging Face hub: one Parquet file of one split.
+are the samples, long texts, a folder, or a data set of the Hugging Face hub: one Parquet file of one split.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import check_prompt
 
-SAMPLES = "samples"
+SAMPLES, LONG = "samples", "long"  # LONG: of more than 1,000 tokens of the embedded pair each, written for this project
+LONG_TEXTS = Path(__file__).parent / "texts"
 CONVERTED = "refs/convert/parquet"  # where the hub keeps every data set as Parquet
 MOST_CHARACTERS = 200_000  # of a prompt; a book is cut, and then to `max_tokens`
 FEWEST_CHARACTERS = 200  # headings and empty lines of WikiText are no prompts
@@ -53,6 +54,8 @@ DATA_SETS: dict[str, DataSet] = {
     "humaneval": DataSet("openai/openai_humaneval", "openai_humaneval", "test", "prompt"),
     "mt-bench": DataSet("HuggingFaceH4/mt_bench_prompts", "default", "train", "prompt"),
     "cnn-dailymail": DataSet("abisee/cnn_dailymail", "3.0.0", "test", "article"),
+    "c4": DataSet("allenai/c4", "en", "train", "text"),
+    "openwebtext": DataSet("Skylion007/openwebtext", "plain_text", "train", "text"),
 }
 
 
@@ -64,26 +67,26 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
         PromptError: the folder holds no prompts.
     """
     if choice.set in DATA_SETS:
-        from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
         source = DATA_SETS[choice.set]
-        place = f"{source.config}/{source.split}/0000.parquet"
         try:
-            file = hf_hub_download(source.repository, place, repo_type="dataset", revision=CONVERTED)
+            file = _parquet_of(source)
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
             raise ExperimentError(
                 f"The data set {choice.set} ({source.repository}) is not on this machine and cannot be downloaded "
-                f"({type(error).__name__}): connect to the network, or choose {SAMPLES} or a folder."
+                f"({type(error).__name__}): connect to the network, or choose {SAMPLES}, {LONG} or a folder."
             ) from None
         prompts = read_texts(Path(file), choice.set, choice.count)
     elif choice.set == SAMPLES:
         prompts = list(load_prompts())
+    elif choice.set == LONG:
+        prompts = list(load_prompts(LONG_TEXTS))
     elif Path(choice.set).expanduser().is_dir():
         prompts = list(load_prompts(Path(choice.set)))
     else:
         raise ExperimentError(
-            f"There is no set of prompts {choice.set!r}: choose {SAMPLES}, a folder of .txt files, or one of "
+            f"There is no set of prompts {choice.set!r}: choose {SAMPLES}, {LONG}, a folder of .txt files, or one of "
             f"{', '.join(DATA_SETS)}."
         )
     chosen = in_turn(prompts, choice.kinds)[: choice.count]
@@ -91,6 +94,24 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
         kinds = ", ".join(dict.fromkeys(prompt.kind for prompt in prompts))
         raise ExperimentError(f"No prompt of {choice.set} is of kind {', '.join(choice.kinds)}: choose {kinds}.")
     return chosen
+
+
+def _parquet_of(source: DataSet) -> str:
+    """The first file of a data set, of which the hub has converted only a part where it is large."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    where: dict[str, Any] = {"repo_type": "dataset", "revision": CONVERTED}
+    places = [f"{source.config}/{part}{source.split}/0000.parquet" for part in ("", "partial-")]
+    for place in places:
+        if isinstance(file := try_to_load_from_cache(source.repository, place, **where), str):
+            return file
+    try:
+        return hf_hub_download(source.repository, places[0], **where)
+    except LocalEntryNotFoundError:  # no network: one more try would take as long
+        raise
+    except EntryNotFoundError:
+        return hf_hub_download(source.repository, places[1], **where)
 
 
 def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt]:

@@ -117,7 +117,6 @@ TABLE_6 = PaperResult(
           for words, row in BY_LENGTH.items()),
     (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut", only={"filled": True},
     axis="prompt tokens",
-    needs="texts of at least 1,000 tokens: --prompts with a folder of .txt files, or pg-19",
 )  # fmt: skip
 
 BEST_TREE = "Fixed tree, D = 8, B = 3, tau = 0.03"

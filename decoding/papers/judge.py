@@ -136,6 +136,9 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
     if len(kept):  # the pair and machine that has the newest row
         newest, *others = kept.groupby(family_of(kept))["started"].max().sort_values(ascending=False).index
         kept, elsewhere = kept[family_of(kept) == newest], tuple(sorted(others))
+    if "asked_tokens" in kept and kept["prompt_set"].nunique() > 1:  # so are texts: those that ran last count
+        newest, *others = kept.groupby("prompt_set")["started"].max().sort_values(ascending=False).index
+        kept, elsewhere = kept[kept["prompt_set"] == newest], (*elsewhere, *(f"texts of {each}" for each in others))
     counts, times = _evidence(paper_result, kept)
 
     best = {way.words for way in paper_result.ways if way.best}

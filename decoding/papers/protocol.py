@@ -1,6 +1,7 @@
 """How something was measured, in a paper or here, and where the two differ, each difference with a word on it."""
 
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import NamedTuple
 
 import pandas as pd
@@ -93,9 +94,11 @@ def protocol_here(rows: pd.DataFrame) -> Protocol:
     cut = f", cut to {_listed(cuts[cuts > 0])}" if (rows["prompt_tokens"] == cuts).any() else ""
     repeats = rows["repeat"].nunique()
     each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
+    hashes = sorted(rows["text_hash"].dropna().unique()) if "text_hash" in rows else []
+    texts = f", hash {sha256(' '.join(hashes).encode()).hexdigest()[:8]}" if len(hashes) == count else ""
     return Protocol(
         where.pair, where.hardware,
-        f"{count} of {sets} ({kinds})",
+        f"{count} of {sets} ({kinds}{texts})",
         (f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}") + cut,
         _listed(rows["asked_tokens"]), "; ".join(words), each,
     )  # fmt: skip

@@ -2,11 +2,14 @@
 
 import json
 import tomllib
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
+from huggingface_hub.errors import EntryNotFoundError
 
 from decoding.common.errors import DiskError, ExperimentError, PromptError
+from decoding.common.prompts import load_prompts
 from decoding.compare.contestants import format_contestant
 from decoding.experiments import plan as prompt_sets
 from decoding.experiments.executors import LocalExecutor
@@ -21,7 +24,7 @@ from decoding.experiments.grid import (
     read_grid,
     write_grid,
 )
-from decoding.experiments.plan import DATA_SETS, grid_size, prompts_of, read_texts
+from decoding.experiments.plan import DATA_SETS, encode, grid_size, prompts_of, read_texts
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 
@@ -150,7 +153,7 @@ def test_prompts_come_kind_by_kind(tmp_path):
     assert [prompt.kind for prompt in found] == ["stories", "fiction", "stories"]
     (tmp_path / "own.txt").write_text("Some words.")
     assert [prompt.text for prompt in prompts_of(PromptSet(set=str(tmp_path)))] == ["Some words."]
-    with pytest.raises(ExperimentError, match="There is no set of prompts 'mine': choose samples, a folder"):
+    with pytest.raises(ExperimentError, match="There is no set of prompts 'mine': choose samples, long, a folder"):
         prompts_of(PromptSet(set="mine"))
     with pytest.raises(ExperimentError, match="No prompt of samples is of kind law: choose stories"):
         prompts_of(PromptSet(kinds=("law",)))
@@ -180,14 +183,43 @@ def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names, **more: str(file))
     pq.write_table(pa.table({"question": ["How many?"] * 3}), file)
     assert [p.name for p in prompts_of(PromptSet(set="gsm8k", count=2))] == ["00000", "00001"]
-    assert set(DATA_SETS) == {"wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail"}
-    assert prompt_sets.SAMPLES not in DATA_SETS
+    assert set(DATA_SETS) == {
+        "wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail", "c4", "openwebtext"}  # fmt: skip
+    assert DATA_SETS.keys().isdisjoint({prompt_sets.SAMPLES, prompt_sets.LONG})
+
+
+def test_of_a_large_data_set_the_part_that_the_hub_has_converted_is_taken(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file, asked = tmp_path / "0000.parquet", []
+    pq.write_table(pa.table({"text": ["Some text."]}), file)
+
+    def fetch(repository, place, **more):
+        asked.append(place)
+        if "partial-" not in place:
+            raise EntryNotFoundError("404")
+        return str(file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
+    assert prompts_of(PromptSet(set="c4"))[0].text == "Some text."
+    assert asked == ["en/train/0000.parquet", "en/partial-train/0000.parquet"]
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names, **more: str(file))
+    assert len(prompts_of(PromptSet(set="openwebtext"))) == 1 and len(asked) == 2, "what is there is not fetched"
+
+
+def test_long_texts_fill_prompts_as_long_as_the_papers():
+    texts = prompts_of(PromptSet(set="long"))
+    lengths = [len(encode(embedded_pair(), each.text)) for each in texts]
+    assert len(texts) == 10 and min(lengths) >= 1000 and len({each.hash for each in texts}) == 10
+    assert Counter(each.kind for each in texts) == {"fiction": 4, "stories": 2, "encyclopedia": 2, "mathematics": 2}
+    assert len(texts[0].hash) == 12 and {each.hash for each in texts}.isdisjoint(e.hash for e in load_prompts())
 
 
 @pytest.mark.parametrize("file", sorted(GRIDS.glob("*.toml")), ids=lambda file: file.stem)
 def test_the_grids_that_come_with_the_program_are_good(file):
     grid = read_grid(file)
-    assert grid.prompts.set == "samples" and all(contestants(grid, sampling)[0] for sampling in grid.samplings)
+    assert grid.prompts.set in ("samples", "long") and all(
+        contestants(grid, sampling)[0] for sampling in grid.samplings
+    )
 
 
 def test_the_sweep_of_the_paper_has_450_settings():

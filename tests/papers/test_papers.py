@@ -258,6 +258,16 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     assert outcome.ours[(DYNATREE, None), "throughput"].value < 140
 
 
+def test_texts_are_never_mixed_the_newest_count():
+    long = rows({name: 2 * speed for name, speed in SPEEDS.items()}, prompt_set="long", text_hash="c0ffee",
+                started="2031-01-01T00:00:00")  # fmt: skip
+    outcome = judge(BY_KEY["dynatree/table-1"], pd.concat([rows(), long], ignore_index=True))
+    assert outcome.elsewhere == ("texts of samples",) and outcome.runs[DYNATREE, None] == 6
+    assert outcome.ours[(DYNATREE, None), "throughput"].value > 360
+    each = long.assign(text_hash=long["prompt"])
+    assert judge(BY_KEY["dynatree/table-1"], each).here.prompts.startswith("6 of long (stories, hash ")
+
+
 def test_what_was_never_run_says_so():
     for nothing in (rows()[:0], rows(experiment="another grid")):
         outcome = judge(BY_KEY["dynatree/table-1"], nothing)
@@ -551,7 +561,6 @@ def test_prompts_that_are_too_short_say_nothing_about_long_ones():
     ]
     outcome = judge(BY_KEY["dynatree/figure-8"], frame(*made))
     assert outcome.values == (100,) and outcome.ours[("DynaTree", 100), "speedup"].value == pytest.approx(2.0)
-    assert "1,000 tokens" in outcome.paper_result.needs and "--prompts" in outcome.paper_result.needs
 
 
 def sensitivity(high: float, low: float, prompt: str, speed: float) -> dict:

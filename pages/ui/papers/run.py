@@ -32,7 +32,11 @@ from viz.formats import about, long_duration, plural
 RUNNING_S = 2.0  # refresh interval of running work
 REDRAW_S = 12.0  # redraw interval of the whole page while results arrive
 NAME, DRAWN = "papers", "papers_drawn"
-PROMPTS = "--prompts"  # of the command: texts other than the samples
+PROMPTS = "--prompts"  # of the command: texts other than the grid's
+TEXTS = (
+    "Texts instead of the grid's: a folder of .txt files, samples, long, or where a network is there wikitext-2, "
+    "pg-19, c4, openwebtext, cnn-dailymail, gsm8k, humaneval or mt-bench."
+)
 UNKNOWN = "its time is unknown until it has run once"
 
 
@@ -149,13 +153,11 @@ def _draw_offer(
     else:
         if whole:
             hint = f"Stored runs are not repeated unless the pair or the grid has changed. {hint}"
-        if PROMPTS in paper_result.needs:
-            texts = st.text_input(
-                "Texts", key=f"papers_texts_{paper_result.grid}",
-                placeholder="folder of .txt files, or pg-19", width=260,
-                label_visibility="collapsed", persist_state="session",
-            )  # fmt: skip
-            act = (*act, PROMPTS, texts.strip()) if texts.strip() else act
+        texts = st.text_input(
+            "Texts", key=f"papers_texts_{paper_result.grid}", placeholder="other texts: wikitext-2", width=220,
+            label_visibility="collapsed", persist_state="session", help=TEXTS,
+        )  # fmt: skip
+        act = (*act, PROMPTS, texts.strip()) if texts.strip() else act
         if followed.stand.status.done and not whole and PROMPTS not in act:
             label, act = "Resume", (followed.job.resume,)
         words += _offer_words(paper_result.grid, followed, kept)

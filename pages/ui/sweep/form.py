@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 OWN, FROM_PAPERS = "A sweep of my own", "A ready grid"
 LONGEST_NAME = 60
-SAMPLES, FOLDER, DATA_SET = "Samples", "Folder", "Data set"
+SAMPLES, LONG, FOLDER, DATA_SET = "Samples", "Long texts", "Folder", "Data set"
 NO_REFERENCE = ""
 SHARES = [1, 1, 1, 1, 1.25]
 SWEEP = ContestantForm("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
@@ -345,14 +345,17 @@ def samplings_of(
 
 def _prompts() -> dict[str, Any]:
     from decoding.experiments.plan import DATA_SETS
+    from decoding.experiments.plan import LONG as LONG_SET
     from decoding.experiments.plan import SAMPLES as SAMPLE_SET
 
     left, middle, right = st.columns([2, 4, 1])
     source = left.segmented_control(
-        "Prompts", [SAMPLES, FOLDER, DATA_SET], required=True, **_kept("plan_source", SAMPLES)
+        "Prompts", [SAMPLES, LONG, FOLDER, DATA_SET], required=True, **_kept("plan_source", SAMPLES)
     )
-    content: dict[str, Any] = {"set": SAMPLE_SET}
-    if source == SAMPLES:
+    content: dict[str, Any] = {"set": LONG_SET if source == LONG else SAMPLE_SET}
+    if source == LONG:
+        middle.caption("Ten texts of more than 1,000 tokens each, stories, encyclopedia, fiction and mathematics.")
+    elif source == SAMPLES:
         first = list(EMBEDDED_KINDS) if manager().settings.target == EMBEDDED else []
         content["kinds"] = middle.multiselect(
             "Kinds of text", KINDS, placeholder="All kinds", **_kept("plan_kinds", first)
