@@ -10,7 +10,7 @@ from decoding.common.settings import settings_of
 from decoding.costs.measuring import calibration_file
 from decoding.experiments.experiment import GRIDS, SHIPPED
 from decoding.experiments.grid import read_grid
-from decoding.experiments.plan import SAMPLES, blocks, prompts_of
+from decoding.experiments.plan import LONG, SAMPLES, blocks, prompts_of
 from decoding.experiments.rows import FOLDER as ROWS
 from decoding.experiments.rows import all_rows
 from decoding.methods.methods import METHODS, PRESETS
@@ -18,6 +18,7 @@ from decoding.models.pair import embedded_pair, pair_identity
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import claim_words, judge
 from decoding.recorded import FOLDER
+from decoding.trace.metrics import COUNTINGS
 from pages.ui.app.links import View, decode, encode
 
 # Kinds of files in the cache, by the ending of their names.
@@ -33,25 +34,26 @@ STRANGE = (
 
 
 def grids() -> dict[str, Any]:
-    """Of every grid on the sample prompts: how many runs it comes to, and a digest of their keys in order."""
+    """Of every grid on prompts that come with the program: how many runs it comes to, and a digest of their keys in order."""
     pair = embedded_pair()
     identity, found = pair_identity(pair), {}
     for file in sorted(GRIDS.glob("*.toml")):
         grid = read_grid(file)
-        if grid.prompts.set == SAMPLES:
+        if grid.prompts.set in (SAMPLES, LONG):
             keys = [run.key for block in blocks(grid, pair, identity, prompts_of(grid.prompts)) for run in block.runs]
             found[file.stem] = {"runs": len(keys), "keys": hashlib.sha256("\n".join(keys).encode()).hexdigest()}
     return found
 
 
 def verdicts() -> dict[str, Any]:
-    """What the rows that come with the program say of every claim of the papers."""
+    """What the rows that come with the program say of every claim of the papers, in both ways of counting."""
     rows = all_rows(sorted(file.parent for file in SHIPPED.glob(f"*/{ROWS}")))
     rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
-    return {
-        paper_result.key: [[claim_words(each), each.verdict] for each in judge(paper_result, rows).judged]
-        for paper_result in PAPER_RESULTS
-    }
+    found = {}
+    for paper_result in PAPER_RESULTS:
+        both = (judge(paper_result, rows, way).judged for way in COUNTINGS)
+        found[paper_result.key] = [[claim_words(one), one.verdict, two.verdict] for one, two in zip(*both, strict=True)]
+    return found
 
 
 def addresses(known: Iterable[str] = ()) -> dict[str, Any]:
