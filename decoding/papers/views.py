@@ -81,36 +81,35 @@ VIEWS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {"runs": runs, "passe
 
 
 def modelled(rows: pd.DataFrame, own: CostModel, other: CostModel) -> pd.DataFrame:
-    """Counted results as if every pass of the target took what one of the same size takes with another target.
+    """Counted results as if every pass of the target took what one of its size takes with another target.
 
-    All else is as it was measured. A run's passes are taken to be of their mean size. Loops outside this library and
-    other engines are left out: what their passes cost was not measured.
+    All else is as it was measured, and prefill longer by the difference of both targets. A run's passes are taken to be
+    of their mean size. Loops outside this library and other engines are left out: their passes were not measured.
 
     Args:
         own, other: measured costs of the pair of these rows, and of one whose target writes the same.
     """
 
-    def more(sizes: pd.Series) -> np.ndarray:
-        return other.target.seconds(sizes.to_numpy()) - own.target.seconds(sizes.to_numpy())
+    def seconds(sizes: pd.Series) -> np.ndarray:
+        return other.target.seconds(sizes.to_numpy())
 
     rows = rows[~rows["line"].str.partition(":")[0].str.contains("@|^hf_")].copy()
     plain = rows["drafted"].isna()  # its first pass reads the prompt: it is the prefill
-    size = 1 + (rows["verified"] / rows["iterations"]).fillna(0.0)
-    prefill = more(rows["prompt_tokens"])
-    verify = more(size)
-    rebuild = (rows["target_passes"] - rows["iterations"]).clip(lower=0) * more(rows["tokens_per_iteration"])
-    whole = verify * (rows["iterations"] - plain) + rebuild
-    first = np.where(plain, 0.0, verify)
+    passes = rows["iterations"] - plain
+    verify = seconds(1 + (rows["verified"] / rows["iterations"]).fillna(0.0)) * passes
+    rebuild = seconds(rows["tokens_per_iteration"]) * (rows["target_passes"] - rows["iterations"]).clip(lower=0)
+    prefill = seconds(rows["prompt_tokens"]) - own.target.seconds(rows["prompt_tokens"].to_numpy())
+    more = verify + rebuild - rows["verify_s"] - rows["rebuild_s"]
+    first = np.where(plain, 0.0, more / passes.clip(lower=1))
     after_first = rows["new_tokens"] - rows["tokens_per_iteration"]
-    wall, ttft = rows["wall_s"] + whole + prefill, rows["ttft_s"] + first + prefill
-    after_prefill = wall - rows["prefill_s"] - prefill
+    wall = rows["wall_s"] + more + prefill
     return rows.assign(
         wall_s=wall,
-        ttft_s=ttft,
+        ttft_s=rows["ttft_s"] + first + prefill,
         prefill_s=rows["prefill_s"] + prefill,
-        tpot_s=rows["tpot_s"] + (whole - first) / after_first.where(after_first > 0),
+        tpot_s=rows["tpot_s"] + (more - first) / after_first.where(after_first > 0),
         throughput=rows["new_tokens"] / wall,
-        decode_throughput=rows["new_tokens"] / after_prefill,
-        verify_s=rows["verify_s"] + verify * (rows["iterations"] - plain),
-        rebuild_s=rows["rebuild_s"] + rebuild,
+        decode_throughput=rows["new_tokens"] / (wall - rows["prefill_s"] - prefill),
+        verify_s=verify,
+        rebuild_s=rebuild,
     )
