@@ -62,7 +62,7 @@ def show(both: Both, counting: Counting) -> None:
             f"  not run: {paper_result.command}" + (f"\n  it needs {paper_result.needs}" if paper_result.needs else "")
         )
         return
-    print(f"  here: {outcome.here}\n  {COUNTINGS[outcome.counting]}; figures {'; '.join(outcome.bases)}")
+    print(f"  here: {outcome.here}\n  {COUNTINGS[outcome.counting]}; {'; '.join(outcome.bases)}")
     if outcome.elsewhere:
         print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]

@@ -55,7 +55,7 @@ WIDE = ", target 4× as wide"  # behind the name of a pair: of its passes the ta
 DRAFTED = ["drafted", "accepted"]
 READ = ("pair", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations", "wall_s",
         "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
-MODELLED = "modelled from measured passes"
+MODELLED = "times modelled from measured passes"
 OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
 
 
@@ -197,7 +197,7 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     """Where counts and where times are read, from rows of one family."""
     if paper_result.stored or not len(kept):
         own = _at(paper_result, kept, paper_result.basis)
-        return own, replace(own, basis="measured")
+        return own, replace(own, basis="measured times")
     wide, kinds = kept["pair"].str.endswith(WIDE), {figure.timed for figure in paper_result.figures}
     plain = kept if wide.all() else kept[~wide]
     name, pair = plain["pair"].iloc[0], kept["pair"].iloc[0].removesuffix(WIDE)
@@ -206,13 +206,13 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     if kinds == {True} and like is not None and not wide.any():  # no count is shown
         times = _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
         return times, times
-    counts = _at(paper_result, _viewed(paper_result, plain), f"counted on {name}")
+    counts = _at(paper_result, _viewed(paper_result, plain), f"counts of {name}")
     if wide.any() and not wide.all():
-        measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"measured on {pair}{WIDE}")
+        measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"times measured with {pair}{WIDE}")
         if all(len(measured.at.get(key, ())) for key, found in counts.at.items() if len(found)):
             return counts, measured
     if like is None:
-        return counts, replace(counts, basis=f"measured on {name}")
+        return counts, replace(counts, basis=f"times measured with {name}")
     return counts, _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
 
 

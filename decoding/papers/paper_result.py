@@ -49,7 +49,6 @@ OVER_DEPTH_1 = Figure(
 PASSES = Figure("iterations", "verification passes", digits=0)
 MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
 PATH = Figure("accepted_mean", "accepted path, tokens")
-COUNTED = Figure("new_tokens", "tokens before a loop", digits=0)
 DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 
@@ -124,7 +123,7 @@ class PaperResult:
     view: str = "runs"
     stored: str = ""
     holds: Counting | None = None
-    basis: str = "counted"
+    basis: str = "counts"
     axis: str = ""
     across: str = ""
     needs: str = ""

@@ -218,13 +218,13 @@ def test_times_are_those_of_the_wide_pair_and_counts_those_of_the_plain_one():
     both = pd.concat([rows(), slow], ignore_index=True)
     times, counts = judge(BY_KEY["dynatree/table-1"], both), judge(BY_KEY["dynatree/table-3"], both)
     assert times.ours[(DYNATREE, None), "throughput"].value == pytest.approx(18.0, rel=0.1)
-    assert times.bases == (f"measured on Embedded pair{WIDE}",) and not times.elsewhere
+    assert times.bases == (f"times measured with Embedded pair{WIDE}",) and not times.elsewhere
     assert counts.ours[(DYNATREE, None), "tokens_per_iteration"].value == 4.0
-    assert counts.bases == ("counted on Embedded pair",)
-    assert counts.judged[1].basis == "counted on Embedded pair"
+    assert counts.bases == ("counts of Embedded pair",)
+    assert counts.judged[1].basis == "counts of Embedded pair"
     some = pd.concat([rows(), slow[slow["line"] != "linear"]], ignore_index=True)  # not run whole, and no costs
     found = judge(BY_KEY["dynatree/table-1"], some)
-    assert found.bases == ("measured on Embedded pair",)
+    assert found.bases == ("times measured with Embedded pair",)
     assert found.ours[(DYNATREE, None), "throughput"].value > 100
 
 
@@ -257,7 +257,7 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     more = {"verified": 200, "target_passes": 25, "rebuild_s": 0.0}
     frame = rows().assign(**more, **{LOOP_FREE + name: value for name, value in more.items()}, prompt_tokens=1)
     outcome = judge(BY_KEY["dynatree/table-1"], frame)
-    assert outcome.bases == (f"modelled from measured passes of Embedded pair{WIDE}",)
+    assert outcome.bases == (f"times modelled from measured passes of Embedded pair{WIDE}",)
     assert outcome.ours[(DYNATREE, None), "throughput"].value == pytest.approx(
         100 / (0.25 + 0.009 + 100 / 180 - 0.5), rel=0.1
     )

@@ -252,8 +252,7 @@ def draw_counting(outcome: Reproduction) -> None:
             words = f"{many} tokens counted per run"
         else:
             words = ""
-        bases = f"figures {'; '.join(outcome.bases)}" if outcome.bases else ""
-        st.caption(escape_markdown("; ".join(filter(None, (words, bases)))), width="stretch")
+        st.caption(escape_markdown("; ".join(filter(None, (words, *outcome.bases)))), width="stretch")
     if counting == "whole":
         st.query_params.pop("counted", None)
     elif st.query_params.get("counted") != counting:
