@@ -34,7 +34,7 @@ STRANGE = (
 
 
 def grids() -> dict[str, Any]:
-    """Of every grid on prompts that come with the program: how many runs it comes to, and a digest of their keys in order."""
+    """Of every grid on texts that come with the program: how many runs it comes to, and a digest of their keys."""
     pair = embedded_pair()
     identity, found = pair_identity(pair), {}
     for file in sorted(GRIDS.glob("*.toml")):
