@@ -52,6 +52,7 @@ def test_a_looping_part_is_left_out_and_counted():
     assert whole.typical.iterations == 3 and len(whole.run.iterations) == 3
     assert free.loop_tokens == whole.loop_tokens == 3 * tokens - (tokens + 1)
     assert free.new_tokens == 3 * tokens
+    assert result.counted("whole") is result.metrics and result.counted("loop_free") is result.loop_free
 
 
 def test_an_output_that_is_all_loop_has_no_loop_free_figures():

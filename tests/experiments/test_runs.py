@@ -17,7 +17,7 @@ from decoding.compare.comparison import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
 from decoding.experiments.experiment import Experiment
-from decoding.experiments.grid import grid_from
+from decoding.experiments.grid import grid_from, grid_toml
 from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import SILENT, STATUS, Status
@@ -324,3 +324,13 @@ def test_a_named_gpu_gets_a_process_that_sees_it_alone(monkeypatch, tmp_path):
 
 def closing_crew():
     return SimpleNamespace(close=lambda: None)
+
+
+def test_a_grid_is_run_with_a_wide_target_and_other_texts(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text(grid_toml(grid()))
+    asked, _ = sweep.grid_of(
+        sweep.parser().parse_args([str(file), "--widen", "4", "--prompts", "long", "--count", "2"])
+    )
+    assert asked.pair_settings.widen == 4 and (asked.prompts.set, asked.prompts.count) == ("long", 2)
+    assert sweep.grid_of(sweep.parser().parse_args([str(file)]))[0].pair_settings.widen == 1

@@ -285,6 +285,8 @@ def _rows(
             _typical("acceptance_drafted", total="drafted")),
         row("Accepted / verified", "Accepted drafted tokens / nodes verified by the target.", "high",
             _typical("acceptance_verified", total="verified")),
+        row("Node agreement", "Drafted nodes whose token is the target's likeliest after their parent / those whose "
+            "parent the target saw: of the whole tree, not of the accepted path alone.", "high", _agreement),
         row("Draft forwards", "Forward passes of the draft model.", "", _typical("draft_forwards")),
         row("Target passes", "Verification passes plus the second passes of rollback + rebuild.", "",
             _typical("target_passes")),
@@ -328,6 +330,12 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
         return part_of(call.accepted, getattr(call, total)) if total else words(value), value, None
 
     return cell
+
+
+def _agreement(entry: Score) -> Cell:
+    """Node agreement of the median repeat; of recordings made before it was counted none is known."""
+    call = entry.typical
+    return (part_of(call.agreeing, call.compared), call.agreeing / call.compared, None) if call.compared else NOTHING
 
 
 def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
