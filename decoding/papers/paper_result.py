@@ -38,7 +38,7 @@ PER_PASS = Figure("tokens_per_iteration", "tokens per pass")
 OVER_DRAFTED = Figure("acceptance_drafted", "accepted / drafted, %", 100, 1)
 COMMITTED_OVER_DRAFTED = Figure("committed_over_drafted", "committed / drafted, %", 100, 1)
 # What DynaTree defines in Section 4.2 and its public code does not compute: of the whole tree, not of the path alone.
-AGREEMENT = Figure("node_agreement", "node agreement: the target's likeliest / drafted, %", 100, 1)
+AGREEMENT = Figure("node_agreement", "node agreement, %", 100, 1)
 # As the two DynaTree papers compute acceptance: not a share of drafted tokens.
 OVER_DEPTH_2 = Figure(
     "committed_over_depth_2", "committed per pass / (D + 2), of a chain / K, %", 100, 1, by_shape=True

@@ -292,13 +292,15 @@ def protocol_html(outcome: Reproduction) -> str:
     paper_result = outcome.paper_result
     lines = [*compared(paper_result.protocol, outcome.here)]
     body = "".join(
-        f"<tr><th>{html.escape(name)}</th>" + "".join(f"<td>{html.escape(each)}</td>" for each in rest) + "</tr>"
+        f'<tr><th scope="row">{html.escape(name)}</th>'
+        + "".join(f"<td>{html.escape(each)}</td>" for each in rest)
+        + "</tr>"
         for name, *rest in lines
     )
     figures = html.escape(", ".join(figure.words for figure in paper_result.figures))
-    body += f'<tr><th>statistic</th><td colspan="2">{figures}</td><td></td></tr>'
-    heads = "".join(f'<th scope="col">{words}</th>' for words in ("", "paper", "here", "where they differ"))
-    return f'<table class="papers-protocol"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    body += f'<tr><th scope="row">statistic</th><td colspan="2">{figures}</td><td></td></tr>'
+    heads = "".join(f'<th scope="col">{words}</th>' for words in ("paper", "here", "where they differ"))
+    return f'<table class="papers-protocol"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _here_words(shown: Judgement) -> str:
