@@ -348,7 +348,7 @@ def _prompts() -> dict[str, Any]:
     from decoding.experiments.plan import LONG as LONG_SET
     from decoding.experiments.plan import SAMPLES as SAMPLE_SET
 
-    left, middle, right = st.columns([2, 4, 1])
+    left, middle, right = st.columns([7, 7, 2])
     source = left.segmented_control(
         "Prompts", [SAMPLES, LONG, FOLDER, DATA_SET], required=True, **_kept("plan_source", SAMPLES)
     )
