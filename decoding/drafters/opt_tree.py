@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
 from decoding.drafters.candidates import CandidateTree, bar, best, joined
