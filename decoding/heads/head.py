@@ -1,5 +1,6 @@
 """Runs the layer of a draft head behind the rows of its cache, with packed weights where the target has them too."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,13 @@ from torch.nn import functional
 
 from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
-from decoding.engines.base import Visibility
+from decoding.engines.base import OutputHead, Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.engines.merged import MOST_TABLE_BYTES, MergedAttention
-from decoding.engines.packed import PackedLinear, can_pack, linear
+from decoding.engines.packed import PackedLinear, can_pack, linear, linear_of
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit, weights_digest
+from decoding.models.loading import fetch_weight
 from decoding.trace.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -147,6 +149,8 @@ class Head:
         target: whose features it reads, and whose embedding and output head it shares.
         engine: runs its layer.
         digest: of its weights, which tells heads of one shape apart.
+        tokens: ids that it can draft, `[num_tokens]`, all others having draft probability 0; None: all.
+        product: features to raw logits of these alone.
     """
 
     name: str
@@ -154,6 +158,8 @@ class Head:
     target: "Model"
     engine: HeadEngine
     digest: str
+    tokens: Tensor | None = None
+    product: Callable[[Tensor], Tensor] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -162,7 +168,11 @@ class Head:
 
     def logits(self, features: Tensor) -> Tensor:
         """Raw logits `[num_rows, vocab_size]` that the target's output head makes of features."""
-        return self.target.engine.project(features).to(self.device)
+        if self.tokens is None or self.product is None:
+            return self.target.engine.project(features).to(self.device)
+        made = self.product(features)
+        logits = made.new_full((len(made), self.info.vocab_size), -torch.inf)
+        return logits.index_copy_(1, self.tokens, made)
 
     def fill(self, cache: KVCache, features: FeatureRows, tokens: list[int]) -> None:
         """Run the tokens of a text that the cache lacks, all but the last one, with the true features before them."""
@@ -181,8 +191,14 @@ class Head:
         return self.engine.run(cache, ids, positions, seen, features.between(start, end))
 
 
-def make_head(target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "") -> Head:
-    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target."""
+def make_head(
+    target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "", tokens: np.ndarray | None = None
+) -> Head:
+    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target.
+
+    Args:
+        tokens: ids that it is to draft; None: all.
+    """
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
@@ -210,7 +226,19 @@ def make_head(target: "Model", network: HeadNetwork, name: str, label: str, dige
         weight_bytes=parameters * target.dtype.itemsize,
         engine=engine.name,
     )
-    return Head(name, shown, target, engine, digest)
+    if tokens is None:
+        return Head(name, shown, target, engine, digest)
+    ids = torch.from_numpy(np.sort(tokens)).to(target.device)
+    return Head(name, shown, target, engine, digest, ids, _product_of(target, ids))
+
+
+def _product_of(target: "Model", ids: Tensor) -> Callable[[Tensor], Tensor]:
+    """Features to raw logits of some tokens, with the rows of the target's output head that are theirs."""
+    output_head = OutputHead(target.network, target.info.name)
+    bias = getattr(output_head.module, "bias", None)
+    bias = None if bias is None else bias.detach().to(ids.device)[ids]
+    made = linear_of(fetch_weight(output_head.module).detach().to(ids.device)[ids], bias)
+    return lambda features: output_head.behind(made(features))
 
 
 def with_draft(pair: "Pair", name: str) -> "Pair":
@@ -227,13 +255,14 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
     if pair.head is not None and pair.head.name == name:
         return pair
     card, known = find_head(name), pair.target.heads
-    stamp = (card.folder, HEADS.stamp(card.folder))
+    stamp = (card.folder, HEADS.stamp(card.folder), card.tokens)
     if stamp not in known:
         identity = pair_identity(pair.with_head(None))
         require_fit(card, identity)
         network = load_network(card).widened(copies_of(card, identity))
-        made = make_head(pair.target, network, card.name, card.label, weights_digest(card))
-        for other in [each for each in known if each[0] == card.folder]:
+        tokens = np.array(card.frequent[: card.tokens]) if card.tokens else None
+        made = make_head(pair.target, network, card.name, card.label, weights_digest(card), tokens)
+        for other in [each for each in known if each[0] == card.folder and each[1] != stamp[1]]:
             del known[other]  # trained again since
         known[stamp] = made
     return pair.with_head(replace(known[stamp], target=pair.target))

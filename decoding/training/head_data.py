@@ -130,6 +130,13 @@ class Prepared(Shards):
         tokens, features = (self._rows(part, "text", name, numbers, device) for name in ("tokens", "features"))
         return TextWindows(tokens.long(), features.float(), self.plan.depth)
 
+    def frequent(self, count: int) -> list[int]:
+        """Ids of the most frequent tokens of the windows to train on, at most `count`, the most frequent first."""
+        numbers = range(self.plan.windows)
+        tokens = self._rows("train", "text", "tokens", numbers, torch.device("cpu")).numpy()
+        ids, counts = np.unique(tokens, return_counts=True)
+        return ids[np.argsort(-counts, kind="stable")[:count]].tolist()
+
     def trees(self, part: Part, numbers: Sequence[int], top_k: int, device: torch.device) -> Drafted:
         """The target's trees of width `top_k` in some windows."""
         names = ("tokens", "parents", "features")

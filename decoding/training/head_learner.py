@@ -241,7 +241,8 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
         figures = {"steps": status.done, "trained_s": status.trained_s, **learner.evaluate()}
         figures |= {} if top_k is None else {"top_k": top_k}
         place = training.path / store.HEADS.folder
-        store.save_head(place, network, args.loss, pair_identity(pair), training.settings().created, figures)
+        created, frequent = training.settings().created, prepared.frequent(store.MOST_FREQUENT)
+        store.save_head(place, network, args.loss, pair_identity(pair), created, figures, frequent)
         print(f"{place}: {store.LOSSES[args.loss]} head, {status.done} steps; draft_head={training.path.name}")
 
     return work
