@@ -1,6 +1,6 @@
-"""DySpec: trees of 64 and 768 nodes by text (Tables 1 to 4), Figures 2, 4, 5 and 9, the order of mask rows (Table 5).
+"""DySpec: trees of 64 and 768 nodes by text (Tables 1 to 4), Equation 3, Figures 2, 4, 5, 9, and mask rows (Table 5).
 
-Figures 2 and 9 and Table 5 use what `benchmarks.draft_acceptance` and `benchmarks.mask_order` stored.
+Figures 2 and 9, Table 5 and Equation 3 use what `benchmarks.draft_acceptance`, `mask_order` and `tree_times` stored.
 """
 
 from collections.abc import Mapping
@@ -189,4 +189,16 @@ ORDERS = (
     ),
 )
 
-PAPER_RESULTS = (*TABLES, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)
+DRAFTING = Figure("draft_ms", "drafting per pass, ms")
+GREEDY, LAYERS = "Greedy, measured", "Threshold, measured"
+EQUATION_3 = PaperResult(
+    "dyspec/equation-3", PAPER, "Equation 3: drafting token by token and layer by layer", "",
+    "the greedy form asks the draft once for every node, the threshold form once for every layer (Section 4.3)",
+    (DRAFTING, Figure("forwards", "draft forwards per pass", digits=1)),
+    (Entry(GREEDY, "greedy"), Entry("Nodes x T_draft", "greedy model"), Entry(LAYERS, "threshold"),
+     Entry("Depth x T_draft", "threshold model")),
+    (Ordering(LAYERS, GREEDY, DRAFTING, False), Ordering("Depth x T_draft", "Nodes x T_draft", DRAFTING, False)),
+    by="nodes", stored="tree_times", axis="tree nodes",
+)  # fmt: skip
+
+PAPER_RESULTS = (*TABLES, EQUATION_3, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)
