@@ -80,7 +80,7 @@ def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure
     """Tree and chain on the left, the attention mask of their rows on the right; both in the same order of rows."""
     rows, colors = _rows(example), palette(dark)
     names, inner = [visible(row.text, COLUMNS) for row in rows], {row.parent for row in rows}
-    height = {place: -y for y, place in enumerate(_by_branch(rows))}
+    height = {place: -y - rows[place].chain for y, place in enumerate(_by_branch(rows))}  # a gap above the chain
     figure = make_subplots(1, 2, column_widths=[0.5, 0.5], horizontal_spacing=0.14, subplot_titles=HEADS)
     root = sum(height[place] for place, row in enumerate(rows) if row.level == 1 and not row.chain)
     root_y = root / max(1, sum(row.level == 1 and not row.chain for row in rows))
@@ -119,7 +119,7 @@ def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure
     places = ["root", *(f"level {level}" for level, _ in enumerate(example.chain, 1))]
     figure.update_xaxes(range=[-0.35, len(places) - 0.25], tickvals=list(range(len(places))), ticktext=places,
                         showgrid=False, row=1, col=1)  # fmt: skip
-    return figure.update_yaxes(visible=False, range=[0.7 - len(rows), 0.7], row=1, col=1)
+    return figure.update_yaxes(visible=False, range=[-0.3 - len(rows), 0.7], row=1, col=1)
 
 
 def _by_branch(rows: list[_Row]) -> list[int]:
@@ -153,5 +153,5 @@ def _add_mask(
     labels = [visible(token, COLUMNS) for token in example.text] + [names[place] for place in order]
     figure.update_xaxes(tickvals=list(range(len(labels))), ticktext=[escaped(label) for label in labels],
                         range=[-0.7, len(labels) - 0.3], tickangle=-60, **MASK_RIGHT)  # fmt: skip
-    figure.update_yaxes(tickvals=[height[place] for place in order], range=[0.7 - len(rows), 0.7],
+    figure.update_yaxes(tickvals=[height[place] for place in order], range=[-0.3 - len(rows), 0.7],
                         ticktext=[escaped(names[place]) for place in order], **MASK_RIGHT)  # fmt: skip
