@@ -89,11 +89,11 @@ LARGE_LINES = {DYSPEC: LARGE, SEQUOIA: "Sequoia tree of 768 (offloading)",
 TABLES = tuple(
     _table(key, temperature, title, grid, protocol, paper[temperature], lines)
     for key, title, grid, protocol, paper, lines in (
-        ("table-1", "Table 1: trees of 64 nodes", "dyspec",
+        ("table-1", "Table 1: trees of 64 nodes", "dyspec_64",
          f"Llama-2-7B with a draft of 68M parameters, {SETTINGS}", SMALL, LINES),
-        ("table-2", "Table 2: trees of 64 nodes, larger target", "dyspec_wide",
+        ("table-2", "Table 2: trees of 64 nodes, larger target", "dyspec_64_wide",
          f"Llama-2-13B with a draft of 68M parameters, {SETTINGS}", LARGER, LINES),
-        ("table-3", "Table 3: trees of 64 nodes, target mostly offloaded", "dyspec_offload",
+        ("table-3", "Table 3: trees of 64 nodes, target mostly offloaded", "dyspec_64_offload",
          f"Llama-2-70B offloaded to CPU memory, drafted by Llama-2-7B, {SETTINGS}", OFFLOADED, LINES),
         ("table-4", "Table 4: trees of 768 nodes, target mostly offloaded", "dyspec_768",
          "Llama-2-70B offloaded to CPU memory, drafted by Llama-2-7B, threshold 0.001; SpecInfer's numbers are those "
