@@ -150,7 +150,7 @@ class Head:
         engine: runs its layer.
         digest: of its weights, which tells heads of one shape apart.
         tokens: ids that it can draft, `[num_tokens]`, all others having draft probability 0; None: all.
-        product: features to raw logits of these alone.
+        product: features to raw logits of these alone, in the place of the target's whole output head.
     """
 
     name: str
@@ -168,9 +168,11 @@ class Head:
 
     def logits(self, features: Tensor) -> Tensor:
         """Raw logits `[num_rows, vocab_size]` that the target's output head makes of features."""
-        if self.tokens is None or self.product is None:
+        if self.product is None:
             return self.target.engine.project(features).to(self.device)
         made = self.product(features)
+        if self.tokens is None:
+            return made
         logits = made.new_full((len(made), self.info.vocab_size), -torch.inf)
         return logits.index_copy_(1, self.tokens, made)
 
@@ -188,28 +190,38 @@ class Head:
         start, end = cache.length, len(tokens) - 1
         seen = Visibility(start, np.tri(end - start, dtype=bool))
         ids, positions = np.array(tokens[start + 1 :]), np.arange(start + 1, end + 1)
-        return self.engine.run(cache, ids, positions, seen, features.between(start, end))
+        return self.engine.run(cache, ids, positions, seen, features.between(start, end)[:, : self.info.hidden_size])
 
 
 def make_head(
-    target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "", tokens: np.ndarray | None = None
+    target: "Model",
+    network: HeadNetwork,
+    name: str,
+    label: str,
+    digest: str = "",
+    tokens: np.ndarray | None = None,
+    copies: int = 1,
 ) -> Head:
     """A head made of weights at hand, stored or not; `PairError` where they do not fit the target.
 
     Args:
         tokens: ids that it is to draft; None: all.
+        copies: how many times a widened target holds the features that the head was trained on, side by side: it reads
+            the first copy, and stays as small as the pair's draft model does.
     """
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
-    if sizes != (config.hidden_size, config.vocab_size, config.hidden_size):
+    if sizes != (copies * config.hidden_size, config.vocab_size, copies * config.hidden_size):
         raise PairError(
             f"Head {name} was trained for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
             f"{info.name} has {info.hidden_size} and {info.vocab_size}: choose a head of this target."
         )
     with torch.inference_mode():  # a target without features is refused here, not in the middle of a text
-        target.engine.project(torch.zeros(1, config.hidden_size, dtype=target.dtype, device=target.device))
+        target.engine.project(torch.zeros(1, info.hidden_size, dtype=target.dtype, device=target.device))
     parameters = sum(weight.numel() for weight in network.parameters())
+    if copies > 1:
+        embedding = torch.nn.Embedding.from_pretrained(embedding.weight[:, : config.hidden_size].detach().contiguous())
     kind = MergedHeadEngine if MergedHeadEngine.fits(embedding, target.device, target.dtype) else HeadEngine
     engine = kind(network, embedding, target.positions, target.device, target.dtype)
     shown = ModelInfo(
@@ -226,18 +238,20 @@ def make_head(
         weight_bytes=parameters * target.dtype.itemsize,
         engine=engine.name,
     )
-    if tokens is None:
+    if tokens is None and copies == 1:
         return Head(name, shown, target, engine, digest)
-    ids = torch.from_numpy(np.sort(tokens)).to(target.device)
-    return Head(name, shown, target, engine, digest, ids, _product_of(target, ids))
+    ids = None if tokens is None else torch.from_numpy(np.sort(tokens)).to(target.device)
+    return Head(name, shown, target, engine, digest, ids, _product_of(target, ids, copies))
 
 
-def _product_of(target: "Model", ids: Tensor) -> Callable[[Tensor], Tensor]:
-    """Features to raw logits of some tokens, with the rows of the target's output head that are theirs."""
+def _product_of(target: "Model", ids: Tensor | None, copies: int) -> Callable[[Tensor], Tensor]:
+    """One copy of the features to raw logits of some tokens, with what of the target's output head is theirs."""
     output_head = OutputHead(target.network, target.info.name)
+    rows: Any = slice(None) if ids is None else ids
+    weight = fetch_weight(output_head.module).detach().to(target.device)[rows]
+    weight = copies * weight[:, : weight.shape[1] // copies]
     bias = getattr(output_head.module, "bias", None)
-    bias = None if bias is None else bias.detach().to(ids.device)[ids]
-    made = linear_of(fetch_weight(output_head.module).detach().to(ids.device)[ids], bias)
+    made = linear_of(weight, None if bias is None else bias.detach().to(target.device)[rows])
     return lambda features: output_head.behind(made(features))
 
 
@@ -259,9 +273,9 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
     if stamp not in known:
         identity = pair_identity(pair.with_head(None))
         require_fit(card, identity)
-        network = load_network(card).widened(copies_of(card, identity))
         tokens = np.array(card.frequent[: card.tokens]) if card.tokens else None
-        made = make_head(pair.target, network, card.name, card.label, weights_digest(card), tokens)
+        named = (card.name, card.label, weights_digest(card))
+        made = make_head(pair.target, load_network(card), *named, tokens, copies_of(card, identity))
         for other in [each for each in known if each[0] == card.folder and each[1] != stamp[1]]:
             del known[other]  # trained again since
         known[stamp] = made
