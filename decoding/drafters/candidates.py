@@ -195,5 +195,5 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
         if not grows.any() or gain < threshold:
             return best(left, count), queue, bool(grows.any())
         children = tree.expand(popped, grows, bar(np.concatenate([left["value"], queue["value"]]), count))
-        taken = best(left, count) if len(left) > count else left
+        taken = best(left, count)
         queue = best(joined(queue, children), count)
