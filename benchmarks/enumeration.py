@@ -188,7 +188,7 @@ DRAFTERS_3: dict[str, list[Drafter]] = {
     ],
     "dyspec_threshold": [
         drafters.DySpecThresholdDrafter(threshold=0.3, node_budget=6),
-        drafters.DySpecThresholdDrafter(threshold=0.15, node_budget=5, max_depth=2),
+        drafters.DySpecThresholdDrafter(threshold=0.15, node_budget=5, max_depth=2, mean_nodes=3),
     ],
     "specinfer": [
         drafters.SpecInferWidthsDrafter(widths="2,2"),

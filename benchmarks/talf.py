@@ -1,4 +1,4 @@
-"""SALF & TALF on a pair with trained heads: Tables 2 to 4 and Figure 2, and where the paper's orderings hold here.
+"""SALF & TALF on a pair with trained heads: Tables 2 to 4, and where the paper's orderings hold here.
 
 Every way to draft decodes the same held-out prompts greedily, interleaved in one run, so that drift of the machine hits
 all alike; what comes after the output begins to loop is left out. Beside it stands what every way is exactly worth at
@@ -9,23 +9,11 @@ compared is the order, not the height.
 """
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from benchmarks.talf_ranks import (
-    RANKS,
-    Conditioned,
-    accuracy,
-    calibration_error,
-    conditioned,
-    distribution_calibration_error,
-    rank_names,
-    rank_shares,
-    written_text,
-)
 from decoding.common.errors import PromptError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.experiments.command import (
@@ -42,22 +30,17 @@ from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
+from decoding.papers import salf
 from decoding.papers.measured.depth_divergence import roots
 from decoding.papers.salf import LOSSES, THRESHOLDS, WITH_HEADS
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import Counting, RunMetrics
 
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}
-WIDTHS = {"hass": "HASS (top-1)", "talf_top1": "TALF (top-1)", "talf_top2": "TALF (top-2)", "talf": "TALF (top-4)"}
+WIDTHS = {head: words for head, (words, _) in salf.WIDTHS.items()}
 # Means of the paper: Table 2 (speed-up, tokens per pass), Table 3 (tokens per pass; mean of its three tasks), Table 4.
 PAPER_2 = {(search, loss): found for search, words in SEARCHES.items() for loss, found in WITH_HEADS[words][1].items()}
-PAPER_3 = {"hass": 3.96, "talf_top1": 4.03, "talf_top2": 4.18, "talf": 4.26}
-PAPER_SHARES = "first about 55%, fifth or lower over 10%"
-CONDITIONED = {
-    "accuracy": (accuracy, "Top-1 accuracy: the head's likeliest token is the target's"),
-    "ECE": (calibration_error, "ECE of Appendix A, against the target's likeliest token"),
-    "law ECE": (distribution_calibration_error, "ECE against the target's distribution, 0 for the target itself"),
-}
+PAPER_3 = {head: tokens for head, (_, tokens) in salf.WIDTHS.items()}
 FIGURES = {"tokens": "tokens", "expected": "tokens at T=1", "speed": "speed"}
 HEADER = ("tokens per pass", "at T=1, exact", "paper", "speed-up", "paper", "nodes", "draft forwards")
 NEARLY = 0.1  # tokens per pass; the paper writes 3.70, 4.08, 4.10 against 3.71, 4.08, 4.31
@@ -210,50 +193,6 @@ def table_4(by_threshold: dict[float, HeadMeasured], claims: Claims) -> dict:
     return {f"{threshold:g}": _kept(found, THRESHOLDS[threshold]) for threshold, found in by_threshold.items()}
 
 
-def figure_2a(shares: dict[str, list[dict[str, float]]], claims: Claims) -> dict:
-    """Share of tree tokens by rank, from the shares on every prompt."""
-    print(f"\nFigure 2a: share of a beam's tokens by their rank in the draft's distribution (paper: {PAPER_SHARES})")
-    found = {loss: {rank: estimate([each[rank] for each in all_of]) for rank in rank_names()}
-             for loss, all_of in shares.items()}  # fmt: skip
-    rows = [(rank, *(found[loss][rank] for loss in LOSSES)) for rank in rank_names()]
-    print_table(("rank", *LOSSES.values()), rows)
-    for loss, name in LOSSES.items():
-        above = [each[rank_names()[-1]] - 0.1 for each in shares[loss]]
-        claims.add(f"{name}: share ranked {rank_names()[-1]} above 10%", "above", estimate(above))
-    return {loss: {rank: vars(each) for rank, each in ranks.items()} for loss, ranks in found.items()}
-
-
-def figure_2b(parts: dict[str, list[Conditioned]], claims: Claims, draws: int) -> dict:
-    """Accuracy and calibration behind the n-th ranked token, from what every prompt gave."""
-    print("\nFigure 2b: the head behind its own n-th ranked token, on what the target writes at temperature 1")
-    every = range(len(next(iter(parts.values()))))
-
-    def apart(
-        figure, more: Sequence[Conditioned], less: Sequence[Conditioned], rank: int, prompts: np.ndarray
-    ) -> float:
-        return figure(more, rank, prompts) - figure(less, rank, prompts)
-
-    figures: dict = {loss: [] for loss in LOSSES}
-    for name, (figure, words) in CONDITIONED.items():
-        rows = []
-        for rank in range(RANKS):
-            found = {loss: estimate(every, partial(figure, parts[loss], rank), draws) for loss in LOSSES}
-            for loss, each in found.items():
-                figures[loss].append({"rank": rank + 1, "figure": name, **vars(each)})
-            rows.append((rank + 1, *found.values()))
-        print(words)
-        print_table(("rank", *LOSSES.values()), rows)
-    for other in ("eagle", "hass"):
-        for name, (figure, _) in CONDITIONED.items():
-            for rank in range(RANKS):
-                pair = ("talf", other) if figure is accuracy else (other, "talf")
-                gap = estimate(every, partial(apart, figure, *(parts[loss] for loss in pair), rank), draws)
-                better = "above" if figure is accuracy else "below"
-                words = f"rank {rank + 1}: TALF's {name} {better} {LOSSES[other]}'s"
-                claims.add(words, "about 0.05" if rank else "marginal", gap)
-    return figures
-
-
 AUTOREGRESSIVE = "autoregressive"
 DEFAULT_THRESHOLD = 0.6
 Key = tuple[str, str]  # search and head
@@ -367,15 +306,6 @@ def main() -> int:
         figures["table_3"] = table_3(measured, claims)
         by_threshold = {threshold: measured[search_of(threshold), "talf"] for threshold in THRESHOLDS}
         figures["table_4"] = table_4(by_threshold, claims)
-    shares: dict[str, list[dict[str, float]]] = {}
-    for loss in LOSSES:  # on fewer prompts: every tree of Figure 2a is recorded
-        found = (rank_shares(pair, method_of("beam", loss, args.nodes), ids, tokens)
-                 for _, ids in prompts[: 3 if args.quick else 12])  # fmt: skip
-        shares[loss] = [each for each in found if each]
-    texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, (_, ids) in enumerate(prompts)]
-    parts = {loss: [conditioned(pair, loss, text, first) for text, first in texts] for loss in LOSSES}
-    figures["figure_2a"] = figure_2a(shares, claims)
-    figures["figure_2b"] = figure_2b(parts, claims, 200 if args.quick else 500)
     claims.show()
     figures["claims"] = [{**vars(claim), "found": vars(claim.found)} for claim in claims.made]
     figures |= {"prompts": len(prompts), "tokens": tokens, "nodes": args.nodes, "differing_outputs": differing}

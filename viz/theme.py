@@ -54,7 +54,17 @@ PHASE_COLORS, PHASE_WORDS, PHASE_PATTERNS = ({name: look[i] for name, look in _P
 
 SERIES: tuple[str, ...] = ("#0072B2", "#BD8200", "#009E73", "#CC79A7", "#D55E00", "#4795C1", "#A6761D", "#8A93A6")
 SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
-SERIES_SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+SERIES_SYMBOLS: tuple[str, ...] = (
+    "circle",
+    "square",
+    "diamond",
+    "cross",
+    "x",
+    "triangle-up",
+    "star",
+    "hexagon",
+    "pentagon",
+)
 
 
 def say(figure: go.Figure, text: str) -> None:

@@ -52,6 +52,17 @@ def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
     return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
 
 
+def calibration_prompts() -> list[Prompt]:
+    """The last third of the sample prompts of every kind, at least one of each.
+
+    What drafters have to know of a pair is measured on these; comparisons take the first ones of each kind.
+    """
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in load_prompts():
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    return [prompt for prompts in by_kind.values() for prompt in prompts[-max(1, len(prompts) // 3) :]]
+
+
 def read_prompt(path: Path, name: Path, instead: str) -> str:
     """The text of a file, without white space around it.
 

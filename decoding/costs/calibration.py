@@ -18,7 +18,7 @@ from decoding.common import matrix_store
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
-from decoding.common.prompts import load_prompts
+from decoding.common.prompts import calibration_prompts
 from decoding.costs.batches import costs_at
 from decoding.costs.measuring import CalibrationCache, Decoder, cost_model, latency_model
 from decoding.engines.base import Visibility
@@ -43,7 +43,7 @@ def acceptance_by_rank(
 ) -> tuple[float, ...]:
     """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
 
-    Both models read each text, of the sample prompts by default, in one causal pass. After positions spread over it,
+    Both models read each text, of `calibration_prompts` by default, in one causal pass. After positions spread over it,
     children are drawn from the draft's distribution and the chance of each to be accepted by SpecInfer verification
     without replacement is computed; the rates are means over all positions.
     """
@@ -89,7 +89,7 @@ def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
 
 def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
     """Distributions of target and draft, `[num_places, vocab_size]` each, at places in texts that both read."""
-    texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
+    texts = [prompt.text for prompt in calibration_prompts()] if prompts is None else prompts
     first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
     encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
     encoded = [tokens for tokens in encoded if len(tokens) > first]
@@ -154,7 +154,7 @@ def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: Fe
 def _entry(sampling: Sampling) -> str:
     return (
         f"temperature {sampling.temperature:.2f}, top_p {sampling.top_p:.2f}, "
-        f"draft_temperature {sampling.draft_temperature:.2f}"
+        f"draft_temperature {sampling.draft_temperature:.2f}, calibration prompts"
     )
 
 

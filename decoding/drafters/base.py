@@ -223,7 +223,9 @@ class TreeBuilder:
     def expand_distributions(self, nodes: np.ndarray) -> Tensor:
         """One draft forward; returns the whole distributions to draw from, `[len(nodes), vocab_size]`."""
         probs = self._ask(nodes)
-        self._note_confidence(nodes, probs.amax(-1).cpu().double().numpy())
+        # NumPy reads the rows sooner than PyTorch wakes its threads.
+        highest = probs.numpy().max(-1) if probs.device.type == "cpu" else probs.amax(-1).cpu().numpy()
+        self._note_confidence(nodes, highest.astype(np.float64))
         return probs
 
     def _ask(self, nodes: np.ndarray) -> Tensor:

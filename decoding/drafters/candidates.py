@@ -27,10 +27,15 @@ def best(candidates: np.ndarray, count: int) -> np.ndarray:
     return candidates[ranking(candidates)[:count]]
 
 
-def bar(candidates: np.ndarray, count: int) -> float:
-    """Value of the last of the `count` best candidates, which a newcomer must exceed; 0 if there are fewer."""
-    spare = len(candidates) - count
-    return float(np.partition(candidates["value"], spare)[spare]) if spare >= 0 else 0.0
+def bar(values: np.ndarray, count: int) -> float:
+    """The last of the `count` best values, which a newcomer must exceed; 0 if there are fewer."""
+    spare = len(values) - count
+    return float(np.partition(values, spare)[spare]) if spare >= 0 else 0.0
+
+
+def joined(*candidates: np.ndarray) -> np.ndarray:
+    """Candidates one after another; told their type, NumPy does not compare it field by field."""
+    return np.concatenate(candidates, dtype=CANDIDATE)
 
 
 class CandidateTree:
@@ -111,7 +116,8 @@ class CandidateTree:
         unexpanded = nodes[waiting]
         tree.set_stop_reason(unexpanded, stop_reason)
         if stop_reason != "beam":
-            tree.set_stop_reason(nodes[waiting & (winners["value"] <= bar(winners, self.node_budget))], "outranked")
+            beaten = winners["value"] <= bar(winners["value"], self.node_budget)
+            tree.set_stop_reason(nodes[waiting & beaten], "outranked")
         tree.set_stop_reason(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
         expanded = tree.level >= 0
         tree.branching[expanded] = np.bincount(tree.parents[nodes], minlength=tree.size)[expanded]
@@ -138,17 +144,29 @@ def best_children(
         Row, token and probability of each, all `[num_children]`.
     """
 
+    wanted = np.maximum(least / values, torch.finfo(distributions.dtype).tiny)
+    # A whole level at once: sorting each row would cost many times more, and few children of a level are wanted.
+    if distributions.device.type == "cpu":  # a pass of NumPy over a level takes less than waking PyTorch's threads
+        table = distributions.numpy()
+        if least == 0 and count < table.shape[1]:  # below the root: of each row at most `count` can be wanted
+            wanted = np.maximum(wanted, np.partition(table, -count)[:, -count])
+        rows, tokens = np.divmod(np.flatnonzero(table >= wanted.astype(table.dtype)[:, None]), table.shape[1])
+        probs = table[rows, tokens].astype(np.float64)
+        if len(probs) > count:
+            winners = np.argpartition(-values[rows] * probs, count)[:count]
+            winners.sort()
+            rows, tokens, probs = rows[winners], tokens[winners], probs[winners]
+        return rows, tokens, probs
+
     def on_device(numbers: np.ndarray) -> Tensor:
         return torch.from_numpy(numbers).to(distributions.dtype).to(distributions.device)
 
-    # A whole level at once: sorting each row would cost many times more, and few children of a level are wanted.
-    wanted = on_device(np.maximum(least / values, torch.finfo(distributions.dtype).tiny))
-    rows, tokens = (distributions >= wanted[:, None]).nonzero(as_tuple=True)
-    probs = distributions[rows, tokens]
-    if len(probs) > count:
-        winners = (probs * on_device(values)[rows]).topk(count).indices.sort().values
-        rows, tokens, probs = rows[winners], tokens[winners], probs[winners]
-    return rows.cpu().numpy(), tokens.cpu().numpy(), probs.cpu().double().numpy()
+    row, token = (distributions >= on_device(wanted)[:, None]).nonzero(as_tuple=True)
+    found = distributions[row, token]
+    if len(found) > count:
+        best_of_all = (found * on_device(values)[row]).topk(count).indices.sort().values
+        row, token, found = row[best_of_all], token[best_of_all], found[best_of_all]
+    return row.cpu().numpy(), token.cpu().numpy(), found.cpu().double().numpy()
 
 
 def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -170,13 +188,12 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
     taken = queue[:0]
     while True:
         end = np.searchsorted(np.cumsum(queue["depth"] < tree.deepest), batch) + 1
-        popped, queue = queue[:end], queue[end:]
-        taken_and_popped = np.concatenate([taken, popped])
-        grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(taken_and_popped, count))
-        values = popped["value"][grows]
-        if not len(values) or values.sum() < threshold:
-            return best(taken_and_popped, count), queue, len(values) > 0
-        least = bar(np.concatenate([taken_and_popped, queue]), count)
-        children = tree.expand(popped, grows, least)
-        taken = best(np.concatenate([taken, popped]), count)
-        queue = best(np.concatenate([queue, children]), count)
+        left, queue = joined(taken, queue[:end]), queue[end:]
+        popped = left[len(taken) :]  # a view: the ids that `expand` gives are in `left` too
+        grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(left["value"], count))
+        gain = popped["value"][grows].sum()
+        if not grows.any() or gain < threshold:
+            return best(left, count), queue, bool(grows.any())
+        children = tree.expand(popped, grows, bar(np.concatenate([left["value"], queue["value"]]), count))
+        taken = best(left, count)
+        queue = best(joined(queue, children), count)

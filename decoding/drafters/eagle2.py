@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
-from decoding.drafters.candidates import CandidateTree
+from decoding.drafters.candidates import CandidateTree, joined
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -34,7 +32,7 @@ class Eagle2Drafter(Drafter):
         levels = [tree.first_level()]
         for _ in range(1, tree.deepest):
             levels.append(tree.expand(levels[-1], slice(self.beam_width)))
-        return tree.finish(self, state, np.concatenate(levels), "beam")
+        return tree.finish(self, state, joined(*levels), "beam")
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace(

@@ -1,5 +1,6 @@
 """SpecInfer's expansion-based tree: every level has its own width, such as <1,1,3,1,1,1,1,1>."""
 
+import re
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -15,12 +16,13 @@ from decoding.drafters.iid_paths import grow_iid
 from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
 
-MOST_LEVELS, MOST_CHILDREN = 32, 16
+MOST_LEVELS, MOST_CHILDREN = 64, 16
+ENTRY = re.compile(r"[1-9]\d?(\*[1-9]\d?)?")
 
 
 @dataclass(frozen=True)
 class SpecInferWidthsDrafter(Drafter):
-    """Every node of level d gets the d-th of `widths` (a comma-separated list) children.
+    """Every node of level d gets the d-th of `widths` (a comma-separated list) children; `1*7` is a 1 for seven levels.
 
     Sampled, they are independent draws, and each draw of a node has its own below it; else they are the draft's most
     likely tokens.
@@ -31,16 +33,15 @@ class SpecInferWidthsDrafter(Drafter):
 
     widths: str = setting(
         "1,1,3,1,1,1,1,1", group=SHAPE, label="Widths",
-        help="Children per node, level by level, separated by commas.",
+        help="Children per node, level by level, separated by commas; 1*7 is 1 for seven levels.",
     )  # fmt: skip
     sampled: bool = shared.sampled(True)
 
     def __post_init__(self):
         super().__post_init__()
-        entries = [entry.strip() for entry in self.widths.split(",")]
+        whole = all(ENTRY.fullmatch(entry.strip()) for entry in self.widths.split(","))
         require(
-            len(entries) <= MOST_LEVELS
-            and all(entry.isdecimal() and 1 <= int(entry) <= MOST_CHILDREN for entry in entries),
+            whole and 1 <= len(self.by_level) <= MOST_LEVELS and max(self.by_level) <= MOST_CHILDREN,
             f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} separated by commas, "
             f"not {self.widths!r}.",
         )
@@ -53,7 +54,8 @@ class SpecInferWidthsDrafter(Drafter):
     @property
     def by_level(self) -> tuple[int, ...]:
         """Children per node, level by level from the root."""
-        return tuple(int(entry) for entry in self.widths.split(","))
+        pieces = [entry.strip().partition("*") for entry in self.widths.split(",")]
+        return tuple(int(width) for width, _, levels in pieces for _ in range(int(levels or 1)))
 
     @property
     def draft_sampling(self) -> DraftSampling:

@@ -122,8 +122,11 @@ class OutputHead:
         return None
 
     def __call__(self, features: Tensor) -> Tensor:
+        return self.behind(self.module(features))
+
+    def behind(self, product: Tensor) -> Tensor:
+        """Logits of the product, of any of its columns."""
         function, value = self._behind
-        product = self.module(features)
         return product if function is None else function(product, value)
 
 

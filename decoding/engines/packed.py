@@ -55,8 +55,11 @@ class PackedLinear:
 
 def linear(module: torch.nn.Linear) -> Callable[[Tensor], Tensor]:
     """A product with the weights of a linear module, packed where that is possible, else with nothing copied."""
-    weight = module.weight.detach()
-    bias = None if module.bias is None else module.bias.detach()
+    return linear_of(module.weight.detach(), None if module.bias is None else module.bias.detach())
+
+
+def linear_of(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The same with weights at hand."""
     if can_pack(weight.device, weight.dtype):
         return PackedLinear(weight, bias)
     return partial(functional.linear, weight=weight, bias=bias)

@@ -1,5 +1,6 @@
 """Runs the layer of a draft head behind the rows of its cache, with packed weights where the target has them too."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,13 @@ from torch.nn import functional
 
 from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
-from decoding.engines.base import Visibility
+from decoding.engines.base import OutputHead, Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.engines.merged import MOST_TABLE_BYTES, MergedAttention
-from decoding.engines.packed import PackedLinear, can_pack, linear
+from decoding.engines.packed import PackedLinear, can_pack, linear, linear_of
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit, weights_digest
+from decoding.models.loading import fetch_weight
 from decoding.trace.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -147,6 +149,8 @@ class Head:
         target: whose features it reads, and whose embedding and output head it shares.
         engine: runs its layer.
         digest: of its weights, which tells heads of one shape apart.
+        tokens: ids that it can draft, `[num_tokens]`, all others having draft probability 0; None: all.
+        product: features to raw logits of these alone, in the place of the target's whole output head.
     """
 
     name: str
@@ -154,6 +158,8 @@ class Head:
     target: "Model"
     engine: HeadEngine
     digest: str
+    tokens: Tensor | None = None
+    product: Callable[[Tensor], Tensor] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -162,7 +168,13 @@ class Head:
 
     def logits(self, features: Tensor) -> Tensor:
         """Raw logits `[num_rows, vocab_size]` that the target's output head makes of features."""
-        return self.target.engine.project(features).to(self.device)
+        if self.product is None:
+            return self.target.engine.project(features).to(self.device)
+        made = self.product(features)
+        if self.tokens is None:
+            return made
+        logits = made.new_full((len(made), self.info.vocab_size), -torch.inf)
+        return logits.index_copy_(1, self.tokens, made)
 
     def fill(self, cache: KVCache, features: FeatureRows, tokens: list[int]) -> None:
         """Run the tokens of a text that the cache lacks, all but the last one, with the true features before them."""
@@ -178,22 +190,38 @@ class Head:
         start, end = cache.length, len(tokens) - 1
         seen = Visibility(start, np.tri(end - start, dtype=bool))
         ids, positions = np.array(tokens[start + 1 :]), np.arange(start + 1, end + 1)
-        return self.engine.run(cache, ids, positions, seen, features.between(start, end))
+        return self.engine.run(cache, ids, positions, seen, features.between(start, end)[:, : self.info.hidden_size])
 
 
-def make_head(target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "") -> Head:
-    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target."""
+def make_head(
+    target: "Model",
+    network: HeadNetwork,
+    name: str,
+    label: str,
+    digest: str = "",
+    tokens: np.ndarray | None = None,
+    copies: int = 1,
+) -> Head:
+    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target.
+
+    Args:
+        tokens: ids that it is to draft; None: all.
+        copies: how many times a widened target holds the features that the head was trained on, side by side: it reads
+            the first copy, and stays as small as the pair's draft model does.
+    """
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
-    if sizes != (config.hidden_size, config.vocab_size, config.hidden_size):
+    if sizes != (copies * config.hidden_size, config.vocab_size, copies * config.hidden_size):
         raise PairError(
             f"Head {name} was trained for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
             f"{info.name} has {info.hidden_size} and {info.vocab_size}: choose a head of this target."
         )
     with torch.inference_mode():  # a target without features is refused here, not in the middle of a text
-        target.engine.project(torch.zeros(1, config.hidden_size, dtype=target.dtype, device=target.device))
+        target.engine.project(torch.zeros(1, info.hidden_size, dtype=target.dtype, device=target.device))
     parameters = sum(weight.numel() for weight in network.parameters())
+    if copies > 1:
+        embedding = torch.nn.Embedding.from_pretrained(embedding.weight[:, : config.hidden_size].detach().contiguous())
     kind = MergedHeadEngine if MergedHeadEngine.fits(embedding, target.device, target.dtype) else HeadEngine
     engine = kind(network, embedding, target.positions, target.device, target.dtype)
     shown = ModelInfo(
@@ -210,7 +238,21 @@ def make_head(target: "Model", network: HeadNetwork, name: str, label: str, dige
         weight_bytes=parameters * target.dtype.itemsize,
         engine=engine.name,
     )
-    return Head(name, shown, target, engine, digest)
+    if tokens is None and copies == 1:
+        return Head(name, shown, target, engine, digest)
+    ids = None if tokens is None else torch.from_numpy(np.sort(tokens)).to(target.device)
+    return Head(name, shown, target, engine, digest, ids, _product_of(target, ids, copies))
+
+
+def _product_of(target: "Model", ids: Tensor | None, copies: int) -> Callable[[Tensor], Tensor]:
+    """One copy of the features to raw logits of some tokens, with what of the target's output head is theirs."""
+    output_head = OutputHead(target.network, target.info.name)
+    rows: Any = slice(None) if ids is None else ids
+    weight = fetch_weight(output_head.module).detach().to(target.device)[rows]
+    weight = copies * weight[:, : weight.shape[1] // copies]
+    bias = getattr(output_head.module, "bias", None)
+    made = linear_of(weight, None if bias is None else bias.detach().to(target.device)[rows])
+    return lambda features: output_head.behind(made(features))
 
 
 def with_draft(pair: "Pair", name: str) -> "Pair":
@@ -227,13 +269,14 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
     if pair.head is not None and pair.head.name == name:
         return pair
     card, known = find_head(name), pair.target.heads
-    stamp = (card.folder, HEADS.stamp(card.folder))
+    stamp = (card.folder, HEADS.stamp(card.folder), card.tokens)
     if stamp not in known:
         identity = pair_identity(pair.with_head(None))
         require_fit(card, identity)
-        network = load_network(card).widened(copies_of(card, identity))
-        made = make_head(pair.target, network, card.name, card.label, weights_digest(card))
-        for other in [each for each in known if each[0] == card.folder]:
+        tokens = np.array(card.frequent[: card.tokens]) if card.tokens else None
+        named = (card.name, card.label, weights_digest(card))
+        made = make_head(pair.target, load_network(card), *named, tokens, copies_of(card, identity))
+        for other in [each for each in known if each[0] == card.folder and each[1] != stamp[1]]:
             del known[other]  # trained again since
         known[stamp] = made
     return pair.with_head(replace(known[stamp], target=pair.target))

@@ -7,7 +7,7 @@ x[i+1], and the target's output head makes of it the distribution of x[i+2] (Li 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -107,22 +107,6 @@ class HeadNetwork(nn.Module):
             for product, scale in zip(products, (1.0, 1.0, 0.5, 0.5, 0.5), strict=True):
                 drawn = torch.randn(product.weight.shape, generator=generator)
                 product.weight.copy_(drawn * scale * product.weight.shape[1] ** -0.5)
-
-    def widened(self, copies: int) -> "HeadNetwork":
-        """The head of a target that holds its target's features that many times: what it predicts are copies, too."""
-        sizes = {name: copies * getattr(self.config, name) for name in ("hidden_size", "num_heads", "mlp_size")}
-        wide = HeadNetwork(replace(self.config, **sizes))
-        parts = {"fc": (1, 2), "qkv": (3, 1), "gate_up": (2, 1)}  # what stands side by side in a product's weight
-
-        def tiled(name: str, weight: Tensor) -> Tensor:
-            if weight.ndim == 1:
-                return weight.repeat(copies)
-            rows, columns = parts.get(name.removesuffix(".weight"), (1, 1))
-            blocks = weight.unflatten(0, (rows, -1)).unflatten(2, (columns, -1)) / copies
-            return blocks.repeat(1, copies, 1, copies).flatten(2).flatten(0, 1)
-
-        wide.load_state_dict({name: tiled(name, weight) for name, weight in self.state_dict().items()})
-        return wide
 
     def forward(
         self, embedded: Tensor, features: Tensor, positions: Tensor, mask: Tensor, past: Past | None = None

@@ -1,12 +1,12 @@
 """Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors.xz` each."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import DraftscopeError, PairError
+from decoding.common.errors import DraftscopeError, PairError, require
 from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ HEADS = Kind("draft head", "draft_head", "head", "choose another draft")
 VERSION = 1
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
 USUAL_WIDTH = 4  # of the trees that a target grows for TALF
+MOST_FREQUENT = 2048  # tokens that a card lists
 MOST_SIZE = 1 << 20  # of a hidden vector, an MLP or a vocabulary
 
 
@@ -32,6 +33,8 @@ class HeadCard:
         config: settings of `HeadConfig` by name.
         figures: numbers of the training and of held-out text by name.
         shipped: whether it comes with the program.
+        frequent: ids of the most frequent tokens of the text that it was trained on, the most frequent first.
+        tokens: how many of these alone it drafts; 0: every token. Not stored: `draft_head` asks for it behind the name.
     """
 
     name: str
@@ -42,17 +45,23 @@ class HeadCard:
     config: Mapping[str, Any]
     figures: Mapping[str, float]
     shipped: bool = False
+    frequent: tuple[int, ...] = ()
+    tokens: int = 0
 
     @property
     def label(self) -> str:
         """What lists and records call it: `TALF head`; one's own also tells when it was trained."""
-        words = f"{self._kind} head"
-        return words if self.shipped else f"{words}, {self.created[:16].replace('T', ' ')}"
+        return self._noun if self.shipped else f"{self._noun}, {self.created[:16].replace('T', ' ')}"
 
     @property
     def words(self) -> str:
         """Loss, pair and date: `TALF head for Embedded pair, 2026-11-22`."""
-        return f"{self._kind} head for {self.pair['name']}, {self.created[:10]}"
+        return f"{self._noun} for {self.pair['name']}, {self.created[:10]}"
+
+    @property
+    def _noun(self) -> str:
+        """`TALF head`, `TALF head over 1,000 tokens`."""
+        return f"{self._kind} head" + (f" over {self.tokens:,} tokens" if self.tokens else "")
 
     @property
     def _kind(self) -> str:
@@ -75,8 +84,25 @@ def all_heads() -> list[HeadCard]:
 
 
 def find_head(name: str) -> HeadCard:
-    """The stored head of a name; `SettingsError` where there is none, `PairError` where it is damaged."""
-    return HEADS.find(name, SHIPPED, read_card)
+    """The stored head of a name, such as `talf`, or `talf@1000` for one that drafts the 1,000 most frequent tokens.
+
+    Raises:
+        SettingsError: there is none, or what is behind the `@` is no number of its tokens.
+        PairError: it is damaged.
+    """
+    stored, at, count = name.partition("@")
+    card = HEADS.find(stored, SHIPPED, read_card)
+    if not at:
+        return card
+    require(
+        bool(card.frequent),
+        f"The head {stored} was stored without its most frequent tokens: train it again, or write {stored} alone.",
+    )
+    require(
+        count.isdecimal() and 1 <= int(count) <= len(card.frequent),
+        f"{name} must have a number of tokens from 1 to {len(card.frequent):,} behind the @, such as {stored}@1000.",
+    )
+    return replace(card, name=name, tokens=int(count))
 
 
 def head_label(name: str) -> str:
@@ -116,6 +142,7 @@ def save_head(
     pair: Mapping[str, Any],
     created: str,
     figures: Mapping[str, float],
+    frequent: Sequence[int] = (),
 ) -> None:
     """Store a head, for the target of a `pair_identity`, in a folder such as `RUN/head`, as `Kind.save` does."""
     card = {
@@ -125,6 +152,7 @@ def save_head(
         "pair": dict(pair),
         "config": vars(network.config),
         "figures": dict(figures),
+        "frequent": " ".join(map(str, frequent)),  # one line instead of thousands
     }
     HEADS.save(folder, network.state_dict(), card)
 
@@ -148,9 +176,18 @@ def read_card(folder: Path, name: str) -> HeadCard:
             config=content["config"],
             figures={text_of(key): number_of(value) for key, value in content["figures"].items()},
             shipped=folder.parent == SHIPPED,
+            frequent=_ids(content.get("frequent", ""), content["config"]["vocab_size"]),
         )
 
     return HEADS.read(folder, card_of)
+
+
+def _ids(text: str, vocab_size: int) -> tuple[int, ...]:
+    """Token ids of a card, none twice; `ValueError` where they are not."""
+    ids = tuple(int(number) for number in text.split())
+    if len(set(ids)) != len(ids) or not all(0 <= number < vocab_size for number in ids):
+        raise ValueError
+    return ids
 
 
 def load_network(card: HeadCard) -> "HeadNetwork":

@@ -189,8 +189,13 @@ _PRESETS: dict[str, Method] = {
     "DySpec threshold 0.001, tree of 768 (offloading)": METHODS["dyspec_threshold"].with_settings(
         threshold=0.001, node_budget=768
     ),
+    "DySpec threshold, 64 nodes on average": METHODS["dyspec_threshold"].with_settings(mean_nodes=64),
     "SpecInfer <1,1,3,1,1,1,1,1>": METHODS["specinfer"],
+    # As many tokens as trees of 64 and of 768: sequences that share nothing but what they draw alike
+    "SpecInfer, 8 sequences of 8": METHODS["specinfer"].with_settings(widths="8,1*7"),
+    "SpecInfer, 16 sequences of 48 (offloading)": METHODS["specinfer"].with_settings(widths="16,1*47"),
     "Sequoia tree of 64": METHODS["sequoia"],
+    "Sequoia tree of 768 (offloading)": METHODS["sequoia"].with_settings(node_budget=768, max_depth=24),
     "EAGLE-2 N=60 k=10 depth 7 (baseline of SALF)": METHODS["eagle2"],
     "optimal search N=60 B=10 (baseline of SALF)": METHODS["specexec"],
     "SALF th 0.6": METHODS["salf"],

@@ -1,12 +1,13 @@
 """SALF & TALF: tree searches (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
 
-With heads of three losses on one target, Table 2 and the speed-ups of Table 1.
+With heads of three losses on one target: Tables 1 and 2, also by kind of text, widths of training trees (Table 3), and
+Figure 2 with Appendix A, of which `benchmarks.draft_ranks` stores what it measures.
 """
 
 from dataclasses import replace
 from statistics import mean
 
-from decoding.papers.paper_result import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Entry, Ordering, PaperResult
+from decoding.papers.paper_result import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Entry, Figure, Ordering, PaperResult
 from decoding.papers.protocol import Protocol
 
 PAPER = "SALF & TALF"
@@ -108,4 +109,101 @@ TABLE_1 = PaperResult(
     needs=HEADS,
 )  # fmt: skip
 
-PAPER_RESULTS = (TABLE_1, TABLE_2, TABLE_2_HEADS, TABLE_4)
+# Both tables by task: EAGLE-2, HASS and both proposals (speed-up, mean over the three models), and Table 2's heads.
+TASKS = ("MT-bench", "HumanEval", "GSM8K", "Alpaca", "CNN/DM")
+BY_TASK = {
+    0.0: {EAGLE_2: (2.25, 2.54, 2.38, 2.18, 1.92), HASS: (2.43, 2.83, 2.60, 2.34, 2.09),
+          BOTH: (2.79, 3.12, 2.95, 2.74, 2.49)},
+    1.0: {EAGLE_2: (1.92, 2.36, 2.21, 1.95, 1.78), HASS: (2.08, 2.55, 2.40, 2.17, 1.89),
+          BOTH: (2.44, 2.88, 2.79, 2.56, 2.31)},
+}  # fmt: skip
+BY_TASK_WITH_HEADS = {  # speed-up and tokens per pass
+    ("Beam search", "eagle"): ((1.76, 3.42), (1.91, 3.76), (1.95, 3.80), (1.66, 3.21), (1.51, 2.98)),
+    ("Beam search", "hass"): ((1.84, 3.61), (2.03, 3.98), (2.09, 4.04), (1.75, 3.39), (1.55, 3.06)),
+    ("Beam search", "talf"): ((1.98, 3.87), (2.16, 4.23), (2.26, 4.42), (1.85, 3.59), (1.66, 3.28)),
+    ("Optimal search", "eagle"): ((1.94, 3.54), (2.09, 3.87), (2.11, 3.88), (1.84, 3.36), (1.69, 3.13)),
+    ("Optimal search", "hass"): ((2.02, 3.70), (2.21, 4.08), (2.23, 4.10), (1.91, 3.47), (1.72, 3.17)),
+    ("Optimal search", "talf"): ((2.19, 3.98), (2.34, 4.30), (2.44, 4.49), (2.04, 3.71), (1.84, 3.40)),
+    ("SALF", "eagle"): ((2.31, 3.33), (2.44, 3.68), (2.39, 3.58), (2.26, 3.18), (2.07, 2.93)),
+    ("SALF", "hass"): ((2.41, 3.60), (2.55, 3.99), (2.52, 3.96), (2.30, 3.39), (2.12, 3.09)),
+    ("SALF", "talf"): ((2.48, 3.73), (2.64, 4.07), (2.66, 4.16), (2.40, 3.50), (2.19, 3.20)),
+}
+TEXTS = "task of the paper, kind of text here"
+
+
+def _by_task(temperature: float) -> PaperResult:
+    by_way = BY_TASK[temperature]
+    return PaperResult(
+        f"salf/table-1-tasks-t{temperature:g}", PAPER, f"Table 1 by task, temperature {temperature:g}", "salf_losses",
+        replace(TABLE_1.protocol, sampling="T = 1" if temperature else "greedy", repeats="means over models"),
+        (SPEEDUP, PER_PASS),
+        tuple(
+            Entry(each.words, each.line, {("speedup", task): speed for task, speed in
+                                          zip(TASKS, by_way[each.words], strict=True)})
+            for each in TABLE_1.ways
+        ),
+        (Ordering(HASS, EAGLE_2, SPEEDUP), Ordering(BOTH, HASS, SPEEDUP)),
+        by="kind", only={"temperature": temperature}, axis=TEXTS, needs=HEADS,
+    )  # fmt: skip
+
+
+TABLE_2_TASKS = PaperResult(
+    "salf/table-2-tasks", PAPER, "Table 2 by task: search and loss, with heads", "salf_losses",
+    replace(TABLE_2_HEADS.protocol, repeats=""), FIGURES,
+    tuple(
+        Entry(head(search, loss), f"{WITH_HEADS[search][0]}:draft_head={loss}",
+              {(column, task): both[place] for task, both in zip(TASKS, by_task, strict=True)
+               for place, column in enumerate(("speedup", "tokens_per_iteration"))})
+        for (search, loss), by_task in BY_TASK_WITH_HEADS.items()
+    ),
+    TABLE_2_HEADS.orderings, by="kind", only={"temperature": 0.0}, axis=TEXTS, needs=HEADS,
+)  # fmt: skip
+
+# Tokens per pass by the loss and the width of the target's trees it was trained on.
+WIDTHS = {"hass": ("HASS (top-1)", 3.96), "talf_top1": ("TALF (top-1)", 4.03), "talf_top2": ("TALF (top-2)", 4.18),
+          "talf": ("TALF (top-4)", 4.26)}  # fmt: skip
+TABLE_3 = PaperResult(
+    "salf/table-3", PAPER, "Table 3: width of the training trees", "salf_widths", OF_THREE, (PER_PASS, SPEEDUP),
+    tuple(Entry(words, f"specexec:draft_head={name}", {"tokens_per_iteration": tokens})
+          for name, (words, tokens) in WIDTHS.items()),
+    tuple(Ordering(WIDTHS[wide][0], WIDTHS[narrow][0], PER_PASS)
+          for narrow, wide in (("talf_top1", "talf_top2"), ("talf_top2", "talf"), ("hass", "talf"))),
+    needs=HEADS,
+)  # fmt: skip
+
+SHARE = Figure("share", "share of the tree's tokens, %", 100, 1)
+ACCURACY = Figure("accuracy", "top-1 accuracy, %", 100, 1)
+ECE = Figure("ece", "calibration error, points", 100, 1)
+DISTRIBUTION_ECE = Figure("distribution_ece", "the same against the target's distribution, points", 100, 1)
+OF_EACH = tuple(Entry(words, loss) for loss, words in LOSSES.items())
+
+
+def _ranks(
+    key: str, title: str, note: str, figures: tuple[Figure, ...], orderings: tuple[Ordering, ...], part: str
+) -> PaperResult:
+    """One part of what `benchmarks.draft_ranks` measures, by rank."""
+    return PaperResult(
+        f"salf/{key}", PAPER, title, "", Protocol(note=note), figures, OF_EACH, orderings, by="rank",
+        only={"part": part}, stored="draft_ranks", holds="loop_free", needs=HEADS,
+        axis="rank in the draft's distribution (5: fifth or lower)" if part == "shares"
+        else "rank of the token that the head is conditioned on",
+    )  # fmt: skip
+
+
+BEHIND = "the head after its own n-th ranked token, against what the target says there; "
+RANKED = (
+    _ranks("figure-2a", "Figure 2a: tree tokens by rank",
+           "about 55% of the tokens of a draft tree are ranked first, over 10% fifth or lower", (SHARE,),
+           tuple(Ordering(words, words, SHARE, at=(1, 2)) for words in LOSSES.values()), "shares"),
+    _ranks("figure-2b", "Figure 2b: accuracy by rank",
+           BEHIND + "TALF is about 5 points more accurate behind lower ranks, HASS behind the first alone", (ACCURACY,),
+           (Ordering("TALF", "HASS", ACCURACY), Ordering("TALF", "EAGLE", ACCURACY),
+            Ordering("HASS", "EAGLE", ACCURACY, at=(1, 1))), "behind"),
+    _ranks("appendix-a", "Figure 2b and Appendix A: calibration by rank",
+           BEHIND + "TALF's calibration error is about 5 points lower behind lower ranks", (ECE, DISTRIBUTION_ECE),
+           (Ordering("TALF", "HASS", ECE, False), Ordering("TALF", "EAGLE", ECE, False)), "behind"),
+)  # fmt: skip
+
+PAPER_RESULTS = (
+    TABLE_1, _by_task(0.0), _by_task(1.0), TABLE_2, TABLE_2_HEADS, TABLE_2_TASKS, TABLE_3, TABLE_4, *RANKED,
+)  # fmt: skip

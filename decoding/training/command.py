@@ -93,6 +93,13 @@ OF_HEAD = (
     Flag("--depth", "Depth", "Head forwards that are trained: at the root and on the levels below.",
           3, 1, 8, 1, more=True),
     Flag("--batch", "Batch", "Windows per step.", 4, 1, 4096, 1, more=True),
+    Flag("--regression", "Weight of the features (λ_reg)", "EAGLE and HASS: of the mean absolute difference of the "
+          "features.", 1.0, 0.0, 1000.0, 0.5, more=True),
+    Flag("--classification", "Weight of the tokens (λ_cls)", "EAGLE and HASS: of the cross-entropy with the target's "
+          "distribution.", 10.0, 0.0, 1000.0, 0.5, more=True),
+    Flag("--distillation", "Weight of the likeliest tokens (λ_distil)", "HASS: of the same over the target's likeliest "
+          "tokens alone.", 10.0, 0.0, 1000.0, 0.5, more=True),
+    Flag("--distilled-tokens", "Likeliest tokens (K)", "HASS: how many of them.", 10, 1, 1000, 1, more=True),
     Flag("--mlp-size", "MLP size", "Inner size of the MLP; empty: 1.6 times the hidden size.", None, 1, 2**20, 64,
           more=True, placeholder="1.6 times the hidden size"),
     Flag("--continued", "Continued windows", "Share of the windows that the target continues after their first "

@@ -1,6 +1,7 @@
 """Trainings: what the folder of one holds beside what every job has, started and followed. Torch-free.
 
 settings.json    what was asked for: kind, command, settings, pair; written once
+example.json     what a head is trained on at one root, to be drawn
 log.jsonl        the curves: one record per line, appended
 trees/           the same held-out prompt drafted again and again: NUMBER-STEP.dscope, each noted in the log
 checkpoint.pt    all that a training needs to go on as if it had never stopped; replaced whole
@@ -22,6 +23,7 @@ from decoding.jobs.job import LAUNCH, Job, JobState, JobWatcher, free_folder, jo
 Kind = Literal["embedded", "head", "selector"]
 MODULES: dict[Kind, str] = {kind: f"{__package__}.{kind}" for kind in get_args(Kind)}  # what trains each
 SETTINGS, LOG, TREES, CHECKPOINT = "settings.json", "log.jsonl", "trees", "checkpoint.pt"
+EXAMPLE = "example.json"
 PLACE = {"phase": str, "step": int, "trained_s": int | float}  # what every record of a log has
 
 

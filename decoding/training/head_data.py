@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -130,6 +130,13 @@ class Prepared(Shards):
         tokens, features = (self._rows(part, "text", name, numbers, device) for name in ("tokens", "features"))
         return TextWindows(tokens.long(), features.float(), self.plan.depth)
 
+    def frequent(self, count: int) -> list[int]:
+        """Ids of the most frequent tokens of the windows to train on, at most `count`, the most frequent first."""
+        numbers = range(self.plan.windows)
+        tokens = self._rows("train", "text", "tokens", numbers, torch.device("cpu")).numpy()
+        ids, counts = np.unique(tokens, return_counts=True)
+        return ids[np.argsort(-counts, kind="stable")[:count]].tolist()
+
     def trees(self, part: Part, numbers: Sequence[int], top_k: int, device: torch.device) -> Drafted:
         """The target's trees of width `top_k` in some windows."""
         names = ("tokens", "parents", "features")
@@ -218,3 +225,36 @@ def prepared_data(
     for part, width in wanted if top_k is None else [*wanted, ("train", top_k)]:
         prepare_trees(prepared, pair, width, telling(training, f"preparing trees{width}", device), (part,))
     return prepared
+
+
+EXAMPLE_TEXT = 6  # tokens in front of the drafted ones that it shows
+
+
+def example_of(prepared: Prepared, pair: Pair, top_k: int | None) -> dict[str, Any]:
+    """What a head is trained on at one root, as texts: the text, the tokens that follow it, the target's tree.
+
+    The root is the one of the first window whose text leaves the tree latest, so that chain and tree can be compared;
+    of several the one with most whole words.
+    `tree` is level by level, a node being its text and the place of its parent in the level above. Without `top_k` the
+    window is one that is held out, with the tree that every loss is measured on.
+    """
+    part: Part = "held_out" if top_k is None else "train"
+    device, text_of = torch.device("cpu"), pair.vocabulary.text
+    window, levels = prepared.text(part, [0], device), range(prepared.plan.depth - 1)
+    tokens, roots, drafted = window.tokens[0].tolist(), np.arange(window.roots), []
+    if levels:
+        trees = prepared.trees(part, [0], top_k or HELD_OUT_WIDTH, device)
+        drafted = [(trees.tokens[0, level].numpy(), trees.parents[0, level].numpy()) for level in levels]
+    inside, place, met = np.ones(len(roots), bool), np.zeros(len(roots), int), np.zeros(len(roots), int)
+    for level, (ids, parents) in enumerate(drafted):
+        follows = (ids == window.tokens[0].numpy()[2 + level + roots][:, None]) & (parents == place[:, None])
+        inside &= follows.any(1)
+        place, met = follows.argmax(1), met + inside
+    begins = np.array([text_of(token).startswith(" ") for token in tokens], int)
+    words = np.sum([begins[1 + level + roots] for level in range(1 + len(levels))], axis=0)
+    root = int(np.lexsort((words, met))[-1])
+    shown = [text_of(token) for token in tokens[max(0, root + 2 - EXAMPLE_TEXT) : root + 2]]
+    chain = [text_of(token) for token in tokens[root + 2 : root + 2 + len(levels)]]
+    tree = [[[text_of(int(token)), int(parent)] for token, parent in zip(ids[root], parents[root], strict=True)]
+            for ids, parents in drafted]  # fmt: skip
+    return {"text": shown, "chain": chain, "tree": tree}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decoding.common.errors import require
+from decoding.common.files import write_whole
 from decoding.common.trained_store import rounded
 from decoding.engines.base import OutputHead
 from decoding.heads import store
@@ -24,10 +25,10 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.models.presets import cpu_computes_bfloat16
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.records import Record, RunTrace
+from decoding.trace.records import IterationTrace, Record, RunTrace
 from decoding.training.command import minutes_of, noted, pair_of
-from decoding.training.folder import Training
-from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, prepared_data
+from decoding.training.folder import EXAMPLE, Training
+from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, example_of, prepared_data
 from decoding.training.head_losses import (
     LOGITS_AT_ONCE,
     LOSS_OF,
@@ -45,6 +46,7 @@ from decoding.training.text import WindowPlan, read_corpus, sample_texts
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
 TREE_TOKENS = 12  # of the held-out prompt that is drafted again and again
 PROMPT_TOKENS, WRITTEN_TOKENS, PROMPTS = 48, 24, 4  # by which tokens per pass are measured
+COMPARED_NODES, COMPARED_TOKENS = 16, 48  # of a tree, and written behind each held-out window
 PHASE, TRAINED_NOW = "training the head", "the head in training"
 DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
 
@@ -188,6 +190,24 @@ class HeadLearner(Learner):
             tokens += session.new_tokens
         return {**figures, "held_out_tokens_per_pass": tokens / passes}
 
+    def compare(self) -> Mapping[str, float]:
+        """What heads are ranked by: tokens per pass of optimal trees of `COMPARED_NODES` nodes, with its error.
+
+        Exact expectations of node-by-node sampling at temperature 1, 1 + sum over nodes of the target's path
+        probability, on trees behind every held-out window: no draw makes noise, and no tree is larger than another.
+        """
+        method = METHODS["specexec"].with_settings(node_budget=COMPARED_NODES, draft_head=TRAINED_NOW)
+        means = []
+        for number in range(self.prepared.plan.held_out):
+            found = [each for each in self._session(number, COMPARED_TOKENS, "full", method) if not each.in_loop]
+            if found:
+                means.append(float(np.mean([expected_tokens(each) for each in found])))
+        if not means:
+            return {}
+        error = float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else 0.0
+        name = f"held_out_tokens_at_{COMPARED_NODES}_nodes"
+        return {name: float(np.mean(means)), f"{name}_error": error}
+
     def tree(self) -> RunTrace:
         """A held-out beginning, decoded with SALF and the head as it is."""
         session = self._session(0, TREE_TOKENS, "full")
@@ -195,19 +215,29 @@ class HeadLearner(Learner):
             pass
         return session.trace()
 
-    def _session(self, window: int, tokens: int, record: Record) -> DecodeSession:
+    def _session(self, window: int, tokens: int, record: Record, method: Method = DRAFTED_BY) -> DecodeSession:
         text = self.prepared.text("held_out", [window], torch.device("cpu")).tokens[0]
         prompt = text[: min(PROMPT_TOKENS, len(text) // 2)].tolist()
         limits = Limits(tokens, ignore_end_of_text=True, record=record)
         drafting = self.pair.with_head(make_head(self.pair.target, self.network, TRAINED_NOW, TRAINED_NOW))
-        return DecodeSession(drafting, DRAFTED_BY, prompt, limits=limits)
+        return DecodeSession(drafting, method, prompt, limits=limits)
+
+
+def expected_tokens(iteration: IterationTrace) -> float:
+    """Expected tokens of a pass that verifies the recorded tree node by node at temperature 1."""
+    reached = {0: 1.0}
+    for node in iteration.nodes[1:]:
+        if node.flat_index is not None and node.target_probability is not None:
+            reached[node.node_id] = reached[node.parent_id] * node.target_probability
+    return sum(reached.values())
 
 
 def prepare_head(args: argparse.Namespace, words: list[str], training: Training) -> Callable[[], None]:
     """All that comes before the first step, as `words` ask for; gives what trains and stores the head."""
     # A norm in bfloat16 with its weights in float32 takes a slower kernel; it is a small part of a step.
     warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
-    settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed)
+    weights = Weights(args.regression, args.classification, args.distillation, args.distilled_tokens)
+    settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed, weights=weights)
     plan = PhasePlan(args.steps, minutes_of(args, "head"))
     windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
@@ -223,6 +253,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
         wide = "" if top_k is None else f" (top-{top_k})"
         training.begin(noted("head", f"{store.LOSSES[args.loss]} head{wide}", words, vars(args), pair))
     prepared = prepared_data(training, pair, texts, windows, top_k, args.prepared)
+    write_whole(training.path / EXAMPLE, json.dumps(example_of(prepared, pair, top_k)).encode())
     learner = HeadLearner(pair, network, prepared, settings, HELD_OUT_WIDTH)
     belongs_to = {
         "loss": args.loss,
@@ -233,15 +264,17 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
         "begun_from": begun_from,
         "head": json.dumps(vars(network.config)),
         "data": json.dumps({**prepared.belongs_to, "windows": windows.windows}),
+        **({} if weights == Weights() else {"weights": json.dumps(vars(weights))}),
     }
 
     def work() -> None:
         status = train(learner, training, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume)
         network.load_state_dict(rounded(network.state_dict()))  # measured as it will be read back
-        figures = {"steps": status.done, "trained_s": status.trained_s, **learner.evaluate()}
+        figures = {"steps": status.done, "trained_s": status.trained_s, **learner.evaluate(), **learner.compare()}
         figures |= {} if top_k is None else {"top_k": top_k}
         place = training.path / store.HEADS.folder
-        store.save_head(place, network, args.loss, pair_identity(pair), training.settings().created, figures)
+        created, frequent = training.settings().created, prepared.frequent(store.MOST_FREQUENT)
+        store.save_head(place, network, args.loss, pair_identity(pair), created, figures, frequent)
         print(f"{place}: {store.LOSSES[args.loss]} head, {status.done} steps; draft_head={training.path.name}")
 
     return work

@@ -4,6 +4,7 @@ All are means over the roots of a batch; over the forwards and nodes below a roo
 the head alone: embedding and output head are the target's, and soft labels are made of its features.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -166,7 +167,8 @@ class Weights:
 
     def __post_init__(self) -> None:
         for name in ("regression", "classification", "distillation"):
-            require(getattr(self, name) >= 0, f"The weight of {name} is {getattr(self, name)}: give 0 or more.")
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"The weight of {name} is {value}: give 0 or more.")
         require(self.top >= 1, f"top is {self.top}: give at least 1.")
 
 

@@ -1,10 +1,8 @@
-"""The benchmark of draft heads: intervals, verdicts, ranks and calibration against values found by hand."""
+"""The benchmark of draft heads: intervals, verdicts and tables against values found by hand."""
 
 import numpy as np
 import pytest
-import torch
 
-from benchmarks.fakes import make_pair
 from benchmarks.talf import (
     LOSSES,
     PAPER_2,
@@ -21,23 +19,7 @@ from benchmarks.talf import (
     table_4,
     ways,
 )
-from benchmarks.talf_ranks import (
-    BINS,
-    RANKS,
-    Conditioned,
-    accuracy,
-    calibration_error,
-    conditioned,
-    distribution_calibration_error,
-    rank_names,
-    rank_shares,
-)
 from decoding.experiments.estimates import Estimate, difference, estimate, middle, verdict
-from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.heads.store import find_head, load_network, save_head
-from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings, load_pair, pair_identity
-from decoding.training.head_data import text_features
 
 
 def test_an_interval_holds_the_mean_and_narrows_with_prompts():
@@ -66,30 +48,6 @@ def test_a_median_is_not_moved_by_one_slow_call():
 def test_a_figure_is_drawn_over_prompts():
     found = estimate(range(4), lambda chosen: float(np.mean(chosen)), draws=200)
     assert found.value == 1.5 and 0.0 <= found.low < 1.5 < found.high <= 3.0
-
-
-def one(right, confidence, top, target_top) -> Conditioned:
-    return Conditioned(*(np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top)))
-
-
-def test_accuracy_and_calibration_by_hand():
-    roots = 2 * BINS  # two to a bin, in order of confidence
-    confidence = np.linspace(0.05, 0.95, roots)
-    right = np.arange(roots) % 2 == 0
-    parts = [one(right[part], confidence[part], confidence[part], confidence[part] - 0.04)
-             for part in (slice(7), slice(7, None))]  # fmt: skip
-    both = np.array([0, 1])
-    assert accuracy(parts, 0, both) == 0.5 and accuracy(parts, 2, np.array([0])) == pytest.approx(4 / 7)
-    gaps = [abs(0.5 - confidence[2 * b : 2 * b + 2].mean()) for b in range(BINS)]
-    assert calibration_error(parts, 1, both) == pytest.approx(np.mean(gaps))
-    assert distribution_calibration_error(parts, 1, both) == pytest.approx(0.04)
-
-
-def test_a_head_that_is_the_target_is_calibrated_to_its_law_alone():
-    probs = np.full(30, 0.4)
-    same = one(np.ones(30, bool), probs, probs, probs)
-    assert distribution_calibration_error([same], 0, np.array([0])) == 0.0
-    assert calibration_error([same], 0, np.array([0])) == pytest.approx(0.6), "right each time, and 40% sure"
 
 
 def test_an_ordering_needs_the_whole_interval():
@@ -141,50 +99,3 @@ def test_the_ways_are_those_of_the_paper():
     assert method_of("optimal", "talf", 60).settings()["gain_threshold"] == 0.0
     assert all(way.draft_head == "talf" and way.verifier.name == "greedy" for way in (beam, salf, half))
     assert ways(quick=True) == [(search, loss) for search in SEARCHES for loss in LOSSES]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    target, draft = make_pair(tmp_path_factory.mktemp("pair"), "gpt_neox", sharpness=2.0)
-    return load_pair(PairSettings(str(target), str(draft), device="cpu", dtype="float32", context_length=256))
-
-
-@pytest.fixture
-def head(pair, tmp_path, monkeypatch):
-    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    network = HeadNetwork(HeadConfig.of(64, pair.logits_size, 64), torch.Generator().manual_seed(1))
-    save_head(tmp_path / "fresh" / "head", network, "talf", pair_identity(pair), "2030-01-02T03:04:05", {})
-    return "fresh"
-
-
-def test_shares_of_ranks_are_those_of_the_trees(pair, head):
-    method = METHODS["eagle2"].with_settings(node_budget=8, beam_width=6, max_depth=2, draft_head=head)
-    shares = rank_shares(pair, method, pair.vocabulary.encode("Once upon a time"), 6)
-    assert tuple(shares) == rank_names() and sum(shares.values()) == pytest.approx(1.0)
-    assert shares["1"] >= shares["2"] >= shares["3"] > 0
-
-
-@torch.inference_mode()
-def test_what_a_head_says_behind_its_own_choices(pair, head):
-    """Compared with plain passes: one text per child through the target, one row after another through the head."""
-    tokens, root, rank = np.random.default_rng(0).integers(3, 4000, 9), 7, 3
-    found = conditioned(pair, head, tokens, first_root=6)
-    assert found.right.shape == found.confidence.shape == found.top.shape == (3, RANKS)
-    network, embed = load_network(find_head(head)), pair.target.network.get_input_embeddings()
-    features = text_features(pair.target, tokens)
-
-    def out_of(ids: list[int], before: torch.Tensor) -> torch.Tensor:
-        mask, positions = torch.ones(1, len(ids), len(ids), dtype=torch.bool).tril(), torch.arange(1, len(ids) + 1)
-        return network(embed(torch.tensor([ids])), before[None], positions[None], mask)[0][0, -1:]
-
-    ids = tokens[1 : root + 1].tolist()
-    out = out_of(ids, features[:root])
-    child = int(pair.target.engine.project(out).topk(RANKS).indices[0, rank])
-    behind = out_of([*ids, child], torch.cat([features[:root], out]))
-    probs = torch.softmax(pair.target.engine.project(behind), -1)[0]
-    wanted = int(pair.target.network(torch.tensor([[*tokens[: root + 1].tolist(), child]])).logits[0, -1].argmax())
-    assert found.confidence[root - 6, rank] == pytest.approx(float(probs[wanted]), rel=1e-4)
-    assert found.top[root - 6, rank] == pytest.approx(float(probs.max()), rel=1e-4)
-    assert found.right[root - 6, rank] == (int(probs.argmax()) == wanted)
-    theirs = pair.target.network(torch.tensor([[*tokens[: root + 1].tolist(), child]])).logits[0, -1].softmax(-1)
-    assert found.target_top[root - 6, rank] == pytest.approx(float(theirs[probs.argmax()]), rel=1e-4)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import PromptError
-from decoding.common.prompts import KINDS, MAX_FILE_BYTES, MAX_FILES, Prompt, load_prompts
+from decoding.common.prompts import KINDS, MAX_FILE_BYTES, MAX_FILES, Prompt, calibration_prompts, load_prompts
 
 
 def test_at_least_four_prompts_of_each_kind():
@@ -23,6 +23,14 @@ def test_sample_prompts_are_short_distinct_texts():
         assert 20 <= len(prompt.text.split()) <= (120 if prompt.kind == "editing" else 80), prompt.name
         assert prompt.text == prompt.text.strip()
         assert "\r" not in prompt.text and "\t" not in prompt.text
+
+
+def test_calibration_takes_the_prompts_that_comparisons_take_last():
+    chosen, kinds = set(calibration_prompts()), {}
+    for prompt in load_prompts():
+        kinds.setdefault(prompt.kind, []).append(prompt in chosen)
+    for own in kinds.values():
+        assert own == sorted(own) and sum(own) == max(1, len(own) // 3)
 
 
 def test_kinds_come_in_the_order_they_are_shown():

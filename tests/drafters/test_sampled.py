@@ -11,6 +11,7 @@ from benchmarks.enumeration import enumerate_draws
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
+from decoding.drafters.base import IterationFeedback
 from decoding.drafters.delayed import DelayedDrafter
 from decoding.drafters.dyspec import DySpecDrafter
 from decoding.drafters.dyspec_threshold import DySpecThresholdDrafter
@@ -300,7 +301,9 @@ def test_many_draws_at_once_are_the_same_as_few(monkeypatch):
         (SpecInferWidthsDrafter, {"widths": "1,0"}),
         (SpecInferWidthsDrafter, {"widths": "17"}),
         (SpecInferWidthsDrafter, {"widths": "1.5"}),
-        (SpecInferWidthsDrafter, {"widths": ",".join(["1"] * 33)}),
+        (SpecInferWidthsDrafter, {"widths": "1,1*64"}),
+        (SpecInferWidthsDrafter, {"widths": "1*0"}),
+        (SpecInferWidthsDrafter, {"widths": "1*2*2"}),
         (SpecInferWidthsDrafter, {"widths": "16,16,16"}),
         (SpecInferWidthsDrafter, {"widths": ",".join(["15"] * 32)}),
         (DySpecDrafter, {"node_budget": 0}),
@@ -313,3 +316,23 @@ def test_many_draws_at_once_are_the_same_as_few(monkeypatch):
 def test_out_of_range_is_refused(kind, changes):
     with pytest.raises(SettingsError, match=next(iter(changes))):
         kind(**changes)
+
+
+def test_a_threshold_is_sought_that_gives_trees_of_the_wanted_size():
+    drafter, random = DySpecThresholdDrafter(mean_nodes=24), np.random.default_rng(0)
+    state, draws, sizes = drafter.start([]), GeneratorDraws(0), []
+    for _ in range(150):
+        source = TableSource({}, random.dirichlet(np.full(30, 0.2)).tolist())
+        draft = drafter.draft(state, source, 9, draws)
+        assert draft.settings["threshold"] == state.threshold
+        sizes.append(draft.tree.size - 1)
+        feedback = IterationFeedback(0, 1, sizes[-1], sizes[-1], 1)
+        state, history = drafter.observe(draft.state, feedback)
+    assert np.mean(sizes[30:]) == pytest.approx(24, rel=0.1) and len(set(sizes)) > 10 and history is None
+    fixed = DySpecThresholdDrafter()
+    assert fixed.start([]) is None and "mean_nodes" not in fixed.settings() and not fixed.moving
+
+
+def test_widths_of_many_levels_are_written_short():
+    assert SpecInferWidthsDrafter(widths="8,1*7").by_level == (8, *[1] * 7)
+    assert SpecInferWidthsDrafter(widths="2 , 3*2").by_level == (2, 3, 3)

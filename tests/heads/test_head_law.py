@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.enumeration import Tables, bias, enumerate_draws
 from decoding.engines.clock import PhaseClock
+from decoding.heads.head import make_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Loaded, Model, Pair
 from decoding.models.presets import PairSettings
@@ -22,6 +23,15 @@ from tests.helpers.heads import NAME, random_network, with_network
 
 VOCABULARY, TEXT = 3, [0, 2, 1, 1]
 SAMPLING = Sampling(temperature=0.8, draft_temperature=0.7)
+FEW = np.array([0, 2])  # tokens that a narrowed head drafts
+PATHS = {"paths": 2, "length": 2}
+NARROWED = {
+    **{f"paths, {verifier}": ("iid_paths", PATHS | {"verifier": verifier})
+       for verifier in ("nss", "naive_tree", "spectr", "specinfer", "khisti", "traversal")},
+    **{f"drawn tree, {verifier}": ("dyspec", {"node_budget": 3, "verifier": verifier})
+       for verifier in ("specinfer_wor", "traversal_wor", "block")},
+    "chain, naive": ("linear", {"length": 2, "sampled": True, "verifier": "naive"}),
+}  # fmt: skip
 CASES = {
     "chain, block": ("linear", {"length": 2, "sampled": True, "verifier": "block"}),
     "paths, traversal": ("delayed", {"paths": 2, "trunk": 1, "branch": 1, "verifier": "traversal"}),
@@ -47,6 +57,12 @@ def pair() -> Pair:
     return with_network(bare, random_network(bare))
 
 
+@pytest.fixture(scope="module")
+def narrowed(pair) -> Pair:
+    """The same with a head that drafts two of the three tokens: the third has draft probability 0."""
+    return pair.with_head(make_head(pair.target, random_network(pair), NAME, "Narrow head", NAME, FEW))
+
+
 @torch.inference_mode()
 def committed(pair: Pair, method, start: CachedModels, draws, room: int) -> tuple[int, ...]:
     """Tokens that one iteration commits behind the text."""
@@ -61,7 +77,15 @@ def committed(pair: Pair, method, start: CachedModels, draws, room: int) -> tupl
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_iteration_keeps_the_targets_law(pair, case):
-    name, settings = CASES[case]
+    check_law(pair, *CASES[case])
+
+
+@pytest.mark.parametrize("case", NARROWED | CASES)
+def test_so_does_one_of_a_head_that_cannot_draft_every_token(narrowed, case):
+    check_law(narrowed, *(NARROWED | CASES)[case])
+
+
+def check_law(pair: Pair, name: str, settings: dict) -> None:
     method = METHODS[name].with_settings(**settings, draft_head=NAME)
     method.check(SAMPLING)
     room = 4

@@ -102,7 +102,7 @@ def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
     before = heads[1].head.engine
     save(pair, home / "trainings" / "mine" / "head", seed=2)
     assert with_draft(pair, "mine").head.engine is not before, "trained again, read again"
-    assert len([folder for folder, _ in pair.target.heads if folder.is_relative_to(home)]) == 2
+    assert len([folder for folder, *_ in pair.target.heads if folder.is_relative_to(home)]) == 2
 
 
 def test_names_that_are_not_there(pair, home):
@@ -114,6 +114,27 @@ def test_names_that_are_not_there(pair, home):
         DecodeSession(pair, method, [1, 2, 3], limits=Limits(4))
     with pytest.raises(SettingsError, match=r"There is no draft head '\.\./talf'"):
         with_draft(pair, "../talf")
+
+
+def test_a_head_over_the_most_frequent_tokens_alone(pair, home):
+    folder = save(pair, home / "shipped" / "talf")
+    with pytest.raises(SettingsError, match="talf was stored without its most frequent tokens: train it again"):
+        find_head("talf@2")
+    edited(folder, frequent="7 3 9")
+    for wrong in ("talf@4", "talf@0", "talf@", "talf@two"):
+        with pytest.raises(SettingsError, match=f"{wrong} must have a number of tokens from 1 to 3 behind the @"):
+            find_head(wrong)
+    card, (whole, narrow) = find_head("talf@2"), (with_draft(pair, name) for name in ("talf", "talf@2"))
+    assert (card.name, card.tokens, card.label) == ("talf@2", 2, "TALF head over 2 tokens")
+    assert pair_identity(whole)["draft"] != pair_identity(narrow)["draft"], "what is measured is of one of them"
+    features = torch.randn(5, pair.target.info.hidden_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        every, few = whole.head.logits(features), narrow.head.logits(features)
+    assert few.shape == every.shape and torch.allclose(few[:, [3, 7]], every[:, [3, 7]], atol=1e-4)
+    assert int(few.isfinite().sum()) == 10, "all others have probability 0"
+    method = METHODS["salf"].with_settings(draft_head="talf@2")
+    run = list(DecodeSession(pair, method, [1, 2, 3], limits=Limits(6)))
+    assert {node.token_id for each in run for node in each.nodes[1:]} == {3, 7}
 
 
 def test_heads_of_other_targets_are_refused(pair, home):
@@ -140,6 +161,9 @@ def test_heads_of_other_targets_are_refused(pair, home):
         {"pair": {}},
         {"pair": "Embedded pair"},
         {"config": []},
+        {"frequent": "3 3"},
+        {"frequent": "3 4096"},
+        {"frequent": "3 x"},
         {"figures": {"loss": "low"}},
         {"config": {"hidden_size": 2**40, "vocab_size": 4096, "num_heads": 4, "mlp_size": 640}},
         {"config": {"hidden_size": 320.0, "vocab_size": 4096, "num_heads": 4, "mlp_size": 640}},

@@ -355,8 +355,8 @@ def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded,
         release(wide)
 
 
-def test_a_draft_head_is_widened_with_its_target(embedded, wide, prompts):
-    """It drafts the same trees; a target with padded ids, whose copies differ, has no such head."""
+def test_a_draft_head_reads_one_copy_of_a_widened_target(embedded, wide, prompts):
+    """It stays as it is and drafts the same trees; a target with padded ids, whose copies differ, has no such head."""
     method = METHODS["salf"].with_settings(draft_head="talf", node_budget=10)
     broad = load_pair(PairSettings(device="cpu", dtype="float32", widen=2))
     runs = []
@@ -365,7 +365,8 @@ def test_a_draft_head_is_widened_with_its_target(embedded, wide, prompts):
         list(session)
         runs.append(session)
     narrow, widened = (session.pair.head for session in runs)
-    assert widened.info.hidden_size == 2 * narrow.info.hidden_size and widened.info.parameters > narrow.info.parameters
+    assert widened.info == replace(narrow.info, context=widened.info.context)
+    assert widened.target.info.hidden_size == 2 * narrow.target.info.hidden_size
     for one, other in zip(*(session.trace().iterations for session in runs), strict=True):
         assert [(n.parent_id, n.token_id, n.verdict) for n in one.nodes] == [
             (n.parent_id, n.token_id, n.verdict) for n in other.nodes

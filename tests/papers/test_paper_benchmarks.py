@@ -17,7 +17,7 @@ from decoding.experiments import sweep
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
+from decoding.papers.measured import action_times, depth_divergence, draft_acceptance, tree_times
 from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
@@ -103,6 +103,18 @@ def test_modelled_times_see_the_contexts_of_the_measured_passes():
     assert action_times.records_of(pd.Series(few), LATENCY) == []
 
 
+def test_drafting_is_modelled_by_nodes_and_by_layers():
+    def drafted(nodes: int, levels: list[float], took: float):
+        times = SimpleNamespace(draft_levels_s=levels, draft_s=took)
+        return SimpleNamespace(drafted=nodes, draft_forwards=len(levels), times=times)
+
+    greedy, layers = [drafted(16, [0.002] * 9, 0.03)] * 3, [drafted(18, [0.003] * 4, 0.02)] * 2
+    found = {each["line"]: each for each in tree_times.records_of(greedy, layers, "p", 16)}
+    assert [found[line]["draft_ms"] for line in tree_times.LINES] == pytest.approx([30.0, 32.0, 20.0, 8.0])
+    assert [found[line]["forwards"] for line in tree_times.LINES] == [9, 16, 4, 4]
+    assert tree_times.records_of([], layers, "p", 16) == []
+
+
 def test_times_of_another_machine_are_refused(monkeypatch):
     pair = SimpleNamespace(info=SimpleNamespace(name="Embedded pair"))
     monkeypatch.setattr(action_times, "machine_words", lambda pair: "a test")
@@ -133,7 +145,7 @@ def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [draft_acceptance, depth_divergence], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [draft_acceptance, depth_divergence, tree_times], ids=lambda module: module.__name__)
 def test_what_is_kept_fills_its_exhibit(module, tmp_path, monkeypatch, capsys):
     name = module.__name__.removeprefix("benchmarks.")
     words = ["x", "--quick", "--count", "1", "--device", "cpu", "--json", str(tmp_path / f"{name}-cpu.json")]

@@ -394,6 +394,12 @@ def test_no_claim_is_denied_by_the_papers_own_numbers():
         assert all(judged.paper is None or judged.paper >= 0 for judged in judge(each, rows()[:0]).judged), each.key
 
 
+def test_the_paper_of_dyspec_is_behind_where_its_own_numbers_say_so():
+    small, warm = (BY_KEY[f"dyspec/table-4-t{temperature}"].orderings for temperature in ("0", "0.6"))
+    assert [(each.better, each.worse) for each in small[:2]] == [("DySpec", "Sequoia"), ("DySpec", "SpecInfer")]
+    assert (warm[0].better, warm[0].worse, warm[2].better, warm[2].higher) == ("Sequoia", "DySpec", "Sequoia", False)
+
+
 def test_few_prompts_are_reported_instead_of_an_interval():
     figure = BY_KEY["dynatree/table-1"].figures[1]
     assert words_of(figure, Estimate(1.5, 1.5, 1.5, 1)) == "1.5 (n = 1)"

@@ -176,7 +176,7 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
     # After each round but the first and the last the drafter makes its best N and its queue.
     made_of = zip(bests[0 : 2 * len(rounds) - 2 : 2], bests[1 : 2 * len(rounds) - 1 : 2], strict=True)
     for each, (taken, queue) in zip(rounds[1:], made_of, strict=True):
-        open_to = queue["value"][queue["value"] > bar(taken, settings["node_budget"])]
+        open_to = queue["value"][queue["value"] > bar(taken["value"], settings["node_budget"])]
         assert [one.value for one in each.waiting] == pytest.approx(open_to[: len(each.waiting)], abs=1e-9)
         assert len(each.waiting) == min(SHOWN, len(open_to)) or vocab >= 20, "no unrecorded one can precede"
     places = set()

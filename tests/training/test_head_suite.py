@@ -51,6 +51,19 @@ def test_all_losses_go_on_from_one_head_on_the_same_batches(calls, tmp_path):
     assert not (tmp_path / "shipped").exists()
 
 
+def test_three_steps_for_every_ten_and_equal_times_where_asked(calls, tmp_path, capsys):
+    assert head_suite.main(["--out", str(tmp_path / "s"), "--base-steps", "40", "--minutes", "1.5"]) == 0
+    base, *others = calls
+    assert value(base, "--steps") == "40" and "--minutes" not in base
+    by_steps, by_time = others[:5], others[5:]
+    assert all(value(words, "--steps") == "12" and "--minutes" not in words for words in by_steps)
+    assert all(value(words, "--minutes") == "1.5" and "--steps" not in words for words in by_time)
+    assert [Path(value(words, "--out")).name for words in by_time] == [f"{name}-time" for name in NAMES[1:]]
+    said = capsys.readouterr().out.splitlines()
+    assert "tokens at 16 nodes" in said[0] and [line.split()[0] for line in said[1:]] == [*NAMES, *(
+        f"{name}-time" for name in NAMES[1:])]  # fmt: skip
+
+
 def test_it_goes_on_where_it_was_and_ships_what_is_trained(calls, tmp_path):
     out = tmp_path / "s"
     begun = Training(out / "hass")
@@ -73,7 +86,7 @@ def test_a_head_that_fails_ends_the_suite(calls, tmp_path, monkeypatch):
     assert len(calls) == 1 and not (tmp_path / "shipped").exists()
 
 
-@pytest.mark.parametrize("word", ["--loss", "--top-k=2", "--start-from", "--resume", "--minutes"])
+@pytest.mark.parametrize("word", ["--loss", "--top-k=2", "--start-from", "--resume"])
 def test_what_the_suite_chooses_is_refused(calls, tmp_path, capsys, word):
     assert head_suite.main(["--out", str(tmp_path), word, "1"]) == 2 and not calls
     assert "is chosen by the suite" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from decoding.models.pair import PairSettings, load_pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import head, head_learner
 from decoding.training.folder import Training
-from decoding.training.head_data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
-from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
+from decoding.training.head_data import SHARD_WINDOWS, example_of, open_prepared, prepare_text, prepare_trees
+from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, expected_tokens, rate_factor
+from decoding.training.head_losses import LOSS_OF, Weights, hass_loss
 from decoding.training.text import Texts, WindowPlan, continue_texts, windows_of
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
@@ -46,7 +48,7 @@ def pair(folder):
 def short_looks():
     """Curves and trees of few tokens: a random pair is slow at being wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("PROMPTS", 1), ("WRITTEN_TOKENS", 3), ("TREE_TOKENS", 2)):
+        for name, value in (("PROMPTS", 1), ("WRITTEN_TOKENS", 3), ("TREE_TOKENS", 2), ("COMPARED_TOKENS", 3)):
             patch.setattr(head_learner, name, value)
         yield
 
@@ -172,6 +174,44 @@ def test_a_missing_or_damaged_shard_is_reported(pair, tmp_path):
         data.text("train", [0], torch.device("cpu"))
 
 
+def test_an_example_is_the_text_and_the_tree_of_one_root(pair, tmp_path):
+    data = open_prepared(tmp_path, pair, PLAN, "text")
+    prepare_text(data, pair, TEXTS, quiet)
+    prepare_trees(data, pair, 2, quiet)
+    found, tokens = example_of(data, pair, 2), data.text("train", [0], torch.device("cpu")).tokens[0].tolist()
+    texts, trees = [pair.vocabulary.text(token) for token in tokens], data.trees("train", [0], 2, torch.device("cpu"))
+    levels = [[[[pair.vocabulary.text(int(token)), int(parent)] for token, parent in zip(*both, strict=True)]
+               for both in zip(trees.tokens[0, :, root], trees.parents[0, :, root], strict=True)]
+              for root in range(8)]  # fmt: skip
+    root = levels.index(found["tree"])
+    assert found["text"] == texts[max(0, root - 4) : root + 2] and found["chain"] == texts[root + 2 : root + 4]
+
+
+def test_expected_tokens_are_those_of_node_by_node_sampling():
+    """1 + 0.5 + 0.25 below the root, and 0.5 x 0.4 below the first: what is not verified counts for nothing."""
+
+    def node(place, parent, probability, flat):
+        return SimpleNamespace(node_id=place, parent_id=parent, target_probability=probability, flat_index=flat)
+
+    nodes = [node(0, -1, None, 0), node(1, 0, 0.5, 1), node(2, 0, 0.25, 2), node(3, 1, 0.4, 3), node(4, 1, 0.3, None)]
+    assert expected_tokens(SimpleNamespace(nodes=nodes)) == pytest.approx(1.95)
+
+
+def test_weights_of_the_losses_are_settings_of_the_command(trained, folder, monkeypatch, capsys):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
+    words = ("--loss", "hass", "--steps", "1", "--out", str(trained / "weighed"))
+    with monkeypatch.context() as patch:
+        seen = []
+        patch.setitem(LOSS_OF, "hass", lambda head, sides, text, weights: seen.append(weights) or hass_loss(
+            head, sides, text, weights))  # fmt: skip
+        weights = ("--regression", "2", "--classification", "3", "--distillation", "4", "--distilled-tokens", "5")
+        assert command(folder, *words, *weights) == 0
+    assert seen == [Weights(2.0, 3.0, 4.0, 5)]
+    assert command(folder, *words, "--resume") == 1 and "another training (weights" in capsys.readouterr().err
+    assert command(folder, "--loss", "hass", "--steps", "1", "--regression", "-1") == 2
+    assert "The weight of regression is -1.0: give 0 or more." in capsys.readouterr().err
+
+
 def test_batches_are_a_function_of_seed_and_number():
     epoch = [window for number in range(5) for window in batch_of(10, 2, 7, number)]
     assert sorted(epoch) == list(range(10))
@@ -236,6 +276,10 @@ def test_the_command_leaves_a_head_that_drafts_without_changing_the_text(trained
     records = Training(trained / "first").log()
     assert {"held_out_overlap_1", "held_out_overlap_3", "held_out_tokens_per_pass"} <= set().union(*records)
     assert Training(trained / "first").trees()
+    assert card.figures["held_out_tokens_at_16_nodes"] >= 1.0 and "held_out_tokens_at_16_nodes_error" in card.figures
+    example = json.loads((trained / "first" / "example.json").read_text())
+    assert [len(level) for level in example["tree"]] == [4, 4] and len(example["chain"]) == 2
+    assert len(card.frequent) > 8 and find_head(f"first@{len(card.frequent)}").tokens == len(card.frequent)
     prompt = pair.vocabulary.encode("Once upon a time")
     texts = []
     for method in (METHODS["autoregressive"], METHODS["salf"].with_settings(draft_head="first", node_budget=8)):

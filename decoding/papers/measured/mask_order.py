@@ -31,6 +31,7 @@ from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
+from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.tree_mask import NODE_ORDERS, ORDER_NAMES, TreeMask, breadth_first, count_blocks, depth_first
 
@@ -38,6 +39,7 @@ SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000),
 PAPER_BLOCK = 32
 HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
 REPEATS = 15
+REAL_TREES = Sampling(temperature=0.6, draft_temperature=0.6)
 BEHIND_PREFIXES = 4  # random trees of a size
 
 Order = Callable[[dict[int, int]], Sequence[int]]
@@ -107,12 +109,12 @@ def random_table(sizes: Sequence[int], count: int) -> list[Record]:
 
 
 def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> list[Record]:
-    """Figure 9: real trees after prefixes of several lengths."""
+    """Figure 9: real trees, drafted at temperature 0.6 as in the paper, after prefixes of several lengths."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees after a prefix")
     records, limits = [], Limits(64, ignore_end_of_text=True)
     for nodes, number in product(sizes, range(count)):
         method = METHODS["dyspec"].with_settings(node_budget=nodes)
-        session = DecodeSession(pair, method, prompts[number % len(prompts)], limits=limits)
+        session = DecodeSession(pair, method, prompts[number % len(prompts)], REAL_TREES, limits)
         for _ in range(1 + number // len(prompts)):
             iteration = session.step()
         parents = {node: iteration.nodes[node].parent_id for node in iteration.flatten_order}

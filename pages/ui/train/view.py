@@ -3,6 +3,7 @@
 The trees show that the draft learns: the same held-out prompt drafted at the start of a phase and later.
 """
 
+import json
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
-from decoding.training.folder import TREES, TrainingWatcher
+from decoding.training.folder import EXAMPLE, TREES, TrainingWatcher
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, show_error, torch_there, why_not
@@ -27,6 +28,7 @@ from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import set_method
 from viz.branches.diff import compare_trees
 from viz.charts.training import HEIGHT, Moment, best, family_of, moments_figure, panels, training_figure, words_of
+from viz.charts.training_tree import TrainingTree, training_tree_figure
 from viz.formats import plural
 from viz.scope.panels import text_html, text_spans
 
@@ -41,6 +43,11 @@ STYLE = Path(__file__).with_suffix(".css")
 CHARTS_S = 5.0  # redraw interval of charts while figures arrive
 FIRST_ROW = 2
 MOMENTS = "Tokens per target pass on this prompt"
+EXAMPLE_WORDS = (
+    "One root of the training text, prepared once. EAGLE's loss compares head and target after the root alone. HASS's "
+    "follows the text's own next tokens, TALF's (Algorithm 1) the tree that the target grows, with the head's own "
+    "features fed back in both; a row of the mask sees the text, its ancestors and itself."
+)
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
 
@@ -88,7 +95,24 @@ def draw_training(followed: TrainingWatcher) -> None:
         st.caption("Curves appear as soon as the training has begun.")
     _draw_charts(figures[:FIRST_ROW])
     moments = _draw_trees(followed, phase, by_time, planned)
+    if followed.kind == "head":
+        _draw_example(followed.folder / EXAMPLE)
     _draw_charts([*([(MOMENTS, moments)] if moments is not None else []), *figures[FIRST_ROW:]])
+
+
+def _draw_example(file: Path) -> None:
+    """What the head is trained on at one root; nothing where the training has not written it yet."""
+    try:
+        example = TrainingTree.read(json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        st.caption(escape_markdown(f"{file.name} cannot be read ({error}): start the training again."))
+        return
+    with st.container(border=True, gap=None, key="train_tree_example"):
+        st.markdown("**What a head is trained on**", help=EXAMPLE_WORDS)
+        figure = training_tree_figure(example, is_dark())
+        chart(figure, key="train_example_tree", height=int(figure.layout.height))
 
 
 def _figures(

@@ -4,6 +4,7 @@ A setting is shown only where there is something to choose.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DRAFT_HEAD, SELECTOR, MATRIX = "draft_head", "selector", "matrix"
 TRAINED = (DRAFT_HEAD, SELECTOR, MATRIX)
 HEAD_METHOD = "salf"
+FEW_TOKENS = 1000  # the most frequent ones, which each head is offered over as well
 NONE_WORDS = {DRAFT_HEAD: "The pair's draft model", SELECTOR: "None: K, L1 and L2 as set", MATRIX: "Empty at first"}
 EMBEDDED_NAME = "Embedded pair"
 
@@ -33,7 +35,10 @@ def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
     """The choices of each such setting of a method with their labels, `""` (none) first."""
     found: dict[str, dict[str, str]] = {}
     if method.drafter.uses_draft_model:
-        found[DRAFT_HEAD] = _words([(card.name, card.words) for card in _fitting()[0]])
+        cards = _fitting()[0]
+        few = [replace(card, name=f"{card.name}@{FEW_TOKENS}", tokens=FEW_TOKENS) for card in cards
+               if len(card.frequent) >= FEW_TOKENS]  # fmt: skip
+        found[DRAFT_HEAD] = _words([(card.name, card.words) for card in [*cards, *few]])
     if SELECTOR in method.drafter.optional:
         fitting = [card for card in _fitting()[1] if card.verifier == method.verifier.name]
         found[SELECTOR] = _words([(card.name, card.words) for card in fitting])

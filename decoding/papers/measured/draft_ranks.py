@@ -1,5 +1,12 @@
-"""SALF & TALF, Figure 2: which ranks a drafted tree is made of, and how good a head is behind its own n-th choice."""
+"""Draft tokens by rank (SALF & TALF, Figure 2 and Appendix A): what trees are made of, and heads behind each rank.
 
+Which ranks the tokens of EAGLE-2's beams have in the distributions of a head, and how right and how well calibrated the
+head is behind its own n-th ranked token, on held-out prompts with what the target writes behind them at temperature 1.
+A calibration error is of all prompts together, as bins need many roots; what one prompt contributes is its jackknife
+pseudo-value, n E - (n - 1) E without it, and their mean is free of most of the bias that few roots in a bin make.
+"""
+
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,48 +14,47 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from decoding.common.errors import run_main
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    encode,
+    pair_from,
+    print_table,
+    save_records,
+)
+from decoding.experiments.estimates import estimate
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
 from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
+from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.records import IterationTrace
 from decoding.training.head_data import children_features, text_features
 from decoding.training.head_learner import target_sides
 from decoding.training.head_losses import Drafted, Sides, TextWindows, unroll
 from decoding.training.text import continue_texts
 
-RANKS = 5
+RANKS = 5  # the last is the fifth or lower
 BINS = 10  # of equal size; the paper does not say how many
-LAST = f"{RANKS} or lower"
 
 
-def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> dict[str, float]:
-    """Share of the verified tokens of a prompt's trees by their rank in the draft's distribution, 1 to 4 and the rest.
+def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> np.ndarray:
+    """Shares `[RANKS]` of the verified tokens of a prompt's trees by rank in the draft's distribution; nan without any.
 
     A tree that holds a token holds every likelier one with the same parent, so that ranks can be counted in it.
     """
     session = DecodeSession(pair, method, prompt_ids, limits=Limits(tokens, ignore_end_of_text=True))
-    counts: Counter[str] = Counter()
+    counts = np.zeros(RANKS)
     for iteration in session:
-        if not iteration.in_loop:
-            counts.update(_ranks(iteration))
-    total = sum(counts.values())
-    return {name: counts[name] / total for name in rank_names()} if total else {}
-
-
-def rank_names() -> tuple[str, ...]:
-    """Names of the ranks in order."""
-    return (*(str(rank) for rank in range(1, RANKS)), LAST)
-
-
-def _ranks(iteration: IterationTrace) -> list[str]:
-    siblings: dict[int, list[float]] = {}
-    for node in iteration.nodes:
-        if node.node_id and not node.pruned and node.flat_index is not None:
-            siblings.setdefault(node.parent_id, []).append(node.draft_probability)
-    names = rank_names()
-    return [names[min(rank, RANKS - 1)] for group in siblings.values() for rank in range(len(group))]
+        siblings: Counter[int] = Counter()
+        for node in [] if iteration.in_loop else iteration.nodes[1:]:
+            if not node.pruned and node.flat_index is not None:
+                counts[min(siblings[node.parent_id], RANKS - 1)] += 1
+                siblings[node.parent_id] += 1
+    return counts / counts.sum() if counts.any() else np.full(RANKS, np.nan)
 
 
 @dataclass(frozen=True)
@@ -133,3 +139,59 @@ def _binned_gap(right: np.ndarray, confidence: np.ndarray) -> float:
 
 def _law(sides: Sides, features: torch.Tensor) -> torch.Tensor:
     return torch.softmax(sides.project(features).float(), -1)
+
+
+FIGURES = {"accuracy": accuracy, "ece": calibration_error, "distribution_ece": distribution_calibration_error}
+
+
+def records_behind_ranks(parts: Sequence[Conditioned], line: str, samples: Sequence[str]) -> list[dict]:
+    """What every prompt contributes to the figures of one head behind each of its ranked tokens."""
+    every = np.arange(len(parts))
+    records = []
+    for rank in range(RANKS):
+        whole = {name: figure(parts, rank, every) for name, figure in FIGURES.items()}
+        for prompt, sample in enumerate(samples):
+            found = {"accuracy": accuracy(parts, rank, every[prompt : prompt + 1])}
+            if len(every) > 1:
+                rest = np.delete(every, prompt)
+                found |= {name: len(every) * whole[name] - (len(every) - 1) * FIGURES[name](parts, rank, rest)
+                          for name in ("ece", "distribution_ece")}  # fmt: skip
+            records.append({"part": "behind", "line": line, "sample": sample, "rank": rank + 1, **found})
+    return records
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 4 with --quick)")
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
+    parser.add_argument("--heads", nargs="+", default=list(LOSSES), metavar="NAME", help="EAGLE's, HASS's and TALF's")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    prompts = choose_prompts(args.prompts, args.count or (4 if args.quick else 24))
+    tokens = args.max_new_tokens or (32 if args.quick else 128)
+    samples, encoded = [f"{each.kind}/{each.name}" for each in prompts], [encode(pair, each.text) for each in prompts]
+    texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, ids in enumerate(encoded)]
+    records: list[dict] = []
+    for loss, head in zip(LOSSES, args.heads, strict=True):
+        method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
+        for sample, ids in zip(samples, encoded, strict=True):
+            shares = rank_shares(pair, method, ids, tokens)
+            records += [{"part": "shares", "line": loss, "sample": sample, "rank": rank, "share": share}
+                        for rank, share in enumerate(shares, 1) if np.isfinite(share)]  # fmt: skip
+        parts = [conditioned(pair, head, text, first) for text, first in texts]
+        records += records_behind_ranks(parts, loss, samples)
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts")
+    for name in ("share", *FIGURES):
+        found = [[[each[name] for each in records if (each["line"], each["rank"]) == (loss, rank) and name in each]
+                  for loss in LOSSES] for rank in range(1, RANKS + 1)]  # fmt: skip
+        print(f"\n{name} by rank")
+        rows = [(rank, *(estimate(each) if each else "-" for each in row)) for rank, row in enumerate(found, 1)]
+        print_table(("rank", *LOSSES.values()), rows)
+    save_records(args, "draft_ranks", pair, records, started)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
