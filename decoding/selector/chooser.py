@@ -1,0 +1,148 @@
+"""A trained selector as it is asked in every iteration: a few products in numpy, where PyTorch takes longer to begin."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, LatencyModel, TimeModel
+from decoding.selector.features import Features, Past, Scaler, features_of
+from decoding.selector.statics import StaticShape, nearest
+from decoding.trace.records import SelectorTrace
+
+if TYPE_CHECKING:
+    from decoding.selector.network import SelectorNetwork
+
+# What a network's outputs are, and how an action is chosen by them: logits, the largest is taken (Eq. 4); or expected
+# accepted tokens in logarithms, which are divided by what the action takes here.
+Rule = Literal["policy", "tokens"]
+RULES: tuple[Rule, ...] = ("policy", "tokens")
+EPSILON = 1e-5  # of a layer norm, as PyTorch has it
+STRETCH = 32  # tokens of text over which the times of passes hardly change
+MOST_LOG = 4.0  # of an output that is a number of accepted tokens: no tree is deeper than e^4
+
+
+class NetworkOutputs:
+    """The network of Eq. 10 with its weights as arrays.
+
+    A target that holds copies of the features the network was trained on is read in its first copy.
+    """
+
+    def __init__(self, network: "SelectorNetwork"):
+        state = {name: weight.numpy(force=True) for name, weight in network.state_dict().items()}
+        self._projections = [(state[f"projections.{n}.weight"], state[f"projections.{n}.bias"]) for n in range(3)]
+        self._gain, self._shift = (np.stack([state[f"norms.{n}.{part}"] for n in range(3)]) for part in ("weight", "bias"))
+        self._layers = [(state[f"layers.{n}.weight"], state[f"layers.{n}.bias"]) for n in (0, 3, 6)]
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Outputs at one root, whose scalars are standardised, float32 `[outputs]`."""
+        from scipy.special import erf  # takes a while to load, and is there from the second call on
+
+        read = np.stack([w @ h[: w.shape[1]] + b for (w, b), h in zip(self._projections, features[:3], strict=True)])
+        read -= read.mean(1, keepdims=True)
+        read *= self._gain / np.sqrt(np.square(read).mean(1, keepdims=True) + EPSILON)
+        x = np.concatenate([(read + self._shift).ravel(), features.scalars.astype(np.float32)])
+        for weight, bias in self._layers[:-1]:
+            x = weight @ x + bias
+            x *= 0.5 * (1 + erf(x * np.float32(0.5**0.5)))
+        return self._layers[-1][0] @ x + self._layers[-1][1]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a selector chose at a root, and what it chose by.
+
+    Attributes:
+        action: the one taken.
+        past: what it was told.
+        scalars: what it read of that beside hidden states, in the order of the chooser's names.
+        outputs: of the network, by action.
+    """
+
+    chooser: "Chooser"
+    action: Action
+    past: Past
+    scalars: np.ndarray
+    outputs: np.ndarray
+
+    def trace(self) -> SelectorTrace:
+        """The record of it: grids `[paths, trunk, branch]` as `ACTIONS`, flattened."""
+        chooser, every = self.chooser, np.arange(len(ACTIONS))
+        seconds = chooser.seconds(self.past.length)
+        static = chooser.static(self.past, seconds)
+        places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
+        worth = expected_tokens(self.outputs) if chooser.rule == "tokens" else softmax(self.outputs)
+        return SelectorTrace(
+            rule=chooser.rule,
+            scalars={name: round(value, 6) for name, value in zip(chooser.scalars, self.scalars.tolist(), strict=True)},
+            worth=tuple(np.round(worth[places], 6).tolist()),
+            seconds=tuple(np.round(seconds[DISTINCT_OF], 7).tolist()),
+            chosen=ACTIONS.index(self.action),
+            static=None if static is None else ACTIONS.index(static),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """A network, what its scalars are scaled by, what passes cost here, the pair's identity, and the verifier.
+
+    Attributes:
+        scalars: names of those that it reads.
+        rule: how an action is chosen by its outputs.
+        statics: the best static actions of the samplings it was trained on.
+        way: how the time of an action is counted.
+    """
+
+    network: NetworkOutputs
+    scaler: Scaler
+    latency: LatencyModel
+    pair: Mapping[str, Any]
+    verifier: str
+    scalars: tuple[str, ...]
+    rule: Rule
+    statics: tuple[StaticShape, ...] = ()
+    way: TimeModel = "rows"
+    _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
+
+    def choose(self, past: Past) -> Choice:
+        """The action with the largest logit, or with the most expected tokens per second here."""
+        features = features_of(past, self.scalars, self.latency)
+        outputs = self.network(features._replace(scalars=self.scaler.scaled(features.scalars)))
+        if self.rule == "tokens":
+            place = int((expected_tokens(outputs) / self.seconds(past.length)).argmax())
+        else:
+            place = int(outputs.argmax())
+        action = (DISTINCT if len(outputs) == len(DISTINCT) else ACTIONS)[place]
+        return Choice(self, action, past, features.scalars, outputs)
+
+    def seconds(self, length: int) -> np.ndarray:
+        """Seconds of an iteration with each distinct action in which a selector is asked, `[len(DISTINCT)]`.
+
+        They are those of the middle of the stretch of text that the length is in.
+        """
+        stretch = length // STRETCH
+        if stretch not in self._known:
+            lengths = np.array([(stretch + 0.5) * STRETCH])
+            self._known[stretch] = self.latency.action_s(lengths, self.way, selecting=True)[0][PLACES]
+        return self._known[stretch]
+
+    def static(self, past: Past, seconds: np.ndarray) -> Action | None:
+        """The best static action under this sampling where actions take these times; None where none is known."""
+        if not self.statics:
+            return None
+        return nearest(self.statics, past.temperature, past.top_p, past.draft_temperature).here(seconds).action
+
+
+DRAFTS = np.array([action.nodes > 0 for action in DISTINCT])
+
+
+def expected_tokens(outputs: np.ndarray) -> np.ndarray:
+    """Tokens per pass `[..., len(DISTINCT)]` of outputs that are logarithms of accepted tokens: one where none is drafted."""
+    return 1 + DRAFTS * np.exp(np.minimum(outputs, MOST_LOG))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of logits, the same shape."""
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
