@@ -29,7 +29,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
-from decoding.selector.actions import ACTIONS, DISTINCT, shared_labels
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, shared_labels
 from decoding.selector.features import divergences
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
@@ -280,6 +280,21 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
         divergences=np.array(apart, np.float32).reshape(-1, 6),
         expected={name: np.array(found, np.float32).reshape(-1, len(DISTINCT)) for name, found in expected.items()},
     )
+
+
+@torch.inference_mode()
+def tokens_of_actions(pair: Pair, tokens: list[int], sampling: Sampling, verifier: str, trees: int) -> np.ndarray:
+    """Expected tokens of every action at the end of a text of two tokens or more, `[len(ACTIONS)]`.
+
+    They are exact over the verifier, means over super-trees drawn by the seed of the sampling.
+    """
+    caches = [model.engine.new_cache(len(tokens) + 1280) for model in (pair.target, pair.draft)]
+    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
+        run_text(model, cache, np.array(tokens))
+        cache.rollback(len(tokens) - 1)
+    plan = RootPlan(trees=trees, khisti_trees=trees, samplings=(sampling,), verifiers=(verifier,))
+    found = _labels(pair, tokens, caches, plan, [0], [verifier], GeneratorDraws(sampling.seed))
+    return found[verifier][0][DISTINCT_OF]
 
 
 def _labels(
