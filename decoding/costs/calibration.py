@@ -4,11 +4,10 @@ Sequoia needs how often each child in draw order is accepted, the hardware-aware
 from those that the draft gives, a trained selector what passes cost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch

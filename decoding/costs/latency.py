@@ -106,7 +106,7 @@ class RowProbe:
 
 
 def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier: str) -> VerifierTimes:
-    """Time real iterations with a verifier over trees of several shapes, all in turn, and what they take beside passes."""
+    """Time real iterations with a verifier over trees of several shapes, in turn, and what they take beside passes."""
     prompt = _prompt(pair)
     tokens = min(MOST_ROUNDS * 8, pair.context - len(prompt))
     method = METHODS["delayed"].with_settings(verifier=verifier)

@@ -29,7 +29,6 @@ from decoding.common.settings import present_engines
 from decoding.engines.base import Visibility
 from decoding.engines.clock import describe_hardware
 from decoding.engines.cuda_graph import BUCKETS
-from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
 

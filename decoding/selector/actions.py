@@ -48,7 +48,6 @@ ACTIONS: tuple[Action, ...] = tuple(
 SHAPE = (MOST_PATHS, MOST_LENGTH + 1, MOST_LENGTH + 1)
 
 
-
 def _same_chain() -> np.ndarray:
     """For each action the first one that drafts trees of the same distribution, `[len(ACTIONS)]`.
 

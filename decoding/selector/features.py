@@ -3,8 +3,9 @@
 At the previous token both models are known; at the root only the draft is, whose first pass reads it anyway.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ def divergences(target: np.ndarray, previous: np.ndarray, root: np.ndarray) -> l
 
 
 def scalars_of(
-    names: Sequence[str], known: Sequence[Any], context: Mapping[str, Any], latency: LatencyModel
+    names: Sequence[str], known: Iterable[Any], context: Mapping[str, Any], latency: LatencyModel
 ) -> np.ndarray:
     """Scalars by name at one root or many, `[len(names)]` or `[num_roots, len(names)]`.
 
@@ -84,14 +85,17 @@ def scalars_of(
         tree_s = values["target_s"] + more_s
         for name, seconds in zip(LATENCIES, (values["draft_s"], values["target_s"], tree_s), strict=True):
             values[name] = np.log(np.maximum(seconds, 1e-9))
-    return np.stack(np.broadcast_arrays(*(np.asarray(values[name], dtype=float) for name in names)), -1)
+    if np.ndim(length) == 0:  # one root while decoding, where every call counts
+        return np.array([values[name] for name in names], dtype=float)
+    return np.stack([np.broadcast_to(values[name], np.shape(length)) for name in names], -1).astype(float)
 
 
 def features_of(past: Past, names: Sequence[str], latency: LatencyModel) -> Features:
     """The features at a root, with the costs of passes at this length."""
     context = {name: getattr(past, name) for name in ("length", "temperature", "top_p", "draft_temperature")}
     known = divergences(past.target_probs, *past.draft_probs)
-    return Features(past.target_feature, *past.draft_features, scalars_of(names, known, context, latency))
+    previous, root = past.draft_features
+    return Features(past.target_feature, previous, root, scalars_of(names, known, context, latency))
 
 
 @dataclass(frozen=True)
@@ -118,4 +122,9 @@ class Scaler:
 
     def scaled(self, scalars: np.ndarray) -> np.ndarray:
         """Standardised scalars, the same shape."""
-        return np.clip((scalars - np.array(self.mean)) / np.array(self.spread), -self.MOST, self.MOST)
+        mean, spread = self._arrays
+        return np.minimum(np.maximum((scalars - mean) / spread, -self.MOST), self.MOST)
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.mean), np.array(self.spread)

@@ -44,7 +44,12 @@ class StaticShape:
         for places in (range(len(DISTINCT)), [place for place, action in enumerate(DISTINCT) if not action.trunk]):
             found.append(DISTINCT[max(places, key=lambda place: tokens[place] / seconds[place])])
             found.append(DISTINCT[max(places, key=lambda place: (round(float(tokens[place]), 3), -seconds[place]))])
-        return StaticShape(*sampled, *found, tuple(np.round(tokens, 3).tolist()))
+        action, most_tokens, root_action, root_most_tokens = found
+        temperature, top_p, draft_temperature = sampled
+        return StaticShape(
+            temperature, top_p, draft_temperature, action, most_tokens, root_action, root_most_tokens,
+            tuple(np.round(tokens, 3).tolist()),
+        )  # fmt: skip
 
     def here(self, seconds: np.ndarray) -> "StaticShape":
         """The same where the distinct actions take these times; as it is where tokens were not kept."""
@@ -67,12 +72,12 @@ class StaticShape:
         tokens = tuple(float(number) for number in str(content.get("tokens", "")).split())
         if len(tokens) not in (0, len(DISTINCT)) or not all(1 <= number < np.inf for number in tokens):
             raise ValueError
-        return StaticShape(*(number_of(content[name]) for name in SAMPLED), *actions, tokens)
+        named: dict[str, Any] = {name: number_of(content[name]) for name in SAMPLED}
+        named |= zip(STATICS, actions, strict=True)
+        return StaticShape(**named, tokens=tokens)
 
 
-def nearest(
-    statics: Sequence[StaticShape], temperature: float, top_p: float, draft_temperature: float
-) -> StaticShape:
+def nearest(statics: Sequence[StaticShape], temperature: float, top_p: float, draft_temperature: float) -> StaticShape:
     """Of some samplings the nearest to another: by top-p, then temperature, then that of the draft."""
     apart = ((abs(s.top_p - top_p), abs(s.temperature - temperature), abs(s.draft_temperature - draft_temperature))
              for s in statics)  # fmt: skip

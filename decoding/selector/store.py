@@ -145,7 +145,10 @@ def read_card(folder: Path, name: str) -> SelectorCard:
         check_models(content["pair"], ("target", "draft"))
         first = content["version"] == 1
         shape = {**(FIRST_SIZES if first else {}), **content["config"]}
-        sizes = (*(shape[name] for name in ("target_size", "draft_size", "width", "scalars", "outputs")), *shape["hidden"])
+        sizes = (
+            *(shape[name] for name in ("target_size", "draft_size", "width", "scalars", "outputs")),
+            *shape["hidden"],
+        )
         whole = all(0 < count_of(size) <= MOST_SIZE for size in sizes) and len(shape["hidden"]) == 2
         scalars = SCALARS_1 if first else tuple(map(text_of, content["scalars"]))
         known = set(scalars) <= {*SCALARS, *SCALARS_1} and shape["scalars"] == len(scalars) == len(set(scalars))

@@ -126,16 +126,14 @@ class ModelSource(_DraftSource):
             return None
         self._clock.mark("draft_logic")
         self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
-        rows, sampling, known = 2, self._past.sampling, self._before
-        if known is not None and known.draft is not None:
-            rows = 1
-        logits, features = self._read(*self._pending(), rows)
+        sampling, known = self._past.sampling, self._before
+        drafted = None if known is None else known.draft
+        logits, features = self._read(*self._pending(), keep=2 if drafted is None else 1)
         self.features, self._root_logits = [features[-1:]], logits[-1:]
         feature = self._past.features.between(length - 2, length - 1)
         target = self._past.target.engine.project(feature)[0] if known is None else known.target_logits
-        if rows == 1:
-            features = torch.stack([known.draft[0], features[0]])
-            logits = torch.stack([known.draft[1], logits[0]])
+        if drafted is not None:
+            features, logits = torch.cat([drafted[0][None], features]), torch.cat([drafted[1][None], logits])
         probs = self._distributions(logits)
         self._clock.mark("draft_level")
         return Past(

@@ -126,7 +126,9 @@ def examples(
     if way == "rows":
         parts = latency.parts(roots.length)[:, :, PLACES]
     return Examples(
-        features=Features(*map(torch.from_numpy, (roots.target, roots.draft_previous, roots.draft_root, scalars.astype(np.float32)))),
+        features=Features(
+            *map(torch.from_numpy, (roots.target, roots.draft_previous, roots.draft_root, scalars.astype(np.float32)))
+        ),
         expected=torch.from_numpy(roots.expected[verifier]).float(),
         parts=torch.from_numpy(parts.swapaxes(0, 1).astype(np.float32)),
         asking_s=torch.from_numpy((asking_s - static_s).astype(np.float32)),

@@ -100,7 +100,9 @@ class RootPlan:
         """Numbers of the samplings of a root of text `number`, that which the text is written under first."""
         first = number % len(self.samplings)
         warmth = self.samplings[first].draft_temperature
-        others = [place for place, each in enumerate(self.samplings) if each.draft_temperature == warmth and place != first]
+        others = [
+            place for place, each in enumerate(self.samplings) if each.draft_temperature == warmth and place != first
+        ]
         draws = np.random.default_rng([self.seed, number, seed])
         return [first, *draws.permutation(others)[: self.per_root - 1].tolist()]
 
@@ -260,7 +262,7 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
         seen = draft_distributions[end - 2 : end].numpy(force=True)
         for place in under:
             target = target_distribution(target_logits[end - 2], plan.samplings[place])
-            apart.append(divergences(target.numpy(force=True), *seen))
+            apart.append(np.array(divergences(target.numpy(force=True), *seen)))
         wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
         labels = _labels(pair, tokens[:end], caches, plan, under, wanted, GeneratorDraws(seed + end))
         missing = [np.full(len(DISTINCT), np.nan)] * len(under)
@@ -330,7 +332,12 @@ def _labels(
 
 
 def _drawn(
-    pair: Pair, tokens: list[int], caches: Sequence[KVCache], count: int, draft_temperature: float, draws: GeneratorDraws
+    pair: Pair,
+    tokens: list[int],
+    caches: Sequence[KVCache],
+    count: int,
+    draft_temperature: float,
+    draws: GeneratorDraws,
 ) -> tuple[SuperTrees, Tensor, Tensor]:
     """Super-trees at the end of a text, the draft's distributions and the target's logits after their nodes, wide.
 

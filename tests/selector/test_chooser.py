@@ -72,8 +72,8 @@ def test_tokens_are_divided_by_local_costs():
     seconds = LATENCY.action_s(np.array([112]), "rows", True)[0][PLACES]  # the middle of tokens 96 to 127
     assert choice.action == DISTINCT[int((tokens / seconds).argmax())]
     # Where every row of a target pass costs twenty times as much, the tree is smaller.
-    target = replace(LATENCY.costs.target, points=tuple(
-        replace(point, seconds=point.seconds * 20 ** (point.size > 1)) for point in LATENCY.costs.target.points))  # fmt: skip
+    points = (replace(point, seconds=point.seconds * 20 ** (point.size > 1)) for point in LATENCY.costs.target.points)
+    target = replace(LATENCY.costs.target, points=tuple(points))
     dear = replace(made, latency=replace(LATENCY, costs=replace(LATENCY.costs, target=target)), _known={})
     assert dear.choose(given).action.nodes < choice.action.nodes
 

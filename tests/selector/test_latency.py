@@ -73,8 +73,13 @@ def test_what_is_beside_the_passes_is_that_of_the_verifier_by_k():
     timed = replace(LATENCY, beside=times)
     with_khisti = dict(zip(ACTIONS, timed.action_s(np.array([256]))[0], strict=True))
     plain = seconds("rows", 256)
-    for action, beside_s in ((Action(2, 1, 2), 0.004 + 3 * 0.001 + 5 * 0.0001), (Action(4, 0, 0), 0.001),
-                             (Action(4, 3, 0), 0.001 + 3 * 0.001 + 3 * 0.0001), (Action(3, 0, 1), 0.009 + 0.001 + 0.0003)):  # fmt: skip
+    expected = {
+        Action(2, 1, 2): 0.004 + 3 * 0.001 + 5 * 0.0001,
+        Action(4, 0, 0): 0.001,
+        Action(4, 3, 0): 0.001 + 3 * 0.001 + 3 * 0.0001,
+        Action(3, 0, 1): 0.009 + 0.001 + 3 * 0.0001,
+    }
+    for action, beside_s in expected.items():
         levels = len(action.level_widths)
         passes_s = plain[action] - 0.002 - levels * 0.0005
         assert with_khisti[action] == pytest.approx(passes_s + beside_s), action

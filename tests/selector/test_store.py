@@ -116,7 +116,9 @@ def test_a_card_of_version_1_is_read_as_it_was(home):
     """It read eleven scalars, costs in seconds among them, and gave a logit for each of all 324 actions."""
     config = SelectorConfig(6, 4, width=16, hidden=(32, 8), scalars=len(SCALARS_1), outputs=len(ACTIONS))
     keep(home / "mine" / "selector", mean=[0.0] * 11, spread=[1.0] * 11)
-    save_selector(home / "mine" / "selector", SelectorNetwork(config), {**content(PAIR), "mean": [0.0] * 11, "spread": [1.0] * 11})
+    save_selector(
+        home / "mine" / "selector", SelectorNetwork(config), {**content(PAIR), "mean": [0.0] * 11, "spread": [1.0] * 11}
+    )
     card = home / "mine" / "selector" / SELECTORS.card
     written = json.loads(card.read_text())
     for name in ("scalars", "rule"):
@@ -148,7 +150,9 @@ def test_the_best_static_action_follows_the_costs():
 
 
 def test_the_nearest_sampling_is_by_nucleus_then_temperature_then_draft():
-    some = [StaticShape(t, p, d, *[Action(1, 0, 1)] * 4) for t, p, d in ((1, 1, 1), (0.6, 1, 1), (0.6, 1, 0.6), (1, 0.9, 1))]
+    some = [
+        StaticShape(t, p, d, *[Action(1, 0, 1)] * 4) for t, p, d in ((1, 1, 1), (0.6, 1, 1), (0.6, 1, 0.6), (1, 0.9, 1))
+    ]
     assert nearest(some, 1.0, 0.91, 1.0) is some[3] and nearest(some, 0.5, 1.0, 1.0) is some[1]
     assert nearest(some, 0.5, 1.0, 0.5) is some[2]
 

@@ -62,7 +62,9 @@ def roots_of(count: int, seed: int) -> Roots:
 
 
 def learner(settings: SelectorSettings = SETTINGS) -> SelectorLearner:
-    parts = (examples(roots_of(n, n), "nss", SAMPLINGS, LATENCY, "rows", names_of(settings.rule)) for n in (150, 60, 70))
+    parts = (
+        examples(roots_of(n, n), "nss", SAMPLINGS, LATENCY, "rows", names_of(settings.rule)) for n in (150, 60, 70)
+    )
     return SelectorLearner(settings, *parts, SAMPLINGS)
 
 
@@ -155,7 +157,7 @@ def test_random_machines_move_what_is_read_of_costs_and_what_is_paid(rule):
         tree = math.log((3 * target_s + more_s) / (target_s + more_s))
         assert apart[:-3].abs().max() == 0
         assert apart[-3:].tolist() == pytest.approx([math.log(2), math.log(3), tree], abs=1e-5)
-    _, rate, base, _ = made._rates(rows, factors)
+    _, _, base, _ = made._rates(rows, factors)
     parts = made._trained.parts[3] * factors[0][:, None]
     static = (made._static_tokens[made._trained.sampling[3]] / parts.sum(0)).argmax()
     assert float(base) == pytest.approx(float(made._trained.expected[3][static] / parts.sum(0)[static]), rel=1e-5)

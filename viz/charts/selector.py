@@ -14,11 +14,11 @@ from viz.scope.outline import Table
 from viz.theme import palette, style
 
 SHAPE = (4, 9, 9)  # K from 1, L1 and L2 from 0: the order of the grids of a `SelectorTrace`
-# What may be marked: label and symbol; shape tells them apart where they fall into one cell.
+# What may be marked: label, symbol and size, which differ where they fall into one cell.
 MARKED = {
-    "chosen": ("chosen here", "circle-open"),
-    "static": ("best static", "square-open"),
-    "best": ("best at this root", "star"),
+    "chosen": ("chosen", "circle-open", 10),
+    "static": ("best static", "square-open", 17),
+    "best": ("best at this root", "star", 8),
 }
 # Scalars as a table names them, and their unit.
 SCALAR_WORDS = {
@@ -100,7 +100,13 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
     """A square for every L1 and L2, a panel for every K, with what was chosen, the best static and the best marked."""
     titles = [f"K = {paths}" for paths in range(1, SHAPE[0] + 1)]
     figure = make_subplots(
-        2, 2, shared_xaxes=True, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.11
+        2,
+        2,
+        shared_xaxes=True,
+        shared_yaxes=True,
+        subplot_titles=titles,
+        horizontal_spacing=0.05,
+        vertical_spacing=0.11,
     )
     grids, steps = shown.values.reshape(SHAPE), list(range(SHAPE[1]))
     branch, trunk = np.meshgrid(steps, steps)
@@ -118,11 +124,13 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
     colors = palette(dark)
     for key, place in shown.marks.items():
         paths, trunk_at, branch_at = shape_of(place)
-        label, symbol = MARKED[key]
+        label, symbol, size = MARKED[key]
+        filled = key == "best"
         figure.add_scatter(
-            x=[branch_at], y=[trunk_at], mode="markers", name=f"{label}: {number(float(shown.values[place]), 1)}",
-            marker={"symbol": symbol, "size": 9 if key == "best" else 15, "color": colors.text,
-                    "line": {"width": 1 if key == "best" else 2.5, "color": colors.surface if key == "best" else colors.text}},
+            x=[branch_at], y=[trunk_at], mode="markers",
+            name=f"{label}: {number(float(shown.values[place]), 1)} {shown.measure}",
+            marker={"symbol": symbol, "size": size, "color": colors.text,
+                    "line": {"width": 1 if filled else 2, "color": colors.surface if filled else colors.text}},
             hoverinfo="skip", row=(paths - 1) // 2 + 1, col=(paths - 1) % 2 + 1,
         )  # fmt: skip
     style(figure, dark).update_layout(
@@ -133,8 +141,8 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
     figure.update_annotations(font_size=12)
     figure.update_xaxes(dtick=2, showgrid=False, range=[-0.5, 8.5])
     figure.update_yaxes(dtick=2, showgrid=False, range=[-0.5, 8.5])
-    figure.update_xaxes(title_text="L₂, tokens of each path", row=2)
-    return figure.update_yaxes(title_text="L₁, trunk", col=1)
+    figure.update_xaxes(title_text="L₂", row=2)
+    return figure.update_yaxes(title_text="L₁", col=1)
 
 
 def _cell_words(shown: ActionMap, place: int) -> str:
@@ -157,7 +165,9 @@ def action_table(shown: ActionMap) -> Table:
     rows = []
     for place in np.argsort(-shown.values, kind="stable").tolist():
         tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.2f}"
-        rows.append((*map(str, shape_of(place)), f"{shown.values[place]:.1f}", tokens, f"{1000 * shown.seconds[place]:.2f}"))
+        rows.append(
+            (*map(str, shape_of(place)), f"{shown.values[place]:.1f}", tokens, f"{1000 * shown.seconds[place]:.2f}")
+        )
     return Table("", heads, tuple(rows), "")
 
 

@@ -66,7 +66,9 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
         said = "Expected tokens are those that the selector predicts; it takes the shape with most per second."
     else:
         said = "The selector takes the most probable shape."
-    read = "".join(f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice))
+    read = "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
+    )
     return (
         f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{said} Times are modelled '
         f"(Eq. 11) from passes measured on this machine.</p><h5>Read at the root, beside hidden states</h5>"
