@@ -69,7 +69,8 @@ def _samplings(text: str) -> tuple[Sampling, ...]:
         parts = [[float(number) for number in entry.split(":")] for entry in text.split(",")]
         if not all(len(part) in (1, 2, 3) for part in parts):
             raise ValueError
-        return tuple(Sampling(*(*part, 1.0, 1.0)[:3]) for part in parts)
+        full = [(*part, 1.0, 1.0) for part in parts]
+        return tuple(Sampling(temperature, top_p, draft) for temperature, top_p, draft, *_ in full)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
@@ -145,7 +146,8 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
     drafted = drafting(pair, args.verifier, latency)
     learner = SelectorLearner(settings, trained, held_out, judged, data.plan.samplings, drafted)
     belongs_to = {**vars(settings), "hidden": str(settings.hidden), "time": args.time,
-                  "latency": json.dumps(latency.as_json()), "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
+                  "latency": json.dumps(latency.as_json()),
+                  "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
 
     def work() -> None:
         status = train(learner, training, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume)
