@@ -252,6 +252,7 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
     warmth = plan.samplings[number % len(plan.samplings)].draft_temperature
     draft_distributions = torch.softmax(match_vocabulary(draft_logits, pair.logits_size).float() / warmth, -1)
     draft_distributions = draft_distributions.to(pair.target.device)
+    in_loop = {end: LoopDetector.after(tokens[first:end]).in_loop for end in places}
     rows: list[tuple[int, int]] = []  # end of the context, number of the sampling
     apart: list[np.ndarray] = []
     expected: dict[str, list[np.ndarray]] = {name: [] for name in plan.verifiers}
@@ -264,13 +265,13 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
             target = target_distribution(target_logits[end - 2], plan.samplings[place])
             apart.append(np.array(divergences(target.numpy(force=True), *seen)))
         wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
+        wanted = [] if in_loop[end] else wanted  # nobody learns from it
         labels = _labels(pair, tokens[:end], caches, plan, under, wanted, GeneratorDraws(seed + end))
         missing = [np.full(len(DISTINCT), np.nan)] * len(under)
         for name, found in expected.items():
             found += list(labels.get(name, missing))
         rows += [(end, place) for place in under]
     ends = np.array([end for end, _ in rows], dtype=np.int64)
-    in_loop = {end: LoopDetector.after(tokens[first:end]).in_loop for end in places}
     return Roots(
         text=np.full(len(rows), number),
         length=ends,
@@ -312,6 +313,8 @@ def _labels(
 
     What Khisti is not labelled under is nan.
     """
+    if not verifiers:
+        return {}
     samplings = [plan.samplings[place] for place in under]
     together = plan.trees if ROWS * plan.trees * pair.logits_size * 16 <= MOST_ROW_BYTES else 1
     totals = {name: np.zeros((len(under), len(ACTIONS))) for name in verifiers}
