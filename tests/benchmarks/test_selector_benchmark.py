@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.selector import (
+from benchmarks.selector import samplings_of, stored, totals_of
+from benchmarks.selector_tables import (
     WAYS,
     exact_figures,
     level_table,
     measured_figures,
     possible_table,
     ratio_table,
-    samplings_of,
-    stored,
-    totals_of,
 )
 from benchmarks.talf import Claims
 from decoding.common.errors import SettingsError
