@@ -49,7 +49,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, LatencyModel, TimeModel
-from decoding.selector.chooser import expected_tokens
+from decoding.selector.chooser import expected_tokens, mean_logs
 from decoding.selector.features import Scaler
 from decoding.selector.store import SelectorCard, all_selectors, find_selector, fits, load_network, require_fit
 from decoding.session.session import unrecorded
@@ -148,7 +148,9 @@ def _worth(
         scalars = Scaler(card.mean, card.spread).scaled(judging.features.scalars.double().numpy())
         outputs = network(judging.features._replace(scalars=torch.from_numpy(scalars).float()))
         if card.rule == "tokens":
-            chosen = (torch.from_numpy(expected_tokens(outputs.double().numpy())) / judging.seconds).argmax(-1)
+            means = np.array(card.static(sampling.temperature, sampling.top_p, sampling.draft_temperature).tokens)
+            tokens = expected_tokens(outputs.double().numpy() + mean_logs(means))
+            chosen = (torch.from_numpy(tokens) / judging.seconds).argmax(-1)
         else:
             chosen = outputs.argmax(-1)
             chosen = chosen if outputs.shape[-1] == len(DISTINCT) else torch.from_numpy(DISTINCT_OF)[chosen]

@@ -27,10 +27,11 @@ from decoding.engines.base import Visibility
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import Action, LatencyModel, VerifierTimes, times_from_json
+from decoding.selector.actions import DISTINCT, Action, LatencyModel, VerifierTimes, times_from_json
 from decoding.selector.chooser import Choice, Chooser, NetworkOutputs
 from decoding.selector.features import SCALARS, Past, Scaler
 from decoding.selector.network import SelectorConfig, SelectorNetwork
+from decoding.selector.statics import StaticShape
 
 # Rows of context, rounds of timed passes, and untimed passes before each.
 LENGTHS = (16, 128, 256, 512, 1024)
@@ -147,7 +148,8 @@ def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
     network = NetworkOutputs(SelectorNetwork(SelectorConfig(*sizes)))
     scaler = Scaler((0.0,) * len(names), (1.0,) * len(names))
     identity: Mapping[str, Any] = pair_identity(pair)
-    chooser = AskedInVain(network, scaler, latency, identity, "nss", names, "tokens")
+    static = StaticShape.of((1.0, 1.0, 1.0), np.full(len(DISTINCT), 1.5), np.ones(len(DISTINCT)))
+    chooser = AskedInVain(network, scaler, latency, identity, "nss", names, "tokens", (static,))
     plain = METHODS["delayed"].with_settings(verifier="nss", **ASKED_WITH._asdict())
     asking = replace(plain, drafter=DelayedDrafter(selector="measured", chooser=chooser))
     prompt = _prompt(pair)

@@ -14,14 +14,15 @@ from decoding.trace.records import SelectorTrace
 if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork
 
-# What a network's outputs are, and how an action is chosen by them: logits, the largest is taken (Eq. 4); or expected
-# accepted tokens in logarithms, which are divided by what the action takes here.
+# What a network's outputs are, and how an action is chosen by them: logits, the largest is taken (Eq. 4); or how far
+# expected accepted tokens are, in logarithms, from their mean under the sampling: tokens are divided by the time.
 Rule = Literal["policy", "tokens"]
 RULES: tuple[Rule, ...] = ("policy", "tokens")
 HALF_ROOT = np.float32(0.5**0.5)
 EPSILON = 1e-5  # of a layer norm, as PyTorch has it
 STRETCH = 32  # tokens of text over which the times of passes hardly change
-MOST_LOG = 4.0  # of an output that is a number of accepted tokens: no tree is deeper than e^4
+MOST_LOG = 4.0  # of accepted tokens: no tree is deeper than e^4
+LEAST_MEAN = 1e-3  # of accepted tokens, where none is accepted in the mean
 
 
 class NetworkOutputs:
@@ -80,7 +81,7 @@ class Choice:
         seconds = chooser.seconds(self.past.length)
         static = chooser.static(self.past, seconds)
         places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
-        worth = expected_tokens(self.outputs) if chooser.rule == "tokens" else softmax(self.outputs)
+        worth = chooser.tokens(self.outputs, self.past) if chooser.rule == "tokens" else softmax(self.outputs)
         return SelectorTrace(
             rule=chooser.rule,
             scalars={name: round(value, 6) for name, value in zip(chooser.scalars, self.scalars.tolist(), strict=True)},
@@ -112,17 +113,25 @@ class Chooser:
     statics: tuple[StaticShape, ...] = ()
     way: TimeModel = "rows"
     _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
+    _means: dict[tuple, np.ndarray] = field(default_factory=dict, repr=False)  # `mean_logs` by sampling
 
     def choose(self, past: Past) -> Choice:
         """The action with the largest logit, or with the most expected tokens per second here."""
         features = features_of(past, self.scalars, self.latency)
         outputs = self.network(features._replace(scalars=self.scaler.scaled(features.scalars)))
         if self.rule == "tokens":
-            place = int((expected_tokens(outputs) / self.seconds(past.length)).argmax())
+            place = int((self.tokens(outputs, past) / self.seconds(past.length)).argmax())
         else:
             place = int(outputs.argmax())
         action = (DISTINCT if len(outputs) == len(DISTINCT) else ACTIONS)[place]
         return Choice(self, action, past, features.scalars, outputs)
+
+    def tokens(self, outputs: np.ndarray, past: Past) -> np.ndarray:
+        """Expected tokens of each distinct action, `[len(DISTINCT)]`."""
+        sampled = (past.temperature, past.top_p, past.draft_temperature)
+        if sampled not in self._means:
+            self._means[sampled] = mean_logs(np.array(nearest(self.statics, *sampled).tokens))
+        return expected_tokens(outputs + self._means[sampled])
 
     def seconds(self, length: int) -> np.ndarray:
         """Seconds of an iteration with each distinct action in which a selector is asked, `[len(DISTINCT)]`.
@@ -145,9 +154,14 @@ class Chooser:
 DRAFTS = np.array([action.nodes > 0 for action in DISTINCT])
 
 
-def expected_tokens(outputs: np.ndarray) -> np.ndarray:
-    """Tokens per pass `[..., len(DISTINCT)]` of outputs that are logarithms of accepted tokens."""
-    return 1 + DRAFTS * np.exp(np.minimum(outputs, MOST_LOG))
+def mean_logs(tokens: np.ndarray) -> np.ndarray:
+    """Logarithms of mean accepted tokens, of tokens per pass of the same shape."""
+    return np.log(np.maximum(tokens - 1, LEAST_MEAN))
+
+
+def expected_tokens(logs: np.ndarray) -> np.ndarray:
+    """Tokens per pass `[..., len(DISTINCT)]` of logarithms of accepted tokens; one where nothing is drafted."""
+    return 1 + DRAFTS * np.exp(np.minimum(logs, MOST_LOG))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -158,6 +158,8 @@ def read_card(folder: Path, name: str) -> SelectorCard:
             raise ValueError
         mean, spread = (tuple(map(number_of, content[each])) for each in ("mean", "spread"))
         statics = tuple(StaticShape.from_json(entry) for entry in content["statics"])
+        if rule == "tokens" and not all(static.tokens for static in statics):
+            raise ValueError
         if not (whole and known and statics) or not len(mean) == len(spread) == len(scalars) or min(spread) <= 0:
             raise ValueError
         return SelectorCard(

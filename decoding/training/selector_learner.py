@@ -18,7 +18,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, TimeModel
-from decoding.selector.chooser import DRAFTS, MOST_LOG, RULES, Chooser, NetworkOutputs, Rule
+from decoding.selector.chooser import DRAFTS, MOST_LOG, RULES, Chooser, NetworkOutputs, Rule, mean_logs
 from decoding.selector.features import CONTEXT, DIVERGENCES, LATENCIES, SCALARS, Features, Scaler, scalars_of
 from decoding.selector.network import SelectorConfig, SelectorNetwork
 from decoding.selector.statics import StaticShape, nearest
@@ -148,7 +148,8 @@ def drafting(
     def drafted(learner: "SelectorLearner", weights: Mapping[str, Tensor]) -> RunTrace:
         network = NetworkOutputs(learner.with_weights(weights))
         rule = learner.settings.rule
-        chooser = Chooser(network, learner.scaler, latency, identity, verifier, names_of(rule), rule)
+        names, statics = names_of(rule), learner.statics
+        chooser = Chooser(network, learner.scaler, latency, identity, verifier, names, rule, statics)
         method = METHODS["delayed"].with_settings(verifier=verifier)
         method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
         limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
@@ -248,8 +249,8 @@ class SelectorLearner(Learner):
         policy = SHARPNESS * (rates / rates.max()).log()
         with torch.no_grad():
             last = self.network.layers[-1]
-            alike = policy if settings.rule == "policy" else (tokens - 1).clamp(min=1e-3).log()
-            last.get_parameter("bias").copy_(alike)
+            last.get_parameter("weight").mul_(settings.rule == "policy")
+            last.get_parameter("bias").copy_(policy if settings.rule == "policy" else torch.zeros_like(policy))
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -289,7 +290,8 @@ class SelectorLearner(Learner):
             outputs, rate, base, spread = self._rates(rows, factors)
         loss, gain, regressions = objective(rate, base, settings.penalty, settings.worst)
         if settings.rule == "tokens":
-            loss = loss + deviance(outputs, self._trained.expected[rows])
+            logs = outputs + self._mean_logs[self._trained.sampling[rows]]
+            loss = loss + deviance(logs, self._trained.expected[rows])
         self.optimiser.zero_grad(set_to_none=True)
         (loss - settings.entropy * (1 - share) ** 2 * spread).backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
@@ -346,7 +348,7 @@ class SelectorLearner(Learner):
     def figures(self, on: Examples, weights: Mapping[str, Tensor]) -> dict[str, float]:
         """Tokens per pass and modelled rate of some weights and of the best static actions, means over samplings."""
         outputs = self.with_weights(weights)(self._scaled(on.features))
-        chosen = self.policy(outputs, on.seconds).argmax(-1)
+        chosen = self.policy(outputs, on.sampling, on.seconds).argmax(-1)
         rows: list[tuple[float, ...]] = []
         for number in on.sampling.unique().tolist():
             mine = on.sampling == number
@@ -360,11 +362,11 @@ class SelectorLearner(Learner):
         names = ("tokens_per_pass", "tokens_per_pass_static", "rate_over_static")
         return dict(zip(names, means, strict=True))
 
-    def policy(self, outputs: Tensor, seconds: Tensor) -> Tensor:
+    def policy(self, outputs: Tensor, sampling: Tensor, seconds: Tensor) -> Tensor:
         """Logits of actions, `[num_roots, len(DISTINCT)]`: the outputs, or those of the modelled rates."""
         if self.settings.rule == "policy":
             return outputs
-        tokens = 1 + torch.from_numpy(DRAFTS) * outputs.clamp(max=MOST_LOG).exp()
+        tokens = 1 + torch.from_numpy(DRAFTS) * (outputs + self._mean_logs[sampling]).clamp(max=MOST_LOG).exp()
         return SHARPNESS * (tokens / seconds).log()
 
     def _scaled(self, features: Features, factors: Tensor | None = None) -> Features:
@@ -386,7 +388,7 @@ class SelectorLearner(Learner):
         expected, static_s = on.expected[rows], (on.parts[rows] * factors[:, :, None]).sum(1)
         seconds = static_s + on.asking_s[rows] * factors[:, 3:]
         outputs = self.network(self._scaled(Features(*(each[rows] for each in on.features)), factors))
-        logits = self.policy(outputs, seconds)
+        logits = self.policy(outputs, on.sampling[rows], seconds)
         # Where costs differ so does the best static action: it is looked for among those of the sampling's roots.
         tokens = self._static_tokens[on.sampling[rows]]
         fixed = (tokens / static_s).argmax(1, keepdim=True)
@@ -399,6 +401,11 @@ class SelectorLearner(Learner):
         """Mean labels of each sampling on the roots trained on, `[len(samplings), len(DISTINCT)]`."""
         near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
         return torch.tensor([static.tokens for static in near])
+
+    @cached_property
+    def _mean_logs(self) -> Tensor:
+        """`chooser.mean_logs` of each sampling, `[len(samplings), len(DISTINCT)]`."""
+        return torch.from_numpy(mean_logs(self._static_tokens.numpy())).float()
 
     def _look(self) -> None:
         weights = self._weights()

@@ -100,7 +100,7 @@ def test_it_learns_to_draft_deep_where_that_pays(tmp_path, rule):
     assert figures["held_out_rate_over_static"] > 1.1 and figures["judged_rate_over_static"] > 1.1
     assert (figures["roots"], figures["held_out_roots"], figures["judged_roots"]) == (270, 108, 126)
     outputs = trained.finished_network()(trained._scaled(trained._held_out.features))
-    chosen = trained.policy(outputs, trained._held_out.seconds).argmax(-1)
+    chosen = trained.policy(outputs, trained._held_out.sampling, trained._held_out.seconds).argmax(-1)
     depth = torch.tensor([action.trunk + action.branch for action in DISTINCT])[chosen]
     pays = trained._held_out.features.target[:, 0] > 0
     assert depth[pays].float().mean() > 4 > 2 > depth[~pays].float().mean()
