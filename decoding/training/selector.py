@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="label every Nth root for Khisti")
     made.add_argument("--per-root", type=int, default=3, metavar="N", help="samplings that a root is labelled under")
     made.add_argument("--scatter", type=float, default=1.0, metavar="SPREAD",
-                      help="spread of the logarithms of random factors on what passes cost")  # fmt: skip
+                      help="of a policy, spread of the logarithms of random factors on costs")  # fmt: skip
     help_of_samplings = ("comma-separated temperature, temperature:top-p or temperature:top-p:draft-temperature "
                          "(default: the paper's, greedy, and those with a draft as warm as the target)")  # fmt: skip
     made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)

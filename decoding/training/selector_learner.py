@@ -172,14 +172,15 @@ class SelectorSettings:
 
     Attributes:
         verifier: whose labels it learns.
-        rule: `policy`: logits of actions (Eq. 4); `tokens`: expected tokens of each, which are divided by its time.
+        rule: `policy`: logits of actions, by the objective of Eq. 12; `tokens`: expected tokens of each, by their
+            deviance, which are divided by its time.
         batch: examples of a step, each a root under one sampling.
         penalty, worst: lambda and alpha of Eq. 12.
         entropy: weight of the policy's entropy at the start, in the units of the loss; it falls to 0. Without it the
             policy settles on one action before it has seen that roots differ.
-        scatter: spread of the logarithms of random factors on drafting, on a target pass, on what rows add to it and on
-            all beside passes: every example is on a machine of its own.
-        width, hidden: of the network, see `SelectorConfig`.
+        scatter: of a policy, spread of the logarithms of random factors on drafting, on a target pass, on what rows add
+            to it and on all beside passes: every example is on a machine of its own.
+        width, hidden: of the network, see `SelectorConfig`: a quarter of the paper's, which predict as well here.
         dropout, state_dropout, weight_decay, learning_rate: of the network.
         look_every: steps between two looks at held-out roots; the weights that did best there are kept.
     """
@@ -191,8 +192,8 @@ class SelectorSettings:
     worst: float = 0.1
     entropy: float = 0.05
     scatter: float = 1.0
-    width: int = 128
-    hidden: tuple[int, int] = (512, 32)
+    width: int = 32
+    hidden: tuple[int, int] = (128, 32)
     dropout: float = 0.2
     state_dropout: float = 0.8
     weight_decay: float = 0.02
@@ -276,7 +277,7 @@ class SelectorLearner(Learner):
         return torch.tensor([DISTINCT.index(static.action) for static in near])
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
-        """A batch, its loss (Eq. 12), and a step of AdamW."""
+        """A batch, its loss, and a step of AdamW."""
         settings = self.settings
         cosine = LEAST + (1 - LEAST) * (1 + math.cos(math.pi * share)) / 2
         for group in self.optimiser.param_groups:
@@ -289,11 +290,12 @@ class SelectorLearner(Learner):
             self.network.train()
             outputs, rate, base, spread = self._rates(rows, factors)
         loss, gain, regressions = objective(rate, base, settings.penalty, settings.worst)
+        loss = loss - settings.entropy * (1 - share) ** 2 * spread
         if settings.rule == "tokens":
             logs = outputs + self._mean_logs[self._trained.sampling[rows]]
-            loss = loss + deviance(logs, self._trained.expected[rows])
+            loss = deviance(logs, self._trained.expected[rows])
         self.optimiser.zero_grad(set_to_none=True)
-        (loss - settings.entropy * (1 - share) ** 2 * spread).backward()
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
         self.optimiser.step()
         if (number + 1) % settings.look_every == 0:
@@ -408,8 +410,13 @@ class SelectorLearner(Learner):
         return torch.from_numpy(mean_logs(self._static_tokens.numpy())).float()
 
     def _look(self) -> None:
-        weights = self._weights()
-        found = self.figures(self._held_out, weights)["rate_over_static"]
+        weights, on = self._weights(), self._held_out
+        if self.settings.rule == "policy":
+            found = self.figures(on, weights)["rate_over_static"]
+        else:
+            with torch.no_grad():
+                outputs = self.with_weights(weights)(self._scaled(on.features))
+                found = -float(deviance(outputs + self._mean_logs[on.sampling], on.expected))
         if found > self._best:
             self._best, self._best_weights = found, weights
 
