@@ -27,7 +27,7 @@ from decoding.engines.base import Visibility
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import DISTINCT, Action, LatencyModel, VerifierTimes, times_from_json
+from decoding.selector.actions import DISTINCT, MOST_PATHS, Action, LatencyModel, VerifierTimes, times_from_json
 from decoding.selector.chooser import Choice, Chooser, NetworkOutputs
 from decoding.selector.features import SCALARS, Past, Scaler
 from decoding.selector.network import SelectorConfig, SelectorNetwork
@@ -41,7 +41,7 @@ TIMED = tuple(Action(*shape) for shape in (
     (1, 1, 0), (1, 4, 0), (1, 8, 0), (2, 0, 1), (2, 2, 4), (2, 0, 8), (3, 0, 1), (3, 2, 4), (3, 0, 8), (4, 0, 1),
     (4, 2, 4), (4, 0, 8),
 ))  # fmt: skip
-LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S = 3, 20, 2.0
+LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S, BLOCKS = 6, 24, 4.0, 3
 PROMPT, WARM = 64, Sampling(temperature=1.0)
 ASKED_WITH, ASKED_ROUNDS = Action(2, 1, 1), 24
 LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
@@ -107,7 +107,14 @@ class RowProbe:
 
 
 def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier: str) -> VerifierTimes:
-    """Time real iterations with a verifier over trees of several shapes, in turn, and what they take beside passes."""
+    """Time real iterations with a verifier over trees of several shapes, in turn, and what they take beside passes.
+
+    Where passes are so slow that nothing beside them counts, or the context has no room, it is what `costs` has.
+    """
+    costs = latency.costs
+    usual = VerifierTimes(verifier, (costs.iteration_s,) * MOST_PATHS, costs.level_s, 0.0, costs.measured)
+    if latency.target_s[0] > SLOW_PASS_S:
+        return usual
     prompt = _prompt(pair)
     tokens = min(MOST_ROUNDS * 8, pair.context - len(prompt))
     method = METHODS["delayed"].with_settings(verifier=verifier)
@@ -125,8 +132,15 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
             if rounds >= 0:
                 found.append(time.perf_counter() - begun - passes_s)
         rounds += 1
-    return replace(VerifierTimes.fitted(verifier, TIMED, [median(each) for each in beside]),
-                   measured_with=latency.costs.measured)  # fmt: skip
+    if not all(beside):
+        return usual
+    times = VerifierTimes.fitted(verifier, TIMED, [quiet(each) for each in beside])
+    return replace(times, measured_with=costs.measured)
+
+
+def quiet(times: list[float]) -> float:
+    """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
+    return min(median(block.tolist()) for block in np.array_split(times, BLOCKS) if len(block))
 
 
 @dataclass(frozen=True, eq=False)

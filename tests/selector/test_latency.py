@@ -100,6 +100,12 @@ def test_times_of_a_verifier_are_found_again():
     assert min(*quick.paths_s, quick.level_s, quick.node_s) == 0, "passes that took less than modelled are not paid out"
 
 
+def test_where_passes_are_slow_nothing_beside_them_is_timed():
+    slow = replace(LATENCY, target_s=(0.2, 0.3))
+    times = measuring.verifier_times(None, slow, None, "nss")
+    assert times == VerifierTimes("nss", (0.002,) * 4, 0.0005, 0.0, COSTS.measured)
+
+
 def test_parts_add_up_and_are_what_they_say():
     parts = LATENCY.parts(np.array([256, 700]))
     assert np.allclose(parts.sum(0), LATENCY.action_s(np.array([256, 700])))
