@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # expected accepted tokens are, in logarithms, from their mean under the sampling: tokens are divided by the time.
 Rule = Literal["policy", "tokens"]
 RULES: tuple[Rule, ...] = ("policy", "tokens")
+MODELS = ("draft", "target")
 HALF_ROOT = np.float32(0.5**0.5)
 EPSILON = 1e-5  # of a layer norm, as PyTorch has it
 STRETCH = 32  # tokens of text over which the times of passes hardly change
@@ -82,9 +83,11 @@ class Choice:
         static = chooser.static(self.past, seconds)
         places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
         worth = chooser.tokens(self.outputs, self.past) if chooser.rule == "tokens" else softmax(self.outputs)
+        read = dict(zip(chooser.scalars, self.scalars.tolist(), strict=True))
+        passes = {f"{name}_s": float(getattr(chooser.latency, f"{name}_pass_s")(self.past.length)) for name in MODELS}
         return SelectorTrace(
             rule=chooser.rule,
-            scalars={name: round(value, 6) for name, value in zip(chooser.scalars, self.scalars.tolist(), strict=True)},
+            scalars={name: round(value, 6) for name, value in (read | passes).items()},
             worth=tuple(np.round(worth[places], 6).tolist()),
             seconds=tuple(np.round(seconds[DISTINCT_OF], 7).tolist()),
             chosen=ACTIONS.index(self.action),

@@ -29,7 +29,8 @@ def choice(rule: str = "tokens") -> SelectorTrace:
     shapes = [shape_of(place) for place in PLACES]
     tokens = tuple(1 + 0.5 * min(trunk + branch, 4) for _, trunk, branch in shapes)
     seconds = tuple(0.01 + 0.001 * (trunk + paths * branch) for paths, trunk, branch in shapes)
-    scalars = {"root_entropy": 1.25, "log_length": math.log(64), "log_draft_s": math.log(0.0005), "target_s": 0.02}
+    scalars = {"root_entropy": 1.25, "log_length": math.log(64), "log_draft_s": math.log(0.0005), "draft_s": 0.0005,
+               "target_s": 0.02}  # fmt: skip
     return SelectorTrace(rule, scalars, tokens, seconds, place_of(2, 1, 3), place_of(1, 0, 2))
 
 

@@ -172,9 +172,11 @@ def action_table(shown: ActionMap) -> Table:
 
 
 def scalar_rows(choice: SelectorTrace) -> list[tuple[str, str]]:
-    """What the selector read beside hidden states, as words and number."""
+    """What the selector read beside hidden states, and times of passes, as words and number."""
     rows = []
     for name, value in choice.scalars.items():
+        if f"log_{name}" in choice.scalars:
+            continue
         shown = np.exp(value) if name.startswith("log_") else value
         if name.endswith("_s"):
             rows.append((SCALAR_WORDS[name], f"{1000 * shown:.2f}"))
