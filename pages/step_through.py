@@ -40,8 +40,7 @@ HELP = {
     "Why": "Why the node or token selected above was accepted or not, with the numbers of this run.",
     "Lucky or not": "The tokens committed in this iteration, compared with the verifier's average over its draws.",
     "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
-    CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ "
-    "and L₂.",
+    CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ and L₂.",
 }
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
