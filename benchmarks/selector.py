@@ -3,69 +3,62 @@
 From stored selectors, on prompts that neither they nor their static rivals have seen. The text is written by the target
 under the sampling that is judged; at each root super-trees are drawn, and the expected tokens of every action under
 every verifier are exact on them: only texts, roots and trees are sampled. Modelled throughput divides block efficiency
-by the time of Eq. 11 with passes priced by their rows as measured here; measured throughput decodes, all ways
-interleaved, at equal seeds. Text that repeats itself is left out. Means are over the samplings that the selectors have
-seen but greedy decoding, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
+by the time of Eq. 11 with passes priced by their rows as measured here and what real iterations of the verifier take
+beside them; measured throughput decodes, all ways interleaved, at equal seeds. The best static action is that of the
+sampling at the costs of this machine. How much there was to win tells the best action of each root: found by some trees
+and judged by others drawn there, which no selector can beat by more than chance, and by the same trees, which is too
+good. Text that repeats itself is left out. Means are over the samplings that the selectors have seen but greedy
+decoding, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
+
+A widened target computes what the embedded one does, so roots are labelled with that.
 """
 
 import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
 from multiprocessing import get_context
 
 import numpy as np
 import torch
 
+from benchmarks.selector_tables import (
+    WAYS,
+    SelectorTotals,
+    exact_figures,
+    level_table,
+    measured_figures,
+    possible_table,
+    ratio_table,
+)
 from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import Contestant, compare
-from decoding.costs.measuring import latency_model
+from decoding.costs.latency import latency_model
 from decoding.experiments.command import (
     add_counting_argument,
     add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
-    print_table,
     save_figures,
 )
-from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
-from decoding.papers.delayed import SELECTOR
-from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action, LatencyModel, TimeModel
-from decoding.selector.network import Scaler
-from decoding.selector.store import (
-    SelectorCard,
-    StaticShape,
-    all_selectors,
-    find_selector,
-    fits,
-    load_network,
-    require_fit,
-)
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, LatencyModel, TimeModel
+from decoding.selector.chooser import expected_tokens, mean_logs
+from decoding.selector.features import Scaler
+from decoding.selector.store import SelectorCard, all_selectors, find_selector, fits, load_network, require_fit
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import Counting, RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import Examples, examples
 from decoding.training.selector_roots import RootPlan, Roots, label_text, written
-from decoding.verifiers import VERIFIERS
 
-TREES, KHISTI_TREES = 4, 1
-# How a tree's shape is found, and what the tables call it.
-WAYS = {
-    "selector": "selector",
-    "choice": "selector, the time it takes left out",
-    "static": "best static",
-    "static_most": "best static, most tokens",
-    "root": "best (K, L) from the root",
-    "root_most": "best (K, L) from the root, most tokens",
-}
+TREES, KHISTI_TREES = 6, 1  # drawn twice at each root: to find its best action by, and to judge by
 STATIC_FIELDS = {
     "static": "action",
     "static_most": "most_tokens",
@@ -74,26 +67,7 @@ STATIC_FIELDS = {
 }
 
 
-@dataclass(frozen=True)
-class SelectorTotals:
-    """Sums over the roots of each prompt under each sampling, all `[samplings, prompts]`.
-
-    Attributes:
-        roots: counted; those in text that repeats itself are not.
-        tokens, seconds: expected tokens and modelled time by verifier and way.
-    """
-
-    roots: np.ndarray
-    tokens: Mapping[tuple[str, str], np.ndarray]
-    seconds: Mapping[tuple[str, str], np.ndarray]
-
-    def block_efficiency(self, key: tuple[str, str], prompts: np.ndarray) -> float:
-        """Tokens per pass over some prompts, mean over samplings."""
-        return float(np.mean(self.tokens[key][:, prompts].sum(1) / self.roots[:, prompts].sum(1)))
-
-    def rate(self, key: tuple[str, str], prompts: np.ndarray) -> float:
-        """Modelled tokens per second over some prompts, mean over samplings."""
-        return float(np.mean(self.tokens[key][:, prompts].sum(1) / self.seconds[key][:, prompts].sum(1)))
+Twice = tuple[Roots, Roots]  # the same roots with labels over different trees
 
 
 @lru_cache(maxsize=1)
@@ -103,14 +77,14 @@ def _pair(settings: PairSettings) -> Pair:
     return pair.with_engine("transformers") if pair.target.info.engine == "cuda_graph" else pair
 
 
-def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Roots:
-    """The labelled roots behind one prompt under one sampling."""
+def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Twice:
+    """The labelled roots behind one prompt under one sampling, twice: with trees to find by, and with others."""
     settings, plan, prompt, number = job
     pair = _pair(settings)
     with torch.inference_mode():
-        return label_text(
-            pair, written(pair, prompt, plan, number), len(prompt), plan, number, 1000 * number + plan.seed
-        )
+        tokens = written(pair, prompt, plan, 0)
+        find, judge = (label_text(pair, tokens, len(prompt), plan, 0, 1000 * number + seed) for seed in (7, 500_007))
+    return find, judge
 
 
 def labelled_roots(
@@ -120,15 +94,16 @@ def labelled_roots(
     roots: int,
     verifiers: Sequence[str],
     processes: int | None = None,
-) -> list[list[Roots]]:
+) -> list[list[Twice]]:
     """Roots behind every prompt under every sampling, `[samplings][prompts]`."""
     plans = [
         RootPlan(
-            roots=roots, trees=TREES, khisti_trees=KHISTI_TREES, khisti_every=1, samplings=(each,),
+            roots=roots, trees=TREES, khisti_trees=KHISTI_TREES, khisti_every=1, samplings=(each,), per_root=1,
             verifiers=tuple(verifiers), seed=7,
         )
         for each in samplings
     ]  # fmt: skip
+    settings = replace(settings, widen=1)
     jobs = [(settings, plan, prompt, number) for plan in plans for number, prompt in enumerate(prompts)]
     with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn")) as workers:
         found = list(workers.map(_roots, jobs))
@@ -136,157 +111,59 @@ def labelled_roots(
 
 
 def totals_of(
-    found: list[list[Roots]],
+    found: list[list[Twice]],
     cards: Mapping[str, SelectorCard],
     samplings: Sequence[Sampling],
-    latency: LatencyModel,
+    latencies: Mapping[str, LatencyModel],
     way: TimeModel,
 ) -> SelectorTotals:
-    """What every way comes to on labelled roots, for each of some selectors by verifier."""
+    """What every way comes to on labelled roots, for each of some selectors and the costs of each verifier."""
     shape = (len(found), len(found[0]))
     roots = np.zeros(shape)
     keys = [(name, how) for name in cards for how in WAYS]
     tokens, seconds = ({key: np.zeros(shape) for key in keys} for _ in range(2))
-    networks = {name: (load_network(card), Scaler(card.mean, card.spread)) for name, card in cards.items()}
+    networks = {name: load_network(card) for name, card in cards.items()}
     for row, (sampling, texts) in enumerate(zip(samplings, found, strict=True)):
-        for column, text in enumerate(texts):
-            roots[row, column] = (~text.in_loop).sum()
+        for column, twice in enumerate(texts):
+            roots[row, column] = (~twice[1].in_loop).sum()
             if not roots[row, column]:
                 continue
             for name, card in cards.items():
-                made = examples(text, name, (sampling,), latency, way)
-                static = card.static(sampling.temperature, sampling.top_p)
+                finding, judging = (
+                    examples(each, name, (sampling,), latencies[name], way, card.scalars) for each in twice
+                )
                 for how in WAYS:
-                    counted = _worth(made, how, static, *networks[name])
+                    counted = _worth(finding, judging, how, card, sampling, networks[name])
                     tokens[name, how][row, column], seconds[name, how][row, column] = counted
     return SelectorTotals(roots, tokens, seconds)
 
 
 @torch.inference_mode()
-def _worth(made: Examples, how: str, static: StaticShape, network, scaler: Scaler) -> tuple[float, float]:
+def _worth(
+    finding: Examples, judging: Examples, how: str, card: SelectorCard, sampling: Sampling, network
+) -> tuple[float, float]:
     """Expected tokens and modelled seconds at the roots of a text, summed."""
+    taken = judging.seconds if how in ("selector",) else judging.static_s
     if how in ("selector", "choice"):
-        chosen = network(scaler.scaled(made.features)).argmax(-1)
-        taken = made.seconds if how == "selector" else made.static_s
+        scalars = Scaler(card.mean, card.spread).scaled(judging.features.scalars.double().numpy())
+        outputs = network(judging.features._replace(scalars=torch.from_numpy(scalars).float()))
+        if card.rule == "tokens":
+            means = np.array(card.static(sampling.temperature, sampling.top_p, sampling.draft_temperature).tokens)
+            tokens = expected_tokens(outputs.double().numpy() + mean_logs(means))
+            chosen = (torch.from_numpy(tokens) / judging.seconds).argmax(-1)
+        else:
+            chosen = outputs.argmax(-1)
+            chosen = chosen if outputs.shape[-1] == len(DISTINCT) else torch.from_numpy(DISTINCT_OF)[chosen]
+    elif how in STATIC_FIELDS:
+        static = card.static(sampling.temperature, sampling.top_p, sampling.draft_temperature)
+        static = static.here(judging.static_s.double().mean(0).numpy())
+        place = DISTINCT_OF[ACTIONS.index(getattr(static, STATIC_FIELDS[how]))]
+        chosen = torch.full((len(judging),), int(place))
     else:
-        action: Action = getattr(static, STATIC_FIELDS[how])
-        chosen, taken = torch.full((len(made),), ACTIONS.index(action)), made.static_s
+        by = finding if how == "oracle" else judging
+        chosen = (by.expected / by.static_s).argmax(-1)
     place = chosen[:, None]
-    return float(made.expected.gather(1, place).sum()), float(taken.gather(1, place).sum())
-
-
-# Averages of the paper: Table 4 and 5 (ratios over the baseline), Table 6 and 7 (tokens per pass, tokens per second).
-PAPER_RATIOS = {
-    "khisti": (1.19, 1.16), "naive_tree": (1.09, 1.30), "nss": (1.11, 1.26), "specinfer": (1.10, 1.23),
-    "spectr": (1.10, 1.23),
-}  # fmt: skip
-PAPER_LEVELS = {**SELECTOR, "traversal": PAPER_VERIFIERS["traversal"][1:]}
-DRAWS = 1000
-ALONE = "modelled, its own time left out"
-OT = tuple(PAPER_RATIOS)
-Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class SelectorFigures:
-    """One figure of every verifier and way, as a function of the prompts that it is taken over.
-
-    Attributes:
-        words: what it is. of: `(key, prompts) -> value`. keys: that there are. prompts: how many.
-    """
-
-    words: str
-    of: object
-    keys: tuple[Key, ...]
-    prompts: int
-
-    def level(self, key: Key) -> Estimate:
-        """The figure with its interval."""
-        return estimate(range(self.prompts), partial(self.of, key), DRAWS)
-
-    def gain(self, better: Key, worse: Key) -> Estimate:
-        """By how much, as a share, one exceeds the other on the same prompts."""
-        return estimate(range(self.prompts), lambda rows: self.of(better, rows) / self.of(worse, rows) - 1, DRAWS)
-
-
-def exact_figures(totals: SelectorTotals) -> tuple[SelectorFigures, SelectorFigures]:
-    """Block efficiency, exact over the verifier, and modelled throughput."""
-    keys, prompts = tuple(totals.tokens), totals.roots.shape[1]
-    return (
-        SelectorFigures("tokens per pass, exact over the verifier", totals.block_efficiency, keys, prompts),
-        SelectorFigures("modelled tokens per second", totals.rate, keys, prompts),
-    )
-
-
-def measured_figures(speeds: dict[Key, np.ndarray]) -> SelectorFigures:
-    """Measured throughput from tokens per second `[samplings, prompts]`: geometric means over both."""
-    logs = {key: np.log(values) for key, values in speeds.items()}
-    count = next(iter(speeds.values())).shape[1]
-
-    def of(key: Key, prompts: np.ndarray) -> float:
-        return float(np.exp(logs[key][:, prompts].mean()))
-
-    return SelectorFigures("measured tokens per second", of, tuple(speeds), count)
-
-
-def ratio_table(figures: Sequence[SelectorFigures], base: str, claims: Claims) -> dict:
-    """Tables 4 and 5: how much the selector adds to each verifier."""
-    print(f"\nTables 4 and 5: the selector over {WAYS[base]}, as a ratio (Traversal is ours: the paper has none)")
-    names = [name for name, how in figures[0].keys if how == "selector"]
-    rows, found = [], {}
-    for name in names:
-        cells = []
-        for each in figures:
-            worse = (name, f"{base}_most" if each is figures[0] else base)
-            if worse not in each.keys or (name, "selector") not in each.keys:
-                cells.append("-")
-                continue
-            gain = each.gain((name, "selector"), worse)
-            cells.append(_ratio(gain))
-            found[f"{name}: {each.words}"] = vars(gain)
-            if name in PAPER_RATIOS:
-                paper = PAPER_RATIOS[name][0 if each is figures[0] else 1] - 1
-                words = f"{VERIFIERS[name].label}: selector over {WAYS[worse[1]]}, {each.words}"
-                claims.add(words, f"{paper:+.2f}", gain)
-        paper_cells = [f"{value:.2f}" for value in PAPER_RATIOS.get(name, ())] or ["-", "-"]
-        alone = figures[1].gain((name, "choice"), (name, base))
-        found[f"{name}: {ALONE}"] = vars(alone)
-        rows.append((VERIFIERS[name].label, cells[0], paper_cells[0], *cells[1:], paper_cells[1], _ratio(alone)))
-    print_table(("verifier", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper", ALONE), rows)
-    return found
-
-
-def _ratio(gain: Estimate) -> str:
-    return f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})"
-
-
-def level_table(figures: Sequence[SelectorFigures], claims: Claims) -> dict:
-    """Tables 6 and 7: the OT verifiers with the selector against traversal."""
-    print("\nTables 6 and 7: every verifier with every way to shape the tree")
-    rows, found = [], {}
-    for key in figures[0].keys:
-        name, how = key
-        cells = [str(each.level(key)) if key in each.keys else "-" for each in figures]
-        paper = PAPER_LEVELS.get(name) if how == ("root" if name == "traversal" else "selector") else None
-        rows.append((f"{VERIFIERS[name].label}, {WAYS[how]}", cells[0], f"{paper[0]:.2f}" if paper else "",
-                     *cells[1:], f"{paper[1]:.2f}" if paper else ""))  # fmt: skip
-        found[f"{name}, {how}"] = {e.words: vars(e.level(key)) for e in figures if key in e.keys}
-    print_table(("way", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
-    for place, each in enumerate(figures):
-        base = ("traversal", "root_most" if place == 0 else "root")
-        if base not in each.keys:
-            base = ("traversal", "static")
-        for name in OT:
-            if (name, "selector") not in each.keys or base not in each.keys:
-                continue
-            column = min(place, 1)
-            apart = PAPER_LEVELS[name][column] / PAPER_LEVELS["traversal"][column] - 1
-            pair = ((name, "selector"), base)
-            better, worse = pair if apart > 0 else pair[::-1]
-            words = " over ".join(f"{VERIFIERS[n].label}, {WAYS[how]}" for n, how in (better, worse))
-            paper = apart if apart > 0 else 1 / (1 + apart) - 1
-            claims.add(f"{words}, {each.words}", f"{paper:+.2f}", each.gain(better, worse))
-    return found
+    return float(judging.expected.gather(1, place).sum()), float(taken.gather(1, place).sum())
 
 
 QUICK = ("specinfer", "traversal")
@@ -313,19 +190,21 @@ def stored(pair: Pair, names: list[str] | None, quick: bool) -> dict[str, Select
             f"No selector is stored for {pair.info.name}: train them with python -m decoding.training.selector "
             "--verifier all."
         )
-    return {card.verifier: card for card in cards}
+    return {card.verifier: card for card in cards}  # a verifier named twice is judged by the last
 
 
 def samplings_of(cards: dict[str, SelectorCard], quick: bool) -> list[Sampling]:
     """The samplings that the selectors have seen, greedy decoding left out: all verifiers are equal there."""
     statics = next(iter(cards.values())).statics
     seen = [Sampling(s.temperature, s.top_p, s.draft_temperature) for s in statics if s.temperature > 0]
+    seen = [each for each in seen if each.draft_temperature == 1]
     return [each for each in seen if each.temperature in MEASURED_AT and each.top_p == 1] if quick else seen
 
 
 def measured_speeds(
     pair: Pair,
     cards: dict[str, SelectorCard],
+    latencies: Mapping[str, LatencyModel],
     samplings: list[Sampling],
     prompts: list,
     tokens: int,
@@ -344,7 +223,9 @@ def measured_speeds(
             method = METHODS["autoregressive"].with_settings(verifier="nss")
             if how:
                 card = cards[name]
-                action = card.static(sampling.temperature, sampling.top_p).action
+                static = card.static(sampling.temperature, sampling.top_p, sampling.draft_temperature)
+                middle = np.array([np.mean([len(ids) for _, ids in prompts]) + tokens / 2])
+                action = static.here(latencies[name].action_s(middle, card.way)[0][PLACES]).action
                 shape = {"selector": card.name} if how == "selector" else action._asdict()
                 method = METHODS["delayed"].with_settings(verifier=name, **shape)
             contestants.append(Contestant(f"{name} {how}", method))
@@ -376,15 +257,16 @@ def main() -> int:
     samplings = samplings_of(cards, args.quick)
     prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 12))
     roots, tokens = args.roots or (1 if args.quick else 3), args.tokens or (16 if args.quick else 48)
-    latency = latency_model(pair, unrecorded)
+    latencies = {name: latency_model(pair, unrecorded, name) for name in cards}
+    latency = next(iter(latencies.values()))
     way = next(iter(cards.values())).way
 
     real = [each for each in samplings if each.temperature in MEASURED_AT and each.top_p == 1]
     speeds = measured_speeds(
-        pair, cards, real, prompts, tokens, args.repeats, args.counted
+        pair, cards, latencies, real, prompts, tokens, args.repeats, args.counted
     )  # first: nothing else runs meanwhile
     found = labelled_roots(pair.settings, [ids for _, ids in prompts], samplings, roots, tuple(cards))
-    totals = totals_of(found, cards, samplings, latency, way)
+    totals = totals_of(found, cards, samplings, latencies, way)
     count = totals.roots.sum()
     print(f"{pair.info.name}, {len(prompts)} held-out prompts, {len(samplings)} samplings, {count:.0f} roots "
           f"outside loops, {TREES} trees each (1 for Khisti); times: {way}, {latency.costs.machine}")  # fmt: skip
@@ -394,6 +276,7 @@ def main() -> int:
     figures = [*exact_figures(totals), measured_figures(speeds)]
     tables = {f"over_{base}": ratio_table(figures, base, claims) for base in ("root", "static")}
     tables["levels"] = level_table(figures, claims)
+    tables["possible"] = possible_table(figures)
     print(f"decoding without a draft: {np.exp(np.log(plain).mean()):.1f} tokens/s measured; "
           f"choosing an action: {1000 * latency.selector_s:.2f} ms")  # fmt: skip
     claims.show()
@@ -402,7 +285,8 @@ def main() -> int:
         "claims": [{**vars(claim), "found": vars(claim.found)} for claim in claims.made],
         "prompts": len(prompts), "roots": float(count), "samplings": [vars(each) for each in samplings],
         "measured_at": [vars(each) for each in real], "tokens": tokens, "ways": WAYS, "time": way,
-        "autoregressive": float(np.exp(np.log(plain).mean())), "latency": latency.as_json(),
+        "autoregressive": float(np.exp(np.log(plain).mean())),
+        "latency": {name: each.as_json() for name, each in latencies.items()},
         "selectors": {card.verifier: {"name": card.name, "created": card.created, **card.figures}
                       for card in cards.values()},
     }  # fmt: skip

@@ -20,6 +20,7 @@ from pages.ui.common.state import (
     selected_node,
 )
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.explain.action import draw_action
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
 from pages.ui.learn.tour import current_tour
@@ -33,11 +34,13 @@ from viz.scope.data import run_words
 from viz.tokens import whole
 
 SLOT = "step"
-PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
+CHOICE = "Why this shape"  # only where a selector chose it
+PARTS = {"Why": draw_reasons, CHOICE: draw_action, "Lucky or not": draw_luck, "What was possible": draw_possible}
 HELP = {
     "Why": "Why the node or token selected above was accepted or not, with the numbers of this run.",
     "Lucky or not": "The tokens committed in this iteration, compared with the verifier's average over its draws.",
     "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
+    CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ and L₂.",
 }
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
@@ -247,9 +250,13 @@ def fastest_button(asked: RunRequest | None) -> None:
 def draw_why(run: Run) -> None:
     """Why the selected iteration went as it did; a fragment, so that a click in it does not redraw the scope."""
     controls.seed("why_shown", next(iter(PARTS)))
+    asked = any(iteration.selector is not None for iteration in run.trace.iterations)
+    parts = [part for part in PARTS if asked or part != CHOICE]
+    if st.session_state["why_shown"] not in parts:
+        st.session_state["why_shown"] = parts[0]
     st.html(ROOT / "pages/ui/explain/why.css")
     shown = st.segmented_control(
-        "About this iteration", list(PARTS), key="why_shown", required=True, label_visibility="collapsed",
+        "About this iteration", parts, key="why_shown", required=True, label_visibility="collapsed",
         persist_state="session",
     )  # fmt: skip
     st.caption(f"Iteration {selected_iteration() + 1}. {HELP[shown]}")

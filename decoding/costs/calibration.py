@@ -4,11 +4,10 @@ Sequoia needs how often each child in draw order is accepted, the hardware-aware
 from those that the draft gives, a trained selector what passes cost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +19,14 @@ from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import calibration_prompts
 from decoding.costs.batches import costs_at
-from decoding.costs.measuring import CalibrationCache, Decoder, cost_model, latency_model
+from decoding.costs.latency import latency_model
+from decoding.costs.measuring import CalibrationCache, Decoder, cost_model
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
 from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
-from decoding.selector.actions import ACTIONS, Action, LatencyModel
-from decoding.selector.network import Past, Scaler, SelectorNetwork, features_of
+from decoding.selector.chooser import Chooser, NetworkOutputs
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 RANKS = 16
@@ -176,27 +175,9 @@ def _odds(stored: list[float]) -> tuple[float, float]:
 RATES, ODDS = CalibrationCache("", _rates, list), CalibrationCache("odds", _odds, list)
 
 
-@dataclass(frozen=True, eq=False)
-class Chooser:
-    """The network, what its scalars are scaled by, what passes cost here, the pair's identity, and the verifier."""
-
-    network: SelectorNetwork
-    scaler: Scaler
-    latency: LatencyModel
-    pair: Mapping[str, Any]
-    verifier: str
-
-    @torch.inference_mode()
-    def choose(self, past: Past) -> Action:
-        """The action with the highest probability at a root."""
-        draft_s, target_s = self.latency.draft_pass_s(past.length), self.latency.target_pass_s(past.length)
-        features = features_of(past, float(draft_s), float(target_s))
-        return ACTIONS[int(self.network(self.scaler.scaled(features)).argmax())]
-
-
 @lru_cache(maxsize=16)
-def _network(folder: Path, name: str, _stamp: int) -> SelectorNetwork:
-    return load_network(read_card(folder, name))
+def _network(folder: Path, name: str, _stamp: int) -> NetworkOutputs:
+    return NetworkOutputs(load_network(read_card(folder, name)))
 
 
 @dataclass(frozen=True)
@@ -237,8 +218,8 @@ class MeasuredPair:
         card = find_selector(name)
         require_fit(card, identity)
         network = _network(card.folder, name, SELECTORS.stamp(card.folder))
-        latency = latency_model(self.pair, self.decoder)
-        return Chooser(network, Scaler(card.mean, card.spread), latency, identity, card.verifier)
+        latency = latency_model(self.pair, self.decoder, card.verifier)
+        return card.chooser(network, latency, identity)
 
     def matrix(self, name: str) -> str:
         """The full name of a kept matrix, which also tells its content.

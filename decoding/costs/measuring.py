@@ -1,4 +1,4 @@
-"""Measures what passes of a pair cost on this machine, in a second or two, and what asking a selector costs.
+"""Measures what passes of a pair cost on this machine, in a second or two.
 
 What is measured once per pair is kept in memory and in `draftscope/calibration/` of the user's cache folder, a file per
 pair and kind; a damaged one is said aloud and measured again.
@@ -29,12 +29,8 @@ from decoding.common.settings import present_engines
 from decoding.engines.base import Visibility
 from decoding.engines.clock import describe_hardware
 from decoding.engines.cuda_graph import BUCKETS
-from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
-from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import LatencyModel
-from decoding.selector.network import Past, SelectorConfig, SelectorNetwork, features_of
 
 T = TypeVar("T")
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
@@ -114,17 +110,13 @@ BUDGET_S = 1.5
 MOST_ROUNDS, BLOCKS = 40, 4
 WARM_UPS = 3  # with CUDA graphs the first pass of a size runs plainly and the second captures a graph
 DECODE_S, MOST_ITERATIONS = 0.4, 40
-# Of a selector's latencies: rows of context, rounds of timed passes, and untimed passes before each.
-LENGTHS = (16, 128, 256, 512, 1024)
-ROUNDS, ROW_WARM_UPS = 20, 2
 # Kept costs are checked by the least of a few passes before they are used, again after some time, and sooner where they
 # were measured while other processes used more than a little of the processors.
 AGREE, QUIET, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 0.15, 6, 600.0
 COSTS = CalibrationCache(COSTS_KIND, CostModel.from_json, CostModel.as_json)
-LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
-# takes beside its passes.
-Decoder = Callable[[Pair, Method, list[int], int], Any]
+# takes beside its passes. It takes a sampling, too; without one it is greedy.
+Decoder = Callable[..., Any]
 
 
 def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool = False) -> CostModel:
@@ -257,7 +249,7 @@ class Probe:
         """Seconds of one pass, its mask included, until its logits are there."""
         past, among = self.prefix_length, self._seen[:size, :size]
         positions = np.minimum(past + self._depths[:size], self._last_position)
-        taken = _seconds(self._model, lambda: self._forward(self._ids[:size], positions, Visibility(past, among)))
+        taken = pass_seconds(self._model, lambda: self._forward(self._ids[:size], positions, Visibility(past, among)))
         self._cache.rollback(past)
         return taken
 
@@ -364,76 +356,7 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return max(float(np.median(y - slope * x)), 0.0), slope
 
 
-def latency_model(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
-    """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too.
-
-    Kept ones go with the costs that they were measured beside: where those have been replaced, so are these.
-    """
-    entry, costs = machine_words(pair), cost_model(pair, decoder, again)
-    kept = LATENCIES.known(pair, entry)
-    replaced = kept is not None and kept.costs.measured != costs.measured
-    return LATENCIES.of(pair, entry, lambda: measure_latency(pair, costs), again or replaced)
-
-
-@torch.inference_mode()
-def measure_latency(pair: Pair, costs: CostModel) -> LatencyModel:
-    """Time passes of one row, the two models in turn so that what slows the machine hits both alike."""
-    lengths = tuple(length for length in LENGTHS if length < pair.context)
-    probes = [RowProbe(model, lengths[-1]) for model in (pair.draft, pair.target)]
-    times: dict[tuple[int, int], list[float]] = {}
-    rounds = 3 if probes[1].pass_s(lengths[0]) > SLOW_PASS_S else ROUNDS
-    for _ in range(rounds):
-        for length in lengths:
-            for role, probe in enumerate(probes):
-                for _ in range(ROW_WARM_UPS if rounds == ROUNDS else 0):
-                    probe.pass_s(length)  # the other model's passes have filled the processor's caches
-                times.setdefault((role, length), []).append(probe.pass_s(length))
-    # Noise only adds time: the least is what a pass takes. None is cheaper behind a longer context.
-    draft_s, target_s = (
-        tuple(np.maximum.accumulate([min(times[role, length]) for length in lengths]).tolist()) for role in range(2)
-    )
-    return LatencyModel(costs, lengths, draft_s, target_s, _selector_s(pair))
-
-
-class RowProbe:
-    """Passes of one row behind a context of any length up to `most`."""
-
-    def __init__(self, model: Model, most: int):
-        self._model, self._cache = model, model.engine.new_cache(most + 1)
-        self._ids = np.arange(most + 1) * 97 % model.info.vocab_size
-        seen = Visibility.causal(0, most)
-        tree_forward(model, self._cache, self._ids[:most], np.arange(most), seen, keep=1)
-
-    def pass_s(self, length: int) -> float:
-        """Seconds until the logits behind `length` rows are there."""
-        self._cache.length = length  # rows behind stay written: a later call may see them again
-        last, place, seen = self._ids[-1:], np.array([length]), Visibility(length, np.ones((1, 1), dtype=bool))
-        return _seconds(self._model, lambda: tree_forward(self._model, self._cache, last, place, seen, keep=1))
-
-
-def _selector_s(pair: Pair) -> float:
-    """Seconds that logits of the previous token, features and network take; the network's weights are random."""
-    sizes = pair.target.info.hidden_size, pair.draft.info.hidden_size
-    network = SelectorNetwork(SelectorConfig(*sizes)).eval()
-    device, vocab = pair.target.device, pair.logits_size
-    past = Past(
-        target_feature=torch.ones(sizes[0], device=device),
-        target_logits=torch.linspace(0, 1, vocab, device=device),
-        draft_features=torch.ones(2, sizes[1], device=device),
-        draft_distributions=torch.full((2, vocab), 1 / vocab, device=device),
-        length=1,
-        sampling=Sampling(temperature=1.0),
-    )
-    times = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        pair.target.engine.project(past.target_feature[None])
-        int(network(features_of(past, 0.0, 0.0)).argmax())
-        times.append(time.perf_counter() - started)
-    return median(times)
-
-
-def _seconds(model: Model | DraftHead, run: Callable[[], Tensor]) -> float:
+def pass_seconds(model: Model | DraftHead, run: Callable[[], Tensor]) -> float:
     """Seconds of a pass of a model, until its logits are there."""
     settle(model.device)
     started = time.perf_counter()

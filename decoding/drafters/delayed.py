@@ -72,14 +72,15 @@ class DelayedDrafter(Drafter):
         return replace(self, chooser=measured.chooser(self.selector, self.chooser)) if self.selector else self
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        builder, shape, root_distributions = TreeBuilder(source, root_token), self, None
+        builder, shape, choice, root_distributions = TreeBuilder(source, root_token), self, None, None
         past = source.past() if self.selector and source.depth_limit > 0 else None
         if past is not None:
             message = f"The selector {self.selector} needs a loaded pair: load one and decode with it."
             require(self.chooser is not None, message)
-            action = self.chooser.choose(past)
-            shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)
+            choice = self.chooser.choose(past)
+            shape = replace(self, **choice.action._asdict())
             root_distributions = builder.expand_distributions(builder.root_frontier())  # read for the selector already
         below = (shape.paths, *[1] * (shape.branch - 1))[: shape.branch]
         grow_iid(builder, (*[1] * shape.trunk, *below), draws, root_distributions)
-        return builder.finish(replace(shape, selector="").draft_sampling, state, shape.settings())
+        made = builder.finish(replace(shape, selector="").draft_sampling, state, shape.settings())
+        return made if choice is None else replace(made, choice=choice)

@@ -4,7 +4,8 @@ Figure 1 and the latency model of Eq. 11 use what `benchmarks.depth_divergence` 
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -45,10 +46,35 @@ def _verifier(name: str, paper: Mapping[object, float]) -> Entry:
 
 def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
     return PaperResult(
-        f"delayed/table-{numbers.split()[0].rstrip(',')}", PAPER, f"Table{'s' * (' ' in numbers)} {numbers}: {of_what}",
-        "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, paper) for name, paper in papers.items()),
+        f"delayed/table-{_first(numbers)}", PAPER, f"{_named(numbers)}: {of_what}",
+        "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, papers[name]) for name in VERIFIERS),
         tuple(Ordering(better, worse, figure) for better, worse in PAIRS), **more,
     )  # fmt: skip
+
+
+def _whole(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
+    """A table of appendix F over its whole grid: with the rows of delayed expansion, traversal as it is published and
+    ours beside it.
+    """
+    ways = [_verifier(name, papers[name]) for name in VERIFIERS if name != "traversal"]
+    published, own = "Traversal, published rule", "Traversal, repeats kept"
+    ways.append(Entry(published, "iid_paths:verifier=traversal_wor", papers["traversal"], BEST_OF))
+    ways.append(Entry(own, "iid_paths:verifier=traversal", {}, BEST_OF))
+    ways += [_delayed(name, papers[f"{name}{DELAYED}"]) for name in SELECTOR]
+    orderings = [Ordering(_delayed(name, {}).words, VERIFIERS[name][0], figure) for name in SELECTOR]
+    orderings += [Ordering(own, published, figure), Ordering(published, "SpecTr", figure)]
+    return PaperResult(
+        f"delayed/table-{_first(numbers)}-whole", PAPER, f"{_named(numbers)}, the whole grid: {of_what}",
+        "delayed_tables", PROTOCOL, (figure,), tuple(ways), tuple(orderings), needs=SELECTORS_NEEDED, **more,
+    )  # fmt: skip
+
+
+def _first(numbers: str) -> str:
+    return numbers.split()[0].rstrip(",")
+
+
+def _named(numbers: str) -> str:
+    return f"Table{'s' * (' ' in numbers)} {numbers}"
 
 
 def _averages(figure: Figure, place: int) -> dict[str, dict]:
@@ -57,35 +83,34 @@ def _averages(figure: Figure, place: int) -> dict[str, dict]:
 
 def _by_sampling(figure: Figure, numbers: str) -> dict[str, dict]:
     """Means over the three pairs, sampling by sampling."""
-    return {name: {(figure.column, sampling): round(mean(row[place] for row in NUMBERS[numbers][name]), 2)
-                   for place, sampling in enumerate(SAMPLINGS)} for name in VERIFIERS}  # fmt: skip
+    return {name: {(figure.column, sampling): round(mean(row[place] for row in rows), 2)
+                   for place, sampling in enumerate(SAMPLINGS)} for name, rows in NUMBERS[numbers].items()}  # fmt: skip
 
 
 def _by_kind(figure: Figure, numbers: str) -> dict[str, dict]:
     """Means over the three pairs for the data sets that correspond to our kinds of text."""
-    count, table = len(DATA_SETS), NUMBERS[numbers]
-    return {name: {(figure.column, kind): round(mean(table[name][DATA_SETS.index(data_set) :: count]), 2)
-                   for kind, data_set in KINDS.items()} for name in VERIFIERS}  # fmt: skip
+    count = len(DATA_SETS)
+    return {name: {(figure.column, kind): round(mean(row[DATA_SETS.index(data_set) :: count]), 2)
+                   for kind, data_set in KINDS.items()} for name, row in NUMBERS[numbers].items()}  # fmt: skip
 
-
-TABLES = (
-    _tables("2", "tokens per pass of the verifiers", PER_PASS, _averages(PER_PASS, 1)),
-    _tables("3", "throughput of the verifiers", THROUGHPUT, _averages(THROUGHPUT, 2)),
-    _tables("8", "throughput by kind of text", THROUGHPUT, _by_kind(THROUGHPUT, "throughput_by_data_set"),
-            by="kind", axis="kind of text"),
-    _tables("9", "tokens per pass by kind of text", PER_PASS, _by_kind(PER_PASS, "per_pass_by_data_set"),
-            by="kind", axis="kind of text"),
-    _tables("10, 12 and 14", "throughput by sampling", THROUGHPUT, _by_sampling(THROUGHPUT, "throughput_by_sampling"),
-            by="sampling", axis="sampling"),
-    _tables("11, 13 and 15", "tokens per pass by sampling", PER_PASS, _by_sampling(PER_PASS, "per_pass_by_sampling"),
-            by="sampling", axis="sampling"),
-)  # fmt: skip
 
 # Verifiers with the selector: tokens per pass and tokens per second with it (Tables 6 and 7).
 SELECTOR = {
     "nss": (4.48, 15.05), "naive_tree": (4.94, 16.18), "specinfer": (5.03, 16.69), "spectr": (5.05, 16.40),
     "khisti": (5.23, 14.83),
 }  # fmt: skip
+
+
+SELECTORS_NEEDED = "selectors trained for the pair: python -m decoding.training.selector --verifier all"
+DELAYED = "_delayed"  # ending of the names of these verifiers in the tables of numbers
+BY_KIND = {"by": "kind", "axis": "kind of text"}
+BY_SAMPLING = {"by": "sampling", "axis": "sampling"}
+
+
+def _delayed(name: str, paper: Mapping[object, float]) -> Entry:
+    """A verifier with the selector that comes with the program."""
+    where = {"settings.selector": name.replace("_", "-")}
+    return Entry(f"{VERIFIERS[name][0]}, delayed expansion", f"delayed:verifier={name}", paper, where=where)
 
 
 def _with_selector(name: str) -> str:
@@ -95,14 +120,13 @@ def _with_selector(name: str) -> str:
 def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> PaperResult:
     ways = [_verifier(name, {figure.column: VERIFIERS[name][1:][place]}) for name in (*SELECTOR, "traversal")]
     for name, paper in SELECTOR.items():
-        where = {"settings.selector": name.replace("_", "-")}
-        ways.append(Entry(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
+        ways.append(replace(_delayed(name, {figure.column: paper[place]}), words=_with_selector(name)))
     orderings = [Ordering(_with_selector(name), VERIFIERS[name][0], figure) for name in SELECTOR]
     orderings += [Ordering(_with_selector(name), "Traversal", figure) for name in beaten]
     return PaperResult(
         f"delayed/tables-{numbers.replace(' and ', '-')}", PAPER, f"Tables {numbers}: {title}", "delayed_selector",
         PROTOCOL, (figure,), tuple(ways), tuple(orderings),
-        needs="selectors trained for the pair: python -m decoding.training.selector --verifier all",
+        needs=SELECTORS_NEEDED,
     )  # fmt: skip
 
 
@@ -110,6 +134,30 @@ SELECTORS = (
     _selector("4 and 6", "tokens per pass with the selector", PER_PASS, 0, ()),
     _selector("5 and 7", "throughput with the selector", THROUGHPUT, 1, ("specinfer", "spectr", "naive_tree")),
 )
+
+# Of appendix F: figure, section of the numbers, and by what.
+APPENDIX = (
+    ("8", "throughput by kind of text", THROUGHPUT, "throughput_by_data_set", BY_KIND),
+    ("9", "tokens per pass by kind of text", PER_PASS, "per_pass_by_data_set", BY_KIND),
+    ("10, 12 and 14", "throughput by sampling", THROUGHPUT, "throughput_by_sampling", BY_SAMPLING),
+    ("11, 13 and 15", "tokens per pass by sampling", PER_PASS, "per_pass_by_sampling", BY_SAMPLING),
+)
+
+
+def _appendix(made: Callable[..., PaperResult]) -> tuple[PaperResult, ...]:
+    found = []
+    for numbers, of_what, figure, section, axis in APPENDIX:
+        papers = (_by_kind if axis is BY_KIND else _by_sampling)(figure, section)
+        found.append(made(numbers, of_what, figure, papers, **axis))
+    return tuple(found)
+
+
+TABLES = (
+    _tables("2", "tokens per pass of the verifiers", PER_PASS, _averages(PER_PASS, 1)),
+    _tables("3", "throughput of the verifiers", THROUGHPUT, _averages(THROUGHPUT, 2)),
+    *_appendix(_tables),
+)
+WHOLE = _appendix(_whole)
 
 DRAWS = (4, 3, 2, 1)
 ACCEPTED = {draws: Figure(f"accepted_of_{draws}", f"acceptance at {draws} draw{'s' * (draws > 1)}, %", 100, 1)
@@ -152,4 +200,4 @@ EQUATION_11 = PaperResult(
     needs="runs of decoding/experiments/grids/action_times.toml on this machine",
 )  # fmt: skip
 
-PAPER_RESULTS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)
+PAPER_RESULTS = (*TABLES, *SELECTORS, *WHOLE, *FIGURE_1, EQUATION_11)

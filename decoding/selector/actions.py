@@ -2,12 +2,14 @@
 
 Two ways to count the time of an action (Eq. 11), from measured passes of both models:
 
-* `rows`: passes are priced by their rows as measured here, and what goes on around them is added.
+* `rows`: passes are priced by their rows as measured here, and what real iterations take beside them is added, which
+  with some verifiers is most of it.
 * `paper`: Eq. 11 as printed, passes of one row behind a context that has grown by what the tree holds.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
@@ -45,13 +47,78 @@ ACTIONS: tuple[Action, ...] = tuple(
 )
 SHAPE = (MOST_PATHS, MOST_LENGTH + 1, MOST_LENGTH + 1)
 
-# In the order of `network.Features.scalars`.
-SCALARS: tuple[str, ...] = (
-    "target_entropy", "draft_entropy", "root_entropy", "target_to_draft", "draft_to_target", "l1_distance", "length",
-    "temperature", "top_p", "draft_s", "target_s",
-)  # fmt: skip
+
+def _same_chain() -> np.ndarray:
+    """For each action the first one that drafts trees of the same distribution, `[len(ACTIONS)]`.
+
+    Without a branch the number of paths means nothing, and one path is a chain wherever its trunk ends.
+    """
+    first: dict[Action, int] = {}
+    found = []
+    for place, (paths, trunk, branch) in enumerate(ACTIONS):
+        chain = paths == 1 or branch == 0
+        key = Action(1, trunk + branch, 0) if chain else Action(paths, trunk, branch)
+        found.append(first.setdefault(key, place))
+    return np.array(found)
+
+
+# Of the actions one for each distribution of trees, 233 of 324: their places among all, `[len(DISTINCT)]`, and the
+# number of every action among them, `[len(ACTIONS)]`.
+PLACES, DISTINCT_OF = np.unique(_same_chain(), return_inverse=True)
+DISTINCT: tuple[Action, ...] = tuple(ACTIONS[place] for place in PLACES)
+
+
+def shared_labels(expected: np.ndarray) -> np.ndarray:
+    """Labels `[..., len(ACTIONS)]` to those of the distinct actions, means over those that draft the same trees."""
+    which = np.zeros((len(ACTIONS), len(DISTINCT)))
+    which[np.arange(len(ACTIONS)), DISTINCT_OF] = 1 / np.bincount(DISTINCT_OF)[DISTINCT_OF]
+    return expected @ which
+
+
 TimeModel = Literal["rows", "paper"]
 WAYS: tuple[TimeModel, ...] = ("rows", "paper")
+
+
+@dataclass(frozen=True)
+class VerifierTimes:
+    """What real iterations with one verifier take beside their passes: a line for each K, fitted to measured ones.
+
+    Attributes:
+        paths_s: seconds with K paths from 1, `[MOST_PATHS]`; a tree without a branch has one.
+        level_s, node_s: more for each draft level and for each node.
+    """
+
+    verifier: str
+    paths_s: tuple[float, ...]
+    level_s: float
+    node_s: float
+    measured_with: str = ""  # when the costs of passes that were taken off were measured
+
+    def seconds(self, paths: np.ndarray, levels: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Seconds beside the passes of iterations, elementwise."""
+        return np.array(self.paths_s)[paths - 1] + self.level_s * levels + self.node_s * nodes
+
+    @staticmethod
+    def fitted(verifier: str, actions: Sequence[Action], beside_s: Sequence[float]) -> "VerifierTimes":
+        """The lines nearest to measured seconds of some actions, in relative squares; none of their numbers negative.
+
+        Every K must be among the actions that branch, and two chains of different lengths.
+        """
+        from scipy.optimize import nnls  # takes a while to load, and few need it
+
+        paths, levels, nodes = _sizes(actions)
+        columns = [*(paths == k for k in range(1, MOST_PATHS + 1)), levels, nodes]
+        seconds = np.asarray(beside_s, dtype=float)
+        weights = 1 / np.maximum(np.abs(seconds), 1e-6)
+        found = nnls(np.array(columns, dtype=float).T * weights[:, None], seconds * weights)[0].tolist()
+        return VerifierTimes(verifier, tuple(found[:MOST_PATHS]), *found[MOST_PATHS:])
+
+
+def _sizes(actions: Sequence[Action]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Paths (1 without a branch), draft levels and nodes of some actions."""
+    rows = [(a.paths if a.branch else 1, len(a.level_widths), a.nodes) for a in actions]
+    paths, levels, nodes = np.array(rows).T
+    return paths, levels, nodes
 
 
 @dataclass(frozen=True)
@@ -62,7 +129,8 @@ class LatencyModel:
         costs: passes by number of rows behind one prefix, and what an iteration and a level take beside them.
         lengths: rows of context behind which passes of one row were timed, ascending.
         draft_s, target_s: seconds of such a pass, t_q(l) and t_p(l).
-        selector_s: seconds that reading the features and choosing an action takes.
+        selector_s: seconds more that an iteration takes in which a selector is asked.
+        beside: what real iterations with a verifier take beside their passes; None: with any, as `costs` has it.
     """
 
     costs: CostModel
@@ -70,6 +138,7 @@ class LatencyModel:
     draft_s: tuple[float, ...]
     target_s: tuple[float, ...]
     selector_s: float
+    beside: VerifierTimes | None = None
 
     def draft_pass_s(self, length: np.ndarray | float) -> np.ndarray:
         """t_q(l): seconds of a draft pass of one row."""
@@ -89,20 +158,45 @@ class LatencyModel:
         found = (self._by_rows if way == "rows" else self._by_length)(lengths)
         if selecting:
             idle = np.array([not action.level_widths for action in ACTIONS])
-            around_s = self.costs.level.seconds(1) - self.draft_pass_s(self.costs.prefix_length) if way == "rows" else 0
-            root_s = self.draft_pass_s(lengths) + around_s
+            root_s = self.draft_pass_s(lengths)
+            if way == "rows":
+                one_s = float(self.costs.draft.seconds(1)) - self.draft_pass_s(self.costs.prefix_length)
+                root_s = root_s + one_s + (self.beside or self.costs).level_s
             found = found + self.selector_s + idle * root_s
         return found
 
-    def _by_rows(self, lengths: np.ndarray) -> np.ndarray:
-        levels_s = np.array([self.costs.level.seconds(np.array(a.level_widths)).sum() for a in ACTIONS])
-        counts = np.array([len(action.level_widths) for action in ACTIONS])
-        nodes = np.array([1 + action.nodes for action in ACTIONS])
+    def parts(self, lengths: np.ndarray) -> np.ndarray:
+        """Seconds of each action by what sets them, `[4, len(lengths), len(ACTIONS)]`; their sum is the way `rows`.
+
+        Drafting; a target pass of one row; what more rows add to it; all that is beside the passes.
+        """
+        lengths, known = np.asarray(lengths, dtype=float)[:, None], self._known
         # The curves were taken behind one prefix: passes behind a longer one cost as much more as those of one row.
         prefix = self.costs.prefix_length
         longer_draft_s = self.draft_pass_s(lengths) - self.draft_pass_s(prefix)
         longer_target_s = self.target_pass_s(lengths) - self.target_pass_s(prefix)
-        return levels_s + self.costs.verification.seconds(nodes) + counts * longer_draft_s + longer_target_s
+        drafting = known[0] + known[4] * longer_draft_s
+        return np.stack([drafting, *np.broadcast_arrays(known[1] + longer_target_s, known[2], known[3])])
+
+    def passes_s(self, length: int, action: Action) -> float:
+        """Seconds of the passes of an iteration, what is beside them left out."""
+        return float(self.parts(np.array([length]))[:3, 0, ACTIONS.index(action)].sum())
+
+    @cached_property
+    def _known(self) -> np.ndarray:
+        """The four parts behind the prefix of the curves, and draft levels, `[5, len(ACTIONS)]`."""
+        paths, levels, nodes = _sizes(ACTIONS)
+        drafting = np.array([self.costs.draft.seconds(np.array(action.level_widths)).sum() for action in ACTIONS])
+        one = np.full(len(ACTIONS), self.costs.target.seconds(1))
+        rows = self.costs.target.seconds(1 + nodes) - one
+        if self.beside is None:
+            beside = self.costs.iteration_s + levels * self.costs.level_s
+        else:
+            beside = self.beside.seconds(paths, levels, nodes)
+        return np.stack([drafting, one, rows, beside, levels])
+
+    def _by_rows(self, lengths: np.ndarray) -> np.ndarray:
+        return self.parts(lengths[:, 0]).sum(0)
 
     def _by_length(self, lengths: np.ndarray) -> np.ndarray:
         columns = []
@@ -115,7 +209,8 @@ class LatencyModel:
     def as_json(self) -> dict[str, Any]:
         """The model as JSON holds it."""
         own = {name: list(getattr(self, name)) for name in ("lengths", "draft_s", "target_s")}
-        return {"costs": self.costs.as_json(), **own, "selector_s": self.selector_s}
+        beside = {} if self.beside is None else {"beside": {**vars(self.beside), "paths_s": list(self.beside.paths_s)}}
+        return {"costs": self.costs.as_json(), **own, "selector_s": self.selector_s, **beside}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "LatencyModel":
@@ -126,22 +221,16 @@ class LatencyModel:
         if not lengths or list(lengths) != sorted(set(lengths)) or lasting != {len(lengths)}:
             raise ValueError("a latency model needs ascending lengths with a time of both models for each")
         selector_s = float(content["selector_s"])
-        every = (*draft_s, *target_s, selector_s)
-        if not all(0 <= seconds < np.inf for seconds in every):
+        beside = None if "beside" not in content else times_from_json(content["beside"])
+        if not all(0 <= seconds < np.inf for seconds in (*draft_s, *target_s, selector_s)):
             raise ValueError("a time must be finite and not negative")
-        return LatencyModel(CostModel.from_json(content["costs"]), lengths, draft_s, target_s, selector_s)
+        return LatencyModel(CostModel.from_json(content["costs"]), lengths, draft_s, target_s, selector_s, beside)
 
 
-@lru_cache(maxsize=1)
-def same_chain() -> np.ndarray:
-    """For each action the first one that drafts trees of the same distribution, `[len(ACTIONS)]`.
-
-    Without a branch the number of paths means nothing, and one path is a chain wherever its trunk ends.
-    """
-    first: dict[Action, int] = {}
-    found = []
-    for place, (paths, trunk, branch) in enumerate(ACTIONS):
-        chain = paths == 1 or branch == 0
-        key = Action(1, trunk + branch, 0) if chain else Action(paths, trunk, branch)
-        found.append(first.setdefault(key, place))
-    return np.array(found)
+def times_from_json(content: Mapping[str, Any]) -> VerifierTimes:
+    """The times of a verifier as JSON holds their fields; a `ValueError`, `KeyError` or `TypeError` where damaged."""
+    paths_s = tuple(float(s) for s in content["paths_s"])
+    level_s, node_s = float(content["level_s"]), float(content["node_s"])
+    if len(paths_s) != MOST_PATHS or not all(0 <= seconds < np.inf for seconds in (*paths_s, level_s, node_s)):
+        raise ValueError("times beside passes are four by K, and none is negative")
+    return VerifierTimes(str(content["verifier"]), paths_s, level_s, node_s, str(content["measured_with"]))

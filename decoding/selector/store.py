@@ -10,47 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
-from decoding.selector.actions import ACTIONS, SCALARS, Action
+from decoding.selector.actions import ACTIONS, DISTINCT, LatencyModel, TimeModel
+from decoding.selector.chooser import RULES, Chooser, NetworkOutputs, Rule
+from decoding.selector.features import SCALARS, SCALARS_1, Scaler
+from decoding.selector.statics import StaticShape, nearest
 
 if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork
 
 
-VERSION = 1
-SAMPLED = ("temperature", "top_p", "draft_temperature")
-STATICS = ("action", "most_tokens", "root_action", "root_most_tokens")
+VERSION = 2
 MOST_SIZE = 1 << 20  # of a hidden vector
-
-
-@dataclass(frozen=True)
-class StaticShape:
-    """The best actions that are the same at every root, chosen on training roots.
-
-    Attributes:
-        temperature, top_p, draft_temperature: the sampling they are the best for.
-        action: by modelled tokens per second. most_tokens: by tokens per pass.
-        root_action, root_most_tokens: the same among trees that branch at the root, i.i.d. paths without a trunk.
-    """
-
-    temperature: float
-    top_p: float
-    draft_temperature: float
-    action: Action
-    most_tokens: Action
-    root_action: Action
-    root_most_tokens: Action
-
-    def as_json(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
-        return {name: list(value) if name in STATICS else value for name, value in vars(self).items()}
-
-    @staticmethod
-    def from_json(content: Mapping[str, Any]) -> "StaticShape":
-        """The record that `as_json` wrote; a `ValueError`, `KeyError` or `TypeError` where it is damaged."""
-        actions = [Action(*map(count_of, content[name])) for name in STATICS]
-        if any(action not in ACTIONS for action in actions):
-            raise ValueError
-        return StaticShape(*(number_of(content[name]) for name in SAMPLED), *actions)
+# Of a network, which cards of version 1 leave unsaid.
+FIRST_SIZES = {"scalars": len(SCALARS_1), "outputs": len(ACTIONS)}
 
 
 @dataclass(frozen=True)
@@ -67,6 +39,8 @@ class SelectorCard:
         statics: the samplings it has seen, with the best static action under each.
         latency: `LatencyModel.as_json` of the machine it was trained for.
         way: how that was counted, one of `actions.WAYS`.
+        scalars: what it reads beside hidden states, names of `features.SCALARS`.
+        rule: how an action is chosen by its outputs, one of `chooser.RULES`.
         figures: numbers of the training and of held-out roots by name.
         shipped: whether it comes with the program.
     """
@@ -83,6 +57,8 @@ class SelectorCard:
     latency: Mapping[str, Any]
     way: str
     figures: Mapping[str, float]
+    scalars: tuple[str, ...] = SCALARS_1
+    rule: Rule = "policy"
     shipped: bool = False
 
     @property
@@ -90,9 +66,15 @@ class SelectorCard:
         """Verifier, pair and date: `Selector for specinfer, Embedded pair, 2026-11-22`."""
         return f"Selector for {self.verifier}, {self.pair['name']}, {self.created[:10]}"
 
-    def static(self, temperature: float, top_p: float) -> StaticShape:
+    def static(self, temperature: float, top_p: float, draft_temperature: float = 1.0) -> StaticShape:
         """The best static action at the sampling seen that is nearest to this one."""
-        return min(self.statics, key=lambda s: (abs(s.top_p - top_p), abs(s.temperature - temperature)))
+        return nearest(self.statics, temperature, top_p, draft_temperature)
+
+    def chooser(self, network: NetworkOutputs, latency: LatencyModel, identity: Mapping[str, Any]) -> Chooser:
+        """What chooses with its weights where passes of the pair of an identity cost so much."""
+        way: TimeModel = "paper" if self.way == "paper" else "rows"
+        scaler = Scaler(self.mean, self.spread)
+        return Chooser(network, scaler, latency, identity, self.verifier, self.scalars, self.rule, self.statics, way)
 
 
 SHIPPED = Path(__file__).parent / "trained"
@@ -110,8 +92,13 @@ def find_selector(name: str) -> SelectorCard:
 
 
 def fits(card: SelectorCard, identity: Mapping[str, Any]) -> bool:
-    """Whether a selector was trained for this pair; what its models are called does not matter."""
-    return all(same_model(card.pair[role], identity[role]) for role in ("target", "draft"))
+    """Whether a selector was trained for this pair, or for one whose target this one holds copies of.
+
+    What its models are called does not matter.
+    """
+    target = identity["target"].get("widened_from", identity["target"])
+    same = any(same_model(card.pair["target"], model) for model in (identity["target"], target))
+    return same and same_model(card.pair["draft"], identity["draft"])
 
 
 def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
@@ -138,12 +125,12 @@ def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str
     """Store a selector in a folder such as `RUN/selector`, as `Kind.save` does.
 
     Args:
-        content: the fields of `SelectorCard` from `verifier` to `figures`, without `config`.
+        content: the fields of `SelectorCard` from `verifier` to `rule`, without `config`.
     """
     shape = vars(network.config)
     card = {
         "version": VERSION,
-        "actions": len(ACTIONS),
+        "actions": network.config.outputs,
         **content,
         "statics": [static.as_json() for static in content["statics"]],
         "config": {**shape, "hidden": list(shape["hidden"])},
@@ -156,14 +143,24 @@ def read_card(folder: Path, name: str) -> SelectorCard:
 
     def card_of(content: Mapping[str, Any]) -> SelectorCard:
         check_models(content["pair"], ("target", "draft"))
-        shape = content["config"]
-        sizes = (*(shape[each] for each in ("target_size", "draft_size", "width")), *shape["hidden"])
+        first = content["version"] == 1
+        shape = {**(FIRST_SIZES if first else {}), **content["config"]}
+        sizes = (
+            *(shape[name] for name in ("target_size", "draft_size", "width", "scalars", "outputs")),
+            *shape["hidden"],
+        )
         whole = all(0 < count_of(size) <= MOST_SIZE for size in sizes) and len(shape["hidden"]) == 2
-        if content["version"] != VERSION or content["actions"] != len(ACTIONS) or not whole:
+        scalars = SCALARS_1 if first else tuple(map(text_of, content["scalars"]))
+        known = set(scalars) <= {*SCALARS, *SCALARS_1} and shape["scalars"] == len(scalars) == len(set(scalars))
+        rule = "policy" if first else content["rule"]
+        outputs = (len(ACTIONS), len(DISTINCT)) if rule == "policy" else (len(DISTINCT),)
+        if content["version"] not in (1, VERSION) or rule not in RULES or shape["outputs"] not in outputs:
             raise ValueError
         mean, spread = (tuple(map(number_of, content[each])) for each in ("mean", "spread"))
         statics = tuple(StaticShape.from_json(entry) for entry in content["statics"])
-        if len(mean) != len(SCALARS) or len(spread) != len(SCALARS) or min(spread) <= 0 or not statics:
+        if rule == "tokens" and not all(static.tokens for static in statics):
+            raise ValueError
+        if not (whole and known and statics) or not len(mean) == len(spread) == len(scalars) or min(spread) <= 0:
             raise ValueError
         return SelectorCard(
             name=name,
@@ -178,6 +175,8 @@ def read_card(folder: Path, name: str) -> SelectorCard:
             latency=content["latency"],
             way=text_of(content["way"]),
             figures={text_of(key): number_of(value) for key, value in content["figures"].items()},
+            scalars=scalars,
+            rule=rule,
             shipped=folder.parent == SHIPPED,
         )
 
@@ -185,7 +184,7 @@ def read_card(folder: Path, name: str) -> SelectorCard:
 
 
 def load_network(card: SelectorCard) -> "SelectorNetwork":
-    """The trained network of a selector, as `Kind.load` gives it, ready to be asked."""
+    """The trained network of a selector, as `Kind.load` gives it."""
     from decoding.selector.network import SelectorConfig, SelectorNetwork
 
     config = {**card.config, "hidden": tuple(card.config["hidden"])}

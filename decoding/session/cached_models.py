@@ -1,6 +1,7 @@
 """Both models of a session with the KV slots of the text they have read: prefill, drafting, verification."""
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.head import Head
 from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
-from decoding.sampling.sampling import Sampling
-from decoding.selector.network import Past
+from decoding.sampling.sampling import Sampling, target_distribution
+from decoding.selector.features import Past
 from decoding.tree.draft import Draft, TokenTree
 
 
@@ -58,13 +59,43 @@ class _DraftSource(NoSource):
         return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
 
 
+@dataclass(frozen=True)
+class BeforeRoot:
+    """What the last iteration's passes gave after the token that now stands before the root.
+
+    Attributes:
+        length: tokens of the text then, the root included.
+        target_logits: raw, `[vocab_size]`.
+        draft: feature `[hidden_size]` and raw logits `[vocab_size]`; None where the draft has not read it yet.
+    """
+
+    length: int
+    target_logits: Tensor
+    draft: tuple[Tensor, Tensor] | None
+
+
+@dataclass(frozen=True)
+class PastRows:
+    """What a source needs for `past()`: the target, its features of every token but the last, the sampling, and what is
+    known of the token before the root.
+    """
+
+    target: Model
+    features: FeatureRows
+    sampling: Sampling
+    before: BeforeRoot | None
+
+
 class ModelSource(_DraftSource):
     """The draft model: its cache ends where the last accepted path left what it had drafted.
 
     Args:
         width: size of the target's vocabulary.
-        past: the target, its features of every token but the last and how its distributions are sampled, for a drafter
-            that asks for `past()`; the draft then reads the token before the root again.
+        past: for a drafter that asks for `past()`; where the token before the root is not known, the draft reads it
+            again.
+
+    Attributes:
+        features: of the nodes of each call, `[len(nodes), hidden_size]`; kept for `past()` alone.
     """
 
     def __init__(
@@ -76,9 +107,11 @@ class ModelSource(_DraftSource):
         depth_limit: int,
         clock: PhaseClock,
         temperature: float = 1.0,
-        past: tuple[Model, FeatureRows, Sampling] | None = None,
+        past: PastRows | None = None,
     ):
-        if past is not None:
+        self.features: list[Tensor] = []
+        self._before = past.before if past is not None and past.before and past.before.length == len(tokens) else None
+        if past is not None and (self._before is None or self._before.draft is None):
             cache.rollback(max(0, min(cache.length, len(tokens) - 2)))
         super().__init__(cache, tokens, len(tokens) - cache.length, depth_limit, clock, temperature)
         self._model, self._width, self._past = model, width, past
@@ -93,15 +126,34 @@ class ModelSource(_DraftSource):
             return None
         self._clock.mark("draft_logic")
         self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
-        tokens, positions, seen = self._pending()
-        engine = self._model.engine
-        logits, features = engine.run_with_features(self._cache, tokens, positions, engine.mask(seen), keep=2)
-        logits = match_vocabulary(logits, self._width).float()
-        self._root_logits = logits[1:]
-        model, held, sampling = self._past
-        before = held.between(length - 2, length - 1)
+        sampling, known = self._past.sampling, self._before
+        drafted = None if known is None else known.draft
+        logits, features = self._read(*self._pending(), keep=2 if drafted is None else 1)
+        self.features, self._root_logits = [features[-1:]], logits[-1:]
+        feature = self._past.features.between(length - 2, length - 1)
+        target = self._past.target.engine.project(feature)[0] if known is None else known.target_logits
+        if drafted is not None:
+            features, logits = torch.cat([drafted[0][None], features]), torch.cat([drafted[1][None], logits])
+        probs = self._distributions(logits)
         self._clock.mark("draft_level")
-        return Past(before[0], model.engine.project(before)[0], features, self._distributions(logits), length, sampling)
+        return Past(
+            feature[0].float().numpy(force=True),
+            target_distribution(target, sampling).numpy(force=True),
+            features.float().numpy(force=True),
+            probs.numpy(force=True),
+            length,
+            sampling.temperature,
+            sampling.top_p,
+            sampling.draft_temperature,
+        )
+
+    def before_next(self, draft: Draft, logits: Tensor, node: int, length: int) -> BeforeRoot:
+        """What this iteration's passes gave after the last accepted node, behind which a text of `length` goes on."""
+        target, level = logits[int(np.flatnonzero(draft.order == node)[0])], int(draft.tree.level[node])
+        if level < 0:
+            return BeforeRoot(length, target, None)
+        row = int(np.flatnonzero(draft.rows[level][0] == node)[0])
+        return BeforeRoot(length, target, (self.features[level][row], self.logits[level][row]))
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         if nodes[0] != 0 or self._root_logits is None:
@@ -112,8 +164,18 @@ class ModelSource(_DraftSource):
 
     def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         tokens, positions, seen = self._pending() if nodes[0] == 0 else self._level(tree, nodes)
-        logits = tree_forward(self._model, self._cache, tokens, positions, seen, keep=len(nodes))
-        return match_vocabulary(logits, self._width)
+        if self._past is None:
+            logits = tree_forward(self._model, self._cache, tokens, positions, seen, keep=len(nodes))
+            return match_vocabulary(logits, self._width)
+        logits, features = self._read(tokens, positions, seen, len(nodes))
+        self.features.append(features)
+        return logits
+
+    def _read(self, tokens: np.ndarray, positions: np.ndarray, seen: Visibility, keep: int) -> tuple[Tensor, Tensor]:
+        """Raw logits `[keep, vocab_size of the target]` and features of the last rows of a pass."""
+        engine = self._model.engine
+        logits, features = engine.run_with_features(self._cache, tokens, positions, engine.mask(seen), keep)
+        return match_vocabulary(logits, self._width).float(), features
 
     def _pending(self) -> tuple[np.ndarray, np.ndarray, Visibility]:
         """Tokens and positions of what is pending, and who sees whom in a pass over it."""
@@ -169,6 +231,7 @@ class CachedModels:
         self.target_cache = pair.target.engine.new_cache(capacity)
         self.draft_cache = pair.drafting.engine.new_cache(capacity) if uses_draft else None
         self.features = FeatureRows(capacity) if pair.head is not None or needs_past else None
+        self.before_root: BeforeRoot | None = None
 
     def clone(self, pair: Pair, uses_draft: bool, needs_past: bool = False) -> "CachedModels":
         """With an independent copy of all rows, and a cache for the draft if one is needed from here on.
@@ -178,7 +241,9 @@ class CachedModels:
         draft_rows = 0 if uses_draft else None
         if self.draft_cache is not None and self.pair.drafting.engine is pair.drafting.engine:
             draft_rows = self.draft_cache.length
-        return self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
+        other = self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
+        other.before_root = self.before_root if draft_rows else None
+        return other
 
     def cut_clone(
         self, pair: Pair, target_rows: int, draft_rows: int | None, needs_past: bool = False
@@ -186,7 +251,7 @@ class CachedModels:
         """With a copy of the first rows, of the draft too unless that is None; released ones have to be read again."""
         capacity, other = self.target_cache.capacity, copy.copy(self)
         same_draft = self.pair.drafting.engine is pair.drafting.engine
-        other.pair, other.features, other.draft_cache = pair, None, None
+        other.pair, other.features, other.draft_cache, other.before_root = pair, None, None, None
         other.target_cache = _first_rows(self.target_cache, target_rows)
         other.prefilled = self.prefilled and other.target_cache.length >= target_rows
         if draft_rows is not None and self.draft_cache is not None and same_draft:
@@ -205,7 +270,7 @@ class CachedModels:
         self.target_cache = self.target_cache.fresh(1)
         self.draft_cache = self.draft_cache.fresh(1) if self.draft_cache else None
         self.features = FeatureRows(1) if self.features is not None else None
-        self.prefilled = False
+        self.before_root, self.prefilled = None, False
 
     def prefill(self, tokens: list[int], again: bool = False) -> float:
         """Read every token but the last with both models; return the seconds it took.
@@ -247,7 +312,9 @@ class CachedModels:
         if head is not None and features is not None:
             return HeadSource(head, self.draft_cache, features, tokens, depth_limit, clock, temperature)
         width = self.pair.logits_size
-        past = None if features is None or sampling is None else (self.pair.target, features, sampling)
+        past = None
+        if features is not None and sampling is not None:
+            past = PastRows(self.pair.target, features, sampling, self.before_root)
         return ModelSource(self.pair.draft, self.draft_cache, tokens, width, depth_limit, clock, temperature, past)
 
     def verify(self, draft: Draft, text: list[int], clock: PhaseClock) -> torch.Tensor:

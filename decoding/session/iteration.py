@@ -15,7 +15,7 @@ from decoding.engines.clock import PhaseClock
 from decoding.methods.method import Method
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
-from decoding.session.cached_models import CachedModels
+from decoding.session.cached_models import CachedModels, ModelSource
 from decoding.session.recorder import IterationState
 from decoding.trace.interventions import Interventions, Path, intervened_nodes, touches_first_child
 from decoding.trace.records import InterventionTrace, IterationTrace
@@ -267,6 +267,9 @@ class Iteration:
         step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
         if (features := self.models.features) is not None:
             features.compact(step.kv_target.slots_before, () if step.kv_target.rebuilt else step.kv_target.moved_from)
+            if isinstance(step.source, ModelSource) and step.final_kind != "none":
+                end = step.kept[-1] if step.kept else 0
+                self.models.before_root = step.source.before_next(step.draft, step.logits, end, len(self.tokens))
         clock.mark("commit")
         if step.rebuilds:
             self.models.fill_target(self.tokens)

@@ -221,6 +221,7 @@ def _full_record(
         "target_top_ids": top_ids,
         "target_top_probs": top_probs,
         "tested_top_probs": None if probs is None else top_probabilities(draft, probs, top_ids),
+        "selector": None if draft.choice is None else draft.choice.trace(),
     }
     if full_rows:
         width = target_logits.shape[-1]

@@ -383,11 +383,12 @@ def prepared(method: Method, pair: Pair, sampling: Sampling) -> Method:
     return method.prepared(MeasuredPair(method.drafting(pair), sampling, unrecorded))
 
 
-def unrecorded(pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int) -> DecodeSession:
+def unrecorded(
+    pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int, sampling: Sampling | None = None
+) -> DecodeSession:
     """A session that goes on beyond the end of text and records nothing, for what decodes to be timed."""
-    return DecodeSession(
-        pair, method, prompt_ids, limits=Limits(max_new_tokens, ignore_end_of_text=True, record="none")
-    )
+    limits = Limits(max_new_tokens, ignore_end_of_text=True, record="none")
+    return DecodeSession(pair, method, prompt_ids, sampling, limits)
 
 
 FIRST_TEXT, FIRST_TOKENS = "One day", 6

@@ -258,6 +258,24 @@ class RuleTrace:
     budget_setting: Name = "node_budget"  # what `budget` is about
 
 
+Grid = Annotated[tuple[float, ...], Meta(min_length=324, max_length=324)]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTrace:
+    """What a selector of delayed trees saw at a root and what it chose by.
+
+    A grid has a number for K from 1 to 4, L_1 from 0 to 8 and L_2 from 0 to 8, in this order, the last fastest.
+    """
+
+    rule: Literal["policy", "tokens"]  # whether the largest probability won, or the most expected tokens per second
+    scalars: Mapping[Name, float]  # what it read beside hidden states, and seconds of a pass of both models
+    worth: Grid  # probability of each action, or its expected tokens
+    seconds: Grid  # modelled time of an iteration with each action on the machine of the run
+    chosen: Annotated[int, Meta(ge=0, lt=324)]  # place of the action taken
+    static: Annotated[int, Meta(ge=0, lt=324)] | None  # the best action that is the same at every root, None: unknown
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTrace:
     """One iteration: one verification pass of the target and everything around it."""
@@ -323,6 +341,7 @@ class IterationTrace:
     # Sampling of this iteration, which in a fork may differ from the run's; None where it was not noted
     sampling: SamplingTrace | None = None
     rule: RuleTrace = RuleTrace()  # the drafter that made the tree, which in a fork may differ from the run's
+    selector: SelectorTrace | None = None  # what a selector chose the tree's shape by; only in a full record
 
     @property
     def timed(self) -> bool:

@@ -127,12 +127,15 @@ OF_SELECTOR = (
           "specinfer", choices=VERIFIERS),
     TEXTS,
     Flag("--texts", "Texts", "Pieces of text whose roots are labelled for training; labelling time is proportional to "
-          "their number, and labels are saved for the other verifiers.", 108, 1, 10**6, 12),
-    Flag("--held-out", "Held-out texts", "Pieces of text for evaluation.", 18, 1, 10**6, 6, more=True),
+          "their number, and labels are saved for the other verifiers.", 112, 1, 10**6, 14),
+    Flag("--held-out", "Held-out texts", "Pieces of text by which weights are chosen; as many more judge them.", 14, 1,
+          10**6, 14, more=True),
     Flag("--roots", "Roots per text", "Positions in a text at which trees are labelled.", 10, 1, 1000, 1, more=True),
     Flag("--spacing", "Spacing", "Tokens between two roots.", 16, 1, 1000, 1, more=True),
-    Flag("--trees", "Trees per root", "Drawn trees whose labels are averaged: more of them reduce noise.", 4, 1, 64, 1,
+    Flag("--trees", "Trees per root", "Drawn trees whose labels are averaged; more roots teach more.", 1, 1, 64, 1,
           more=True),
+    Flag("--rule", "Learns", "Expected tokens of every shape, divided by its time on this machine; or which shape to "
+          "take, as in the paper.", "tokens", choices={"tokens": "expected tokens", "policy": "the shape"}, more=True),
     Flag("--batch", "Batch", "Roots per step, each under one sampling.", 256, 1, 65_536, 32, more=True),
     Flag("--penalty", "Penalty (λ)", "Weight of roots where the selector is worse than the best static shape (Eq. 12).",
           1.0, 0.0, 100.0, 0.1, more=True),

@@ -23,7 +23,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from decoding.common.errors import run_command
-from decoding.costs.measuring import latency_model
+from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
@@ -34,8 +34,8 @@ from decoding.training.command import add_pair_arguments, minutes_of, noted, pai
 from decoding.training.folder import SETTINGS, Training
 from decoding.training.loop import PhasePlan, load_checkpoint, train
 from decoding.training.selector_labels import VERIFIER_NAMES
-from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples
-from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make_roots, open_data
+from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples, names_of
+from decoding.training.selector_roots import PARTS, SAMPLINGS, RootData, RootPlan, make_roots, open_data
 from decoding.training.shards import telling
 from decoding.training.text import Texts, read_corpus, sample_texts
 
@@ -52,21 +52,25 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, metavar="DIR", help="folder for labelled roots")
     made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees per root labelled for Khisti")
     made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="label every Nth root for Khisti")
-    help_of_samplings = "comma-separated temperature or temperature:top-p (default: the paper's and greedy)"
+    made.add_argument("--per-root", type=int, default=3, metavar="N", help="samplings that a root is labelled under")
+    made.add_argument("--scatter", type=float, default=1.0, metavar="SPREAD",
+                      help="of a policy, spread of the logarithms of random factors on costs")  # fmt: skip
+    help_of_samplings = ("comma-separated temperature, temperature:top-p or temperature:top-p:draft-temperature "
+                         "(default: the paper's, greedy, and those with a draft as warm as the target)")  # fmt: skip
     made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)
-    made.add_argument("--draft-temperature", type=float, default=1.0, help="draft temperature when trees are drawn")
     made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
     add_pair_arguments(made)
     return made
 
 
 def _samplings(text: str) -> tuple[Sampling, ...]:
-    """Samplings as the command takes them: `0,0.6,1:0.9`."""
+    """Samplings as the command takes them: `0,0.6,1:0.9,0.6:1:0.6`."""
     try:
         parts = [[float(number) for number in entry.split(":")] for entry in text.split(",")]
-        if not all(len(part) in (1, 2) for part in parts):
+        if not all(len(part) in (1, 2, 3) for part in parts):
             raise ValueError
-        return tuple(Sampling(part[0], part[-1] if len(part) == 2 else 1.0) for part in parts)
+        full = [(*part, 1.0, 1.0) for part in parts]
+        return tuple(Sampling(temperature, top_p, draft) for temperature, top_p, draft, *_ in full)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
@@ -122,7 +126,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
     plan = PhasePlan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
     pair, data, texts = _data(args)
     if not args.resume:
-        samplings = [f"{each.temperature:g}:{each.top_p:g}" for each in args.samplings]
+        samplings = [f"{s.temperature:g}:{s.top_p:g}:{s.draft_temperature:g}" for s in args.samplings]
         shown = {**vars(args), "samplings": samplings}
         training.begin(noted("selector", f"Selector for {args.verifier}", words, shown, pair))
     make_roots(data, pair, texts, telling(training, MAKING, pair.target.device))
@@ -131,17 +135,18 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
         kept = load_checkpoint(training.checkpoint).belongs_to.get("latency")
     # A training that goes on keeps the costs that it began with, which its labels rest on.
     latency = (
-        latency_model(pair, unrecorded, args.measure_again)
+        latency_model(pair, unrecorded, args.verifier, args.measure_again)
         if kept is None
         else LatencyModel.from_json(json.loads(kept))
     )
-    trained, held_out = (
-        examples(data.read(part), args.verifier, data.plan.samplings, latency, args.time)
-        for part in ("trained", "held_out")
+    names = names_of(settings.rule)
+    judged, held_out, trained = (
+        examples(data.read(part), args.verifier, data.plan.samplings, latency, args.time, names) for part in PARTS
     )
-    drafted = drafting(pair, args.verifier, latency, data.plan.draft_temperature)
-    learner = SelectorLearner(settings, trained, held_out, data.plan.samplings, drafted)
-    belongs_to = {**vars(settings), "time": args.time, "latency": json.dumps(latency.as_json()),
+    drafted = drafting(pair, args.verifier, latency)
+    learner = SelectorLearner(settings, trained, held_out, judged, data.plan.samplings, drafted)
+    belongs_to = {**vars(settings), "hidden": str(settings.hidden), "time": args.time,
+                  "latency": json.dumps(latency.as_json()),
                   "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
 
     def work() -> None:
@@ -156,6 +161,8 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
             "statics": learner.statics,
             "latency": latency.as_json(),
             "way": args.time,
+            "scalars": list(names),
+            "rule": settings.rule,
             "figures": {"steps": status.done, "trained_s": status.trained_s, **learner.finished_figures()},
         }
         place, shipped = training.path / SELECTORS.folder, SHIPPED / args.verifier.replace("_", "-")
@@ -170,9 +177,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
 
 def _data(args: argparse.Namespace) -> tuple[Pair, RootData, Texts]:
     """The pair, its roots as far as they are labelled, and the texts that they stand in."""
-    samplings = tuple(Sampling(s.temperature, s.top_p, args.draft_temperature) for s in args.samplings)
-    asked = {each.name: getattr(args, each.name) for each in fields(RootPlan) if hasattr(args, each.name)}
-    plan = RootPlan(**{**asked, "samplings": samplings})
+    plan = RootPlan(**{each.name: getattr(args, each.name) for each in fields(RootPlan) if hasattr(args, each.name)})
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
     return pair, open_data(args.data, pair, plan, texts.identity), texts

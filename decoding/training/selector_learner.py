@@ -13,14 +13,15 @@ from torch import Tensor
 from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
 from decoding.common.trained_store import rounded
-from decoding.costs.calibration import Chooser
 from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, LatencyModel, TimeModel, same_chain
-from decoding.selector.network import Features, Scaler, SelectorConfig, SelectorNetwork
-from decoding.selector.store import StaticShape
+from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, TimeModel
+from decoding.selector.chooser import DRAFTS, MOST_LOG, RULES, Chooser, NetworkOutputs, Rule, mean_logs
+from decoding.selector.features import CONTEXT, DIVERGENCES, LATENCIES, SCALARS, Features, Scaler, scalars_of
+from decoding.selector.network import SelectorConfig, SelectorNetwork
+from decoding.selector.statics import StaticShape, nearest
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner
@@ -58,89 +59,97 @@ def objective(rate: Tensor, base_rate: Tensor, penalty: float, worst: float) -> 
     return gain + penalty * regressions, gain, regressions
 
 
-def shared_labels(expected: np.ndarray) -> np.ndarray:
-    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same distribution share their mean."""
-    first = same_chain()
-    counts = np.bincount(first, minlength=len(ACTIONS))
-    which = np.zeros((len(ACTIONS), len(ACTIONS)))
-    which[np.arange(len(ACTIONS)), first] = 1 / counts[first]
-    return (expected @ which)[..., first]
+def deviance(logs: Tensor, expected: Tensor) -> Tensor:
+    """How far accepted tokens `exp(logs)` are from labels of tokens per pass; least where they are the labels' mean.
 
-
-def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -> StaticShape:
-    """The actions that are best where every root takes the same: in tokens per second, and in tokens per pass.
-
-    Tokens and time are at the roots of one sampling, `[num_roots, len(ACTIONS)]`.
+    That of a Poisson count, up to what the labels alone decide; both are by action, `[num_roots, len(DISTINCT)]`.
     """
-    tokens, taken = expected.mean(0), seconds.mean(0)
-    found = []
-    for places in (range(len(ACTIONS)), [place for place, action in enumerate(ACTIONS) if not action.trunk]):
-        found.append(ACTIONS[max(places, key=lambda place: tokens[place] / taken[place])])
-        # Of actions that are as good the one that takes the least time.
-        found.append(ACTIONS[max(places, key=lambda place: (round(float(tokens[place]), 9), -taken[place]))])
-    return StaticShape(sampling.temperature, sampling.top_p, sampling.draft_temperature, *found)
+    return (logs.clamp(max=MOST_LOG).exp() - (expected - 1) * logs).mean()
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Roots under each of the samplings, one after another, ready for the network.
+    """Labelled roots, each under one sampling, ready for the network.
 
     Attributes:
         features: with a row per example; scalars as they are.
-        expected: labels, `[num_examples, len(ACTIONS)]`.
-        seconds, static_s: modelled time of each action where a selector chooses and where nothing does, the same shape.
+        expected: labels, `[num_examples, len(DISTINCT)]`.
+        parts: modelled seconds of each action by what sets them (`LatencyModel.parts`), `[num_examples, 4,
+            len(DISTINCT)]`; under another count of time the first part is all.
+        asking_s: what a selector adds to each, `[num_examples, len(DISTINCT)]`.
         sampling: number of the sampling of each example.
     """
 
     features: Features
     expected: Tensor
-    seconds: Tensor
-    static_s: Tensor
+    parts: Tensor
+    asking_s: Tensor
     sampling: Tensor
 
     def __len__(self) -> int:
         return len(self.sampling)
 
+    @property
+    def static_s(self) -> Tensor:
+        """Modelled time of each action where nothing is asked, `[num_examples, len(DISTINCT)]`."""
+        return self.parts.sum(1)
+
+    @property
+    def seconds(self) -> Tensor:
+        """The same where a selector is asked."""
+        return self.static_s + self.asking_s
+
 
 def examples(
-    roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: TimeModel
-) -> Examples:  # fmt: skip
-    """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop."""
+    roots: Roots,
+    verifier: str,
+    samplings: Sequence[Sampling],
+    latency: LatencyModel,
+    way: TimeModel,
+    names: Sequence[str] = SCALARS,
+) -> Examples:
+    """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop.
+
+    Args:
+        names: of the scalars.
+    """
     roots = roots.labelled(verifier)
     if not len(roots):
         raise TrainingError(f"No root outside loops is labelled for {verifier}: label more with --texts.")
-    count = len(samplings)
-    length = roots.length[:, None].repeat(count, 1)
-    drawn = np.array([[each.temperature, each.top_p] for each in samplings])[None].repeat(len(roots), 0)
-    passes = np.stack([latency.draft_pass_s(length), latency.target_pass_s(length)], -1)
-    scalars = np.concatenate([roots.divergences, length[..., None], drawn, passes], -1).reshape(len(roots) * count, -1)
-    target, previous, root = (torch.from_numpy(each).repeat_interleave(count, 0)
-                              for each in (roots.target, roots.draft_previous, roots.draft_root))  # fmt: skip
-    seconds, static_s = (
-        torch.from_numpy(latency.action_s(roots.length, way, selecting)).repeat_interleave(count, 0).float()
-        for selecting in (True, False)
-    )
-    labels = shared_labels(roots.expected[verifier].astype(np.float64)).reshape(-1, len(ACTIONS))
+    under = [samplings[number] for number in roots.sampling]
+    context = {name: np.array([getattr(each, name) for each in under])
+               for name in ("temperature", "top_p", "draft_temperature")}  # fmt: skip
+    scalars = scalars_of(names, roots.divergences.T, {**context, "length": roots.length}, latency)
+    static_s, asking_s = (latency.action_s(roots.length, way, asking)[:, PLACES] for asking in (False, True))
+    parts = np.zeros((4, *static_s.shape))
+    parts[0] = static_s
+    if way == "rows":
+        parts = latency.parts(roots.length)[:, :, PLACES]
     return Examples(
-        features=Features(target, previous, root, torch.from_numpy(scalars).float()),
-        expected=torch.from_numpy(labels).float(),
-        seconds=seconds,
-        static_s=static_s,
-        sampling=torch.arange(count).repeat(len(roots)),
+        features=Features(
+            *map(torch.from_numpy, (roots.target, roots.draft_previous, roots.draft_root, scalars.astype(np.float32)))
+        ),
+        expected=torch.from_numpy(roots.expected[verifier]).float(),
+        parts=torch.from_numpy(parts.swapaxes(0, 1).astype(np.float32)),
+        asking_s=torch.from_numpy((asking_s - static_s).astype(np.float32)),
+        sampling=torch.from_numpy(roots.sampling),
     )
 
 
 def drafting(
-    pair: Pair, verifier: str, latency: LatencyModel, draft_temperature: float
+    pair: Pair, verifier: str, latency: LatencyModel
 ) -> "Callable[[SelectorLearner, Mapping[str, Tensor]], RunTrace]":
     """What drafts the prompt with the weights that a learner gives it, under temperature 1."""
     texts = [prompt for prompt in load_prompts() if prompt.kind == load_prompts()[0].kind]
     prompt = pair.vocabulary.encode(texts[-1].text)[:LONGEST]  # held out where the sample prompts are trained on
-    sampling = Sampling(temperature=1.0, draft_temperature=draft_temperature)
+    sampling = Sampling(temperature=1.0)
     identity = pair_identity(pair)
 
     def drafted(learner: "SelectorLearner", weights: Mapping[str, Tensor]) -> RunTrace:
-        chooser = Chooser(learner.with_weights(weights), learner.scaler, latency, identity, verifier)
+        network = NetworkOutputs(learner.with_weights(weights))
+        rule = learner.settings.rule
+        names, statics = names_of(rule), learner.statics
+        chooser = Chooser(network, learner.scaler, latency, identity, verifier, names, rule, statics)
         method = METHODS["delayed"].with_settings(verifier=verifier)
         method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
         limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
@@ -152,25 +161,39 @@ def drafting(
     return drafted
 
 
+def names_of(rule: Rule) -> tuple[str, ...]:
+    """The scalars that a network reads: where its outputs are tokens, what passes cost is left to the division."""
+    return SCALARS if rule == "policy" else (*DIVERGENCES, *CONTEXT)
+
+
 @dataclass(frozen=True)
 class SelectorSettings:
     """How a selector is trained.
 
     Attributes:
         verifier: whose labels it learns.
+        rule: `policy`: logits of actions, by the objective of Eq. 12; `tokens`: expected tokens of each, by their
+            deviance, which are divided by its time.
         batch: examples of a step, each a root under one sampling.
         penalty, worst: lambda and alpha of Eq. 12.
         entropy: weight of the policy's entropy at the start, in the units of the loss; it falls to 0. Without it the
             policy settles on one action before it has seen that roots differ.
+        scatter: of a policy, spread of the logarithms of random factors on drafting, on a target pass, on what rows add
+            to it and on all beside passes: every example is on a machine of its own.
+        width, hidden: of the network, see `SelectorConfig`: a quarter of the paper's, which predict as well here.
         dropout, state_dropout, weight_decay, learning_rate: of the network.
         look_every: steps between two looks at held-out roots; the weights that did best there are kept.
     """
 
     verifier: str
+    rule: Rule = "tokens"
     batch: int = 256
     penalty: float = 1.0
     worst: float = 0.1
     entropy: float = 0.05
+    scatter: float = 1.0
+    width: int = 32
+    hidden: tuple[int, int] = (128, 32)
     dropout: float = 0.2
     state_dropout: float = 0.8
     weight_decay: float = 0.02
@@ -179,9 +202,11 @@ class SelectorSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require(self.rule in RULES, f"rule must be one of {', '.join(RULES)}, not {self.rule!r}.")
         require(self.batch >= 1, f"batch must be at least 1, not {self.batch}.")
         require(self.penalty >= 0, f"penalty must be 0 or more, not {self.penalty}.")
         require(self.entropy >= 0, f"entropy must be 0 or more, not {self.entropy}.")
+        require(0 <= self.scatter <= 3, f"scatter must be from 0 to 3, not {self.scatter}.")
         require(0 < self.worst <= 1, f"worst must be above 0 and at most 1, not {self.worst}.")
         for name in ("dropout", "state_dropout"):
             value = getattr(self, name)
@@ -192,6 +217,7 @@ class SelectorLearner(Learner):
     """A selector under training.
 
     Args:
+        trained, held_out, judged: examples to learn from, to choose weights by, and to judge those by.
         samplings: that the examples are numbered by.
         drafted: drafts the held-out prompt with some weights, for `tree`; None: nothing is drafted.
     """
@@ -203,22 +229,29 @@ class SelectorLearner(Learner):
         settings: SelectorSettings,
         trained: Examples,
         held_out: Examples,
+        judged: Examples,
         samplings: Sequence[Sampling],
         drafted: "Callable[[SelectorLearner, Mapping[str, Tensor]], RunTrace] | None" = None,
     ):
         self.settings, self.samplings, self.device = settings, tuple(samplings), torch.device("cpu")
-        self._trained, self._held_out, self._drafted = trained, held_out, drafted
-        self.scaler = Scaler.of(trained.features.scalars)
+        self._trained, self._held_out, self._judged, self._drafted = trained, held_out, judged, drafted
+        self.scaler = Scaler.of(trained.features.scalars.double().numpy(), names_of(settings.rule))
         sizes = trained.features.target.shape[1], trained.features.draft_root.shape[1]
-        config = SelectorConfig(*sizes, dropout=settings.dropout, state_dropout=settings.state_dropout)
+        config = SelectorConfig(
+            *sizes, settings.width, settings.hidden, settings.dropout, settings.state_dropout,
+            scalars=trained.features.scalars.shape[1],
+        )  # fmt: skip
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.network = SelectorNetwork(config)
-        # The policy begins where every root is alike; found from a uniform one, that alone takes most of the steps.
-        rates = trained.expected.mean(0) / trained.seconds.mean(0)
+        # It begins where every root is alike; found from random weights, that alone takes most of the steps.
+        tokens = trained.expected.mean(0)
+        rates = tokens / trained.seconds.mean(0)
+        policy = SHARPNESS * (rates / rates.max()).log()
         with torch.no_grad():
             last = self.network.layers[-1]
-            last.get_parameter("bias").copy_(SHARPNESS * (rates / rates.max()).log())
+            last.get_parameter("weight").mul_(settings.rule == "policy")
+            last.get_parameter("bias").copy_(policy if settings.rule == "policy" else torch.zeros_like(policy))
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -227,29 +260,42 @@ class SelectorLearner(Learner):
 
     @cached_property
     def statics(self) -> tuple[StaticShape, ...]:
-        """The best static actions of each sampling, on the roots trained on."""
+        """The best static actions of each sampling that some root has, on the roots trained on."""
         found, trained = [], self._trained
         for number, sampling in enumerate(self.samplings):
             mine = trained.sampling == number
-            expected, seconds = (each[mine].double().numpy() for each in (trained.expected, trained.static_s))
-            found.append(best_static(expected, seconds, sampling))
+            if mine.any():
+                tokens, seconds = (each[mine].double().mean(0).numpy() for each in (trained.expected, trained.static_s))
+                sampled = (sampling.temperature, sampling.top_p, sampling.draft_temperature)
+                found.append(StaticShape.of(sampled, tokens, seconds))
         return tuple(found)
 
+    @cached_property
+    def _static_places(self) -> Tensor:
+        """Number of the best static action of each sampling, `[len(samplings)]`; of the nearest where it has none."""
+        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
+        return torch.tensor([DISTINCT.index(static.action) for static in near])
+
     def step(self, number: int, share: float) -> Mapping[str, float]:
-        """A batch, its loss (Eq. 12), and a step of AdamW."""
+        """A batch, its loss, and a step of AdamW."""
         settings = self.settings
         cosine = LEAST + (1 - LEAST) * (1 + math.cos(math.pi * share)) / 2
         for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * min(1.0, (number + 1) / WARM_UP) * cosine
         draws = np.random.default_rng([settings.seed, number])
         rows = torch.from_numpy(draws.integers(len(self._trained), size=settings.batch))
+        factors = torch.from_numpy(draws.normal(0, settings.scatter, (settings.batch, 4)).astype(np.float32)).exp()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(draws.integers(2**63)))  # what dropout leaves out
             self.network.train()
-            rate, base, spread = self._rates(self._trained, rows)
+            outputs, rate, base, spread = self._rates(rows, factors)
         loss, gain, regressions = objective(rate, base, settings.penalty, settings.worst)
+        loss = loss - settings.entropy * (1 - share) ** 2 * spread
+        if settings.rule == "tokens":
+            logs = outputs + self._mean_logs[self._trained.sampling[rows]]
+            loss = deviance(logs, self._trained.expected[rows])
         self.optimiser.zero_grad(set_to_none=True)
-        (loss - settings.entropy * (1 - share) ** 2 * spread).backward()
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
         self.optimiser.step()
         if (number + 1) % settings.look_every == 0:
@@ -258,7 +304,7 @@ class SelectorLearner(Learner):
                 "regressions": float(regressions.detach()), "gradient_norm": float(norm)}  # fmt: skip
 
     def evaluate(self) -> Mapping[str, float]:
-        """Held-out figures of the action with the most logit, beside the best static one."""
+        """Held-out figures of the action chosen, beside the best static one."""
         figures = self.figures(self._held_out, self._weights())
         return {f"held_out_{name}": value for name, value in figures.items()}
 
@@ -280,11 +326,15 @@ class SelectorLearner(Learner):
         return self.with_weights(self._finished_weights()).requires_grad_(False)
 
     def finished_figures(self) -> dict[str, float]:
-        """Held-out figures of these weights, which were chosen by them; and how many roots there were."""
-        count = len(self.samplings)
-        roots = {"roots": len(self._trained) // count, "held_out_roots": len(self._held_out) // count}
-        found = self.figures(self._held_out, self._finished_weights())
-        return roots | {f"held_out_{name}": value for name, value in found.items()}
+        """Figures of these weights on held-out roots, by which they were chosen, and on judged ones, by which nothing
+        was; and how many roots there were, each under several samplings.
+        """
+        parts = {"": self._trained, "held_out_": self._held_out, "judged_": self._judged}
+        found = {f"{name}roots": float(len(part)) for name, part in parts.items()}
+        weights = self._finished_weights()
+        for name in ("held_out_", "judged_"):
+            found |= {f"{name}{key}": value for key, value in self.figures(parts[name], weights).items()}
+        return found
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> SelectorNetwork:
         """A network with some weights, ready to be asked."""
@@ -299,11 +349,12 @@ class SelectorLearner(Learner):
     @torch.no_grad()
     def figures(self, on: Examples, weights: Mapping[str, Tensor]) -> dict[str, float]:
         """Tokens per pass and modelled rate of some weights and of the best static actions, means over samplings."""
-        chosen = self.with_weights(weights)(self.scaler.scaled(on.features)).argmax(-1)
+        outputs = self.with_weights(weights)(self._scaled(on.features))
+        chosen = self.policy(outputs, on.sampling, on.seconds).argmax(-1)
         rows: list[tuple[float, ...]] = []
-        for number, static in enumerate(self.statics):
+        for number in on.sampling.unique().tolist():
             mine = on.sampling == number
-            fixed = torch.full((int(mine.sum()), 1), ACTIONS.index(static.action))
+            fixed = self._static_places[number].expand(int(mine.sum()), 1)
             ways = ((chosen[mine][:, None], on.seconds), (fixed, on.static_s))
             tokens = [on.expected[mine].gather(1, place) for place, _ in ways]
             rates = [float(each.sum() / seconds[mine].gather(1, place).sum())
@@ -313,19 +364,59 @@ class SelectorLearner(Learner):
         names = ("tokens_per_pass", "tokens_per_pass_static", "rate_over_static")
         return dict(zip(names, means, strict=True))
 
-    def _rates(self, on: Examples, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens per second of the policy and of the static actions at some examples, and the policy's mean entropy."""
-        expected = on.expected[rows]
-        logits = self.network(self.scaler.scaled(Features(*(each[rows] for each in on.features))))
-        rate = policy_rate(logits, expected, on.seconds[rows])
-        fixed = torch.tensor([ACTIONS.index(static.action) for static in self.statics])[on.sampling[rows]][:, None]
-        base = (expected.gather(1, fixed) / on.static_s[rows].gather(1, fixed))[:, 0]
+    def policy(self, outputs: Tensor, sampling: Tensor, seconds: Tensor) -> Tensor:
+        """Logits of actions, `[num_roots, len(DISTINCT)]`: the outputs, or those of the modelled rates."""
+        if self.settings.rule == "policy":
+            return outputs
+        tokens = 1 + torch.from_numpy(DRAFTS) * (outputs + self._mean_logs[sampling]).clamp(max=MOST_LOG).exp()
+        return SHARPNESS * (tokens / seconds).log()
+
+    def _scaled(self, features: Features, factors: Tensor | None = None) -> Features:
+        """Standardised features, on a machine whose parts of the time are multiplied by factors `[num_roots, 4]`."""
+        scalars = features.scalars.double()
+        if factors is not None and self.settings.rule == "policy":
+            draft_s, target_s, tree_s = scalars[:, -len(LATENCIES) :].exp().T
+            moved = (factors[:, 0] * draft_s, factors[:, 1] * target_s,
+                     factors[:, 1] * target_s + factors[:, 2] * (tree_s - target_s))  # fmt: skip
+            scalars = torch.cat([scalars[:, : -len(LATENCIES)], torch.stack(moved, 1).log()], 1)
+        return features._replace(scalars=torch.from_numpy(self.scaler.scaled(scalars.numpy())).float())
+
+    def _rates(self, rows: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Outputs, tokens per second of the policy and of the static actions, and the policy's mean entropy.
+
+        Each example of `rows` is on a machine on which its parts of the time are multiplied by its `factors`.
+        """
+        on = self._trained
+        expected, static_s = on.expected[rows], (on.parts[rows] * factors[:, :, None]).sum(1)
+        seconds = static_s + on.asking_s[rows] * factors[:, 3:]
+        outputs = self.network(self._scaled(Features(*(each[rows] for each in on.features)), factors))
+        logits = self.policy(outputs, on.sampling[rows], seconds)
+        # Where costs differ so does the best static action: it is looked for among those of the sampling's roots.
+        tokens = self._static_tokens[on.sampling[rows]]
+        fixed = (tokens / static_s).argmax(1, keepdim=True)
+        base = (expected.gather(1, fixed) / static_s.gather(1, fixed))[:, 0]
         logs = logits.log_softmax(-1)
-        return rate, base, -(logs.exp() * logs).sum(-1).mean()
+        return outputs, policy_rate(logits, expected, seconds), base, -(logs.exp() * logs).sum(-1).mean()
+
+    @cached_property
+    def _static_tokens(self) -> Tensor:
+        """Mean labels of each sampling on the roots trained on, `[len(samplings), len(DISTINCT)]`."""
+        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
+        return torch.tensor([static.tokens for static in near])
+
+    @cached_property
+    def _mean_logs(self) -> Tensor:
+        """`chooser.mean_logs` of each sampling, `[len(samplings), len(DISTINCT)]`."""
+        return torch.from_numpy(mean_logs(self._static_tokens.numpy())).float()
 
     def _look(self) -> None:
-        weights = self._weights()
-        found = self.figures(self._held_out, weights)["rate_over_static"]
+        weights, on = self._weights(), self._held_out
+        if self.settings.rule == "policy":
+            found = self.figures(on, weights)["rate_over_static"]
+        else:
+            with torch.no_grad():
+                outputs = self.with_weights(weights)(self._scaled(on.features))
+                found = -float(deviance(outputs + self._mean_logs[on.sampling], on.expected))
         if found > self._best:
             self._best, self._best_weights = found, weights
 

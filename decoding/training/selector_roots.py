@@ -1,11 +1,12 @@
 """What selectors are trained on: roots along the target's own text, with features and exact labels, kept in shards.
 
     trained-00012.npz              the roots of one text; a shard is there whole or not at all
-    held_out-00003.npz             the same of text that nothing is trained on
+    held_out-00003.npz             the same of text that nothing is trained on, by which weights are chosen
+    judged-00003.npz               the same of text by which nothing is chosen
 
 Every text begins with some words of a corpus, or with a prompt, and the target writes it on under one of the samplings,
-in turn. Below each root the same super-trees are labelled under all samplings: the draft's distribution is the same in
-them.
+in turn. Below each root the same super-trees are labelled under that sampling and under others whose draft is as warm:
+the draft's distribution is the same in them.
 """
 
 import io
@@ -23,12 +24,13 @@ from torch import Tensor
 from decoding.common.errors import TrainingError, require
 from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
+from decoding.engines.kv_cache import KVCache
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
-from decoding.selector.actions import ACTIONS
-from decoding.selector.network import divergences
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, shared_labels
+from decoding.selector.features import divergences
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import LoopDetector
@@ -43,18 +45,20 @@ from decoding.training.selector_labels import (
 from decoding.training.shards import Report, Shards, make_missing
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
-VERSION = 1
+VERSION = 2
 
-Part = Literal["trained", "held_out"]
-PARTS: tuple[Part, ...] = ("held_out", "trained")
+Part = Literal["trained", "held_out", "judged"]
+PARTS: tuple[Part, ...] = ("judged", "held_out", "trained")
+SEEDS: dict[Part, int] = {"trained": 0, "held_out": 1, "judged": 2}
 
-NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
+NUMBERS = ("text", "length", "in_loop", "sampling", "target", "draft_previous", "draft_root", "divergences")
 SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
 MOST_ROW_BYTES = 2**28  # both distributions of all nodes: super-trees that take more are looked at one by one
-# The samplings of the paper, and greedy decoding; only the target's distribution is changed by them.
+# The samplings of the paper, and greedy decoding; then those whose draft is as warm as the target.
 SAMPLINGS: tuple[Sampling, ...] = (
     *(Sampling(temperature) for temperature in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)),
     *(Sampling(1.0, top_p) for top_p in (0.9, 0.99)),
+    *(Sampling(temperature, draft_temperature=temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 1.2)),
 )
 
 
@@ -63,12 +67,14 @@ class RootPlan:
     """Which roots are labelled.
 
     Attributes:
-        texts, held_out: texts to train on and to measure on.
+        texts, held_out: texts to train on; to choose weights by, and as many to judge by.
         roots: of each text. spacing: tokens between two of them.
-        trees: super-trees below each root, whose labels are averaged (s).
-        khisti_trees, khisti_every: of these, how many Khisti is labelled on, and at one root in how many: each of its
-            nodes takes linear programmes, which are half the work even so.
-        samplings: that every root is labelled under; all with the same draft temperature.
+        trees: super-trees below each root, whose labels are averaged (s); more roots teach more than more trees.
+        per_root: samplings that a root is labelled under: the one that its text was written under, and others whose
+            draft is as warm, as far as there are.
+        khisti_trees, khisti_every: of these, how many Khisti is labelled on, under the first of these samplings, and at
+            one root in how many: each of its nodes takes linear programmes.
+        samplings: that texts are written under in turn.
         verifiers: that every root is labelled for.
     """
 
@@ -76,7 +82,8 @@ class RootPlan:
     held_out: int = 16
     roots: int = 10
     spacing: int = 16
-    trees: int = 4
+    trees: int = 1
+    per_root: int = 3
     khisti_trees: int = 1
     khisti_every: int = 3
     samplings: tuple[Sampling, ...] = SAMPLINGS
@@ -84,35 +91,40 @@ class RootPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        limits = {"texts": 10**6, "held_out": 10**5, "roots": 10**4, "spacing": 1024, "trees": 64, "khisti_trees": 64}
-        for name, most in (limits | {"khisti_every": 1000}).items():
+        limits = {"texts": 10**6, "held_out": 10**5, "roots": 10**4, "spacing": 1024, "trees": 64, "per_root": 64}
+        for name, most in (limits | {"khisti_trees": 64, "khisti_every": 1000}).items():
             require(1 <= getattr(self, name) <= most, f"{name} must be from 1 to {most}, not {getattr(self, name)}.")
         require(bool(self.samplings), "samplings is empty: give at least one, such as 1.0 or 1.0:0.9.")
-        warmth = {sampling.draft_temperature for sampling in self.samplings}
-        require(len(warmth) == 1, f"samplings must have the same draft temperature, not {sorted(warmth)}.")
 
-    @property
-    def draft_temperature(self) -> float:
-        """Of the distribution that all trees are drawn from."""
-        return self.samplings[0].draft_temperature
+    def labelled_under(self, number: int, seed: int) -> list[int]:
+        """Numbers of the samplings of a root of text `number`, that which the text is written under first."""
+        first = number % len(self.samplings)
+        warmth = self.samplings[first].draft_temperature
+        others = [
+            place for place, each in enumerate(self.samplings) if each.draft_temperature == warmth and place != first
+        ]
+        draws = np.random.default_rng([self.seed, number, seed])
+        return [first, *draws.permutation(others)[: self.per_root - 1].tolist()]
 
 
 @dataclass(frozen=True)
 class Roots:
-    """Labelled roots.
+    """Labelled roots, each as often as there are samplings that it is labelled under.
 
     Attributes:
         text: number of the text that each stands in, `[roots]`.
         length: tokens of its context, `[roots]`. in_loop: whether the text had begun to repeat itself there.
+        sampling: number of its sampling in the plan, `[roots]`.
         target: feature of the target at the previous token, `[roots, target_size]`.
         draft_previous, draft_root: of the draft at the previous token and at the root, `[roots, draft_size]`.
-        divergences: what `divergences` gives, `[roots, samplings, 6]`.
-        expected: exact expected tokens by verifier, `[roots, samplings, len(ACTIONS)]`; nan where not labelled.
+        divergences: what `divergences` gives, `[roots, 6]`.
+        expected: exact expected tokens by verifier, `[roots, len(DISTINCT)]`; nan where not labelled.
     """
 
     text: np.ndarray
     length: np.ndarray
     in_loop: np.ndarray
+    sampling: np.ndarray
     target: np.ndarray
     draft_previous: np.ndarray
     draft_root: np.ndarray
@@ -124,7 +136,7 @@ class Roots:
 
     def labelled(self, verifier: str) -> "Roots":
         """The roots that are labelled for a verifier, outside of text that repeats itself."""
-        there = ~self.in_loop & ~np.isnan(self.expected[verifier]).any((1, 2))
+        there = ~self.in_loop & ~np.isnan(self.expected[verifier]).any(1)
         expected = {name: tokens[there] for name, tokens in self.expected.items()}
         return Roots(**{name: getattr(self, name)[there] for name in NUMBERS}, expected=expected)
 
@@ -161,7 +173,7 @@ class RootData(Shards):
         with np.load(file, allow_pickle=False) as arrays:
             expected = {name: arrays[f"expected_{name}"] for name in self.plan.verifiers}
             roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
-        shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
+        shape = (len(roots), len(DISTINCT))
         if any(tokens.shape != shape for tokens in expected.values()):
             raise ValueError("labels of the wrong shape")
         return roots
@@ -192,21 +204,23 @@ def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: 
 @torch.inference_mode()
 def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> Roots:
     """The roots of one text, which begins as a prompt or the corpus does: a function of plan, part and number alone."""
-    held_out = part == "held_out"
+    held_out = part != "trained"
     longest = max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)  # so that something can be drafted behind
     if texts.prompts:
         kinds = texts.held_out if held_out else texts.trained
         names = sorted(kinds)
         documents = kinds[names[number % len(names)]]
+        if held_out and len(documents) > 1:  # what weights are chosen by does not judge them
+            documents = documents[SEEDS[part] - 1 :: 2]
         begun = pair.vocabulary.encode(documents[number // len(names) % len(documents)])[:longest]
     else:  # some words from a random place of the corpus
         size = min(LONGEST, longest)
-        windows = WindowPlan(roots=size - 1, depth=1, continued=0.0, seed=plan.seed)
+        windows = WindowPlan(roots=size - 1, depth=1, continued=0.0, seed=2 * plan.seed + (part == "judged"))
         begun = windows_of(pair, texts, windows, [number], held_out=held_out)[0].tolist()
-        draws = np.random.default_rng([plan.seed, int(held_out), number, 2])
+        draws = np.random.default_rng([plan.seed, SEEDS[part], number, 2])
         begun = begun[: int(draws.integers(min(SHORTEST, size), size + 1))]
     tokens = written(pair, begun, plan, number)
-    seed = np.random.SeedSequence([plan.seed, int(held_out), number, 3]).generate_state(1)[0]
+    seed = np.random.SeedSequence([plan.seed, SEEDS[part], number, 3]).generate_state(1)[0]
     return label_text(pair, tokens, len(begun), plan, number, int(seed))
 
 
@@ -218,7 +232,7 @@ def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[i
         return begun
     # Lossless, and in fewer passes than token by token.
     method = METHODS["linear"].with_settings(length=4, sampled=True, verifier="block")
-    drawn = Sampling(sampling.temperature, sampling.top_p, plan.draft_temperature, plan.seed + number)
+    drawn = replace(sampling, seed=plan.seed + number)
     session = DecodeSession(pair, method, begun, drawn, Limits(count, record="none"))
     for _ in session:
         pass
@@ -235,64 +249,98 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
         run_text(model, cache, np.array(tokens)) for model, cache in zip((pair.target, pair.draft), caches, strict=True)
     )
     # The distributions that draft tokens are drawn from, as `ModelSource` gives them.
-    draft_distributions = torch.softmax(
-        match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1
-    )
+    warmth = plan.samplings[number % len(plan.samplings)].draft_temperature
+    draft_distributions = torch.softmax(match_vocabulary(draft_logits, pair.logits_size).float() / warmth, -1)
     draft_distributions = draft_distributions.to(pair.target.device)
-    found: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
+    in_loop = {end: LoopDetector.after(tokens[first:end]).in_loop for end in places}
+    rows: list[tuple[int, int]] = []  # end of the context, number of the sampling
+    apart: list[np.ndarray] = []
+    expected: dict[str, list[np.ndarray]] = {name: [] for name in plan.verifiers}
     for end in reversed(places):  # the rows of the text behind a root are dropped
         for cache in caches:
             cache.rollback(end - 1)
-        apart = [
-            divergences(
-                target_distribution(target_logits[end - 2], each).to(draft_distributions),
-                *draft_distributions[end - 2 : end],
-            )
-            for each in plan.samplings
-        ]
+        under = plan.labelled_under(number, seed + end)
+        seen = draft_distributions[end - 2 : end].numpy(force=True)
+        for place in under:
+            target = target_distribution(target_logits[end - 2], plan.samplings[place])
+            apart.append(np.array(divergences(target.numpy(force=True), *seen)))
         wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
-        found[end] = np.array(apart), _labels(pair, tokens[:end], caches, plan, wanted, GeneratorDraws(seed + end))
-    loops = [LoopDetector.after(tokens[first:end]).in_loop for end in places]
-    shape = (len(places), len(plan.samplings), len(ACTIONS))
-    missing = np.full(shape[1:], np.nan)
-    previous, root = [end - 2 for end in places], [end - 1 for end in places]
+        wanted = [] if in_loop[end] else wanted  # nobody learns from it
+        labels = _labels(pair, tokens[:end], caches, plan, under, wanted, GeneratorDraws(seed + end))
+        missing = [np.full(len(DISTINCT), np.nan)] * len(under)
+        for name, found in expected.items():
+            found += list(labels.get(name, missing))
+        rows += [(end, place) for place in under]
+    ends = np.array([end for end, _ in rows], dtype=np.int64)
     return Roots(
-        text=np.full(len(places), number),
-        length=np.array(places, dtype=np.int64),
-        in_loop=np.array(loops, dtype=bool),
-        target=target_features[previous].float().cpu().numpy(),
-        draft_previous=draft_features[previous].float().cpu().numpy(),
-        draft_root=draft_features[root].float().cpu().numpy(),
-        divergences=np.array([found[end][0] for end in places], np.float32).reshape(*shape[:2], 6),
-        expected={
-            name: np.array([found[end][1].get(name, missing) for end in places], np.float32).reshape(shape)
-            for name in plan.verifiers
-        },
+        text=np.full(len(rows), number),
+        length=ends,
+        in_loop=np.array([in_loop[end] for end in ends.tolist()], dtype=bool),
+        sampling=np.array([place for _, place in rows], dtype=np.int64),
+        target=target_features[ends - 2].float().cpu().numpy(),
+        draft_previous=draft_features[ends - 2].float().cpu().numpy(),
+        draft_root=draft_features[ends - 1].float().cpu().numpy(),
+        divergences=np.array(apart, np.float32).reshape(-1, 6),
+        expected={name: np.array(found, np.float32).reshape(-1, len(DISTINCT)) for name, found in expected.items()},
     )
 
 
+@torch.inference_mode()
+def tokens_of_actions(pair: Pair, tokens: list[int], sampling: Sampling, verifier: str, trees: int) -> np.ndarray:
+    """Expected tokens of every action at the end of a text of two tokens or more, `[len(ACTIONS)]`.
+
+    They are exact over the verifier, means over super-trees drawn by the seed of the sampling.
+    """
+    caches = [model.engine.new_cache(len(tokens) + 1280) for model in (pair.target, pair.draft)]
+    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
+        run_text(model, cache, np.array(tokens))
+        cache.rollback(len(tokens) - 1)
+    plan = RootPlan(trees=trees, khisti_trees=trees, samplings=(sampling,), verifiers=(verifier,))
+    found = _labels(pair, tokens, caches, plan, [0], [verifier], GeneratorDraws(sampling.seed))
+    return found[verifier][0][DISTINCT_OF]
+
+
 def _labels(
-    pair: Pair, tokens: list[int], caches, plan: RootPlan, verifiers: Sequence[str], draws: GeneratorDraws
+    pair: Pair,
+    tokens: list[int],
+    caches: Sequence[KVCache],
+    plan: RootPlan,
+    under: Sequence[int],
+    verifiers: Sequence[str],
+    draws: GeneratorDraws,
 ) -> dict[str, np.ndarray]:
-    """Exact expected tokens of all actions at the end of a text, `[samplings, len(ACTIONS)]` by verifier."""
+    """Exact expected tokens of the distinct actions at the end of a text, `[len(under), len(DISTINCT)]` by verifier.
+
+    What Khisti is not labelled under is nan.
+    """
+    if not verifiers:
+        return {}
+    samplings = [plan.samplings[place] for place in under]
     together = plan.trees if ROWS * plan.trees * pair.logits_size * 16 <= MOST_ROW_BYTES else 1
-    totals = {name: np.zeros((len(plan.samplings), len(ACTIONS))) for name in verifiers}
+    totals = {name: np.zeros((len(under), len(ACTIONS))) for name in verifiers}
     for done in range(0, plan.trees, together):
         count = min(together, plan.trees - done)
-        trees, draft, logits = _drawn(pair, tokens, caches, count, plan.draft_temperature, draws)
+        trees, draft, logits = _drawn(pair, tokens, caches, count, samplings[0].draft_temperature, draws)
         few = min(count, max(0, plan.khisti_trees - done))
         part = {"khisti": (few, trees.only(few))}
-        for row, target in enumerate(target_distributions(logits, plan.samplings)):
+        for row, target in enumerate(target_distributions(logits, samplings)):
             for name in verifiers:
                 weight, seen = part.get(name, (count, trees))
-                if weight:
+                if name == "khisti" and row:
+                    totals[name][row] = np.nan
+                elif weight:
                     totals[name][row] += weight * RootDistributions(seen, target, draft).expected(name).ravel()
     counts = {name: min(plan.trees, plan.khisti_trees) if name == "khisti" else plan.trees for name in verifiers}
-    return {name: total / counts[name] for name, total in totals.items()}
+    return {name: shared_labels(total / counts[name]) for name, total in totals.items()}
 
 
 def _drawn(
-    pair: Pair, tokens: list[int], caches, count: int, draft_temperature: float, draws: GeneratorDraws
+    pair: Pair,
+    tokens: list[int],
+    caches: Sequence[KVCache],
+    count: int,
+    draft_temperature: float,
+    draws: GeneratorDraws,
 ) -> tuple[SuperTrees, Tensor, Tensor]:
     """Super-trees at the end of a text, the draft's distributions and the target's logits after their nodes, wide.
 

@@ -150,6 +150,8 @@ class Draft:
     # Ids of the nodes in the order in which they were drawn, one entry per draw, so that a node drawn twice stands
     # there twice; None where every node was drawn once, in the order of ids
     drawn: np.ndarray | None = None
+    # What a selector chose the shape by, whose `trace()` is its record; None where none was asked
+    choice: Any = None
 
 
 def in_order(draft: Draft, order: NodeOrder) -> Draft:

@@ -4,21 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.selector import (
+from benchmarks.selector import samplings_of, stored, totals_of
+from benchmarks.selector_tables import (
     WAYS,
     exact_figures,
     level_table,
     measured_figures,
+    possible_table,
     ratio_table,
-    samplings_of,
-    stored,
-    totals_of,
 )
 from benchmarks.talf import Claims
 from decoding.common.errors import SettingsError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.actions import ACTIONS, DISTINCT, Action
 from decoding.selector.store import find_selector, save_selector
 from decoding.training.selector_roots import Roots
 from tests.helpers.selectors import LATENCY, content, random_network
@@ -27,19 +26,20 @@ from tests.selector.test_store import PAIR
 SAMPLINGS = (Sampling(1.0), Sampling(0.5))
 
 
-def text_of(number: int) -> Roots:
-    """Two roots behind a prompt, the second in a loop; an action is worth 1 + tokens / 10 + the number."""
-    worth = np.array([1 + number + action.nodes / 10 for action in ACTIONS], np.float32)
+def text_of(number: int, better: Action | None = None) -> Roots:
+    """Two roots behind a prompt, the second in a loop; an action is worth 1 + tokens / 10 + the number, one 9 more."""
+    worth = np.array([1 + number + action.nodes / 10 + 9 * (action == better) for action in DISTINCT], np.float32)
     draws = np.random.default_rng(number)
     return Roots(
         text=np.full(2, number),
         length=np.array([256, 272]),
         in_loop=np.array([False, True]),
+        sampling=np.zeros(2, np.int64),
         target=draws.normal(size=(2, 6)).astype(np.float32),
         draft_previous=draws.normal(size=(2, 4)).astype(np.float32),
         draft_root=draws.normal(size=(2, 4)).astype(np.float32),
-        divergences=np.zeros((2, 1, 6), np.float32),
-        expected={name: worth[None, None].repeat(2, 0) for name in ("specinfer", "traversal")},
+        divergences=np.zeros((2, 6), np.float32),
+        expected={name: worth[None].repeat(2, 0) for name in ("specinfer", "traversal")},
     )
 
 
@@ -53,7 +53,7 @@ def cards(tmp_path, monkeypatch):
         network = random_network(6, 4)
         last = network.layers[-1]
         torch.nn.init.zeros_(last.weight)
-        last.bias.data = torch.nn.functional.one_hot(torch.tensor(ACTIONS.index(Action(2, 0, 2))), len(ACTIONS)).float()
+        last.bias.data = torch.eye(len(DISTINCT))[DISTINCT.index(Action(2, 0, 2))]
         save_selector(tmp_path / name / "selector", network, content(PAIR, name))
         found[name] = find_selector(name)
     return found
@@ -61,8 +61,8 @@ def cards(tmp_path, monkeypatch):
 
 @pytest.fixture
 def totals(cards):
-    found = [[text_of(number) for number in range(4)] for _ in SAMPLINGS]
-    return totals_of(found, cards, SAMPLINGS, LATENCY, "rows")
+    found = [[(text_of(number), text_of(number, Action(1, 0, 1))) for number in range(4)] for _ in SAMPLINGS]
+    return totals_of(found, cards, SAMPLINGS, dict.fromkeys(cards, LATENCY), "rows")
 
 
 def test_each_way_counts_its_own_action_outside_of_loops(totals):
@@ -78,6 +78,20 @@ def test_each_way_counts_its_own_action_outside_of_loops(totals):
     assert totals.rate(("traversal", "selector"), np.array([1])) == pytest.approx(2.4 / seconds, rel=1e-5)
     free = totals.rate(("traversal", "choice"), np.array([1]))
     assert free > 2.4 / seconds and totals.block_efficiency(("traversal", "choice"), every) == pytest.approx(2.9)
+
+
+def test_the_best_of_each_root_is_found_by_other_trees_than_it_is_judged_by(totals):
+    """Over the trees that judge (1, 0, 1) is worth ten tokens; over those that find it is one chain of many."""
+    every = np.arange(4)
+    assert totals.block_efficiency(("specinfer", "same_trees"), every) == pytest.approx(2.5 + 0.1 + 9)
+    seconds = LATENCY.action_s(np.array([256]))[0]
+    found = [
+        max(DISTINCT, key=lambda a: (1 + number + a.nodes / 10) / seconds[ACTIONS.index(a)]) for number in range(4)
+    ]
+    assert Action(1, 0, 1) not in found
+    tokens = np.mean([1 + number + action.nodes / 10 for number, action in enumerate(found)])
+    assert totals.block_efficiency(("specinfer", "oracle"), every) == pytest.approx(tokens)
+    assert totals.rate(("specinfer", "oracle"), every) < totals.rate(("specinfer", "same_trees"), every)
 
 
 def test_tables_judge_what_the_paper_says(totals, capsys):
@@ -97,6 +111,9 @@ def test_tables_judge_what_the_paper_says(totals, capsys):
         words.startswith("Traversal, best (K, L) from the root, most tokens over SpecInfer") for words in by_words
     )
     assert "Tables 6 and 7" in capsys.readouterr().out
+    possible = possible_table(figures)["specinfer"]
+    assert possible["measured"]["value"] == pytest.approx(0.2) and possible["same_trees"]["value"] > 0
+    assert "best at each root, by other trees" in capsys.readouterr().out
 
 
 def test_greedy_decoding_is_left_out(cards):

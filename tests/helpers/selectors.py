@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from decoding.common.cost_model import CostModel, read_curve
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import SCALARS, Action, LatencyModel
+from decoding.selector.actions import Action, LatencyModel
+from decoding.selector.features import SCALARS, Past
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.store import StaticShape, save_selector
+from decoding.selector.statics import StaticShape
+from decoding.selector.store import save_selector
 
 COSTS = CostModel(read_curve("1:5 64:20", "target"), read_curve("1:1 8:2", "draft"), 0.002, 0.0005, 10, 256, "", "here")
 LATENCY = LatencyModel(COSTS, (16, 1024), (0.001, 0.0015), (0.005, 0.008), 0.0003)
@@ -49,8 +52,18 @@ def content(identity: dict, verifier: str = "specinfer") -> dict[str, Any]:
         ),
         "latency": LATENCY.as_json(),
         "way": "rows",
+        "scalars": list(SCALARS),
+        "rule": "policy",
         "figures": {"roots": 12},
     }
+
+
+def past(seed: int = 0, target_size: int = 6, draft_size: int = 4, length: int = 100, copies: int = 1) -> Past:
+    """What two models of five tokens say somewhere; the target's feature may be there several times."""
+    draws = np.random.default_rng(seed)
+    target, *draft = draws.dirichlet(np.ones(5), 3).astype(np.float32)
+    hidden = draws.normal(size=target_size).astype(np.float32), draws.normal(size=(2, draft_size)).astype(np.float32)
+    return Past(np.tile(hidden[0], copies), target, hidden[1], np.stack(draft), length, 0.8, 0.95, 1.0)
 
 
 WARM = Sampling(temperature=0.8, top_p=0.95, seed=5)

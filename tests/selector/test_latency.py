@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.costs import measuring
-from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel
+from decoding.costs import latency as measuring
+from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel, VerifierTimes
 from decoding.session.session import unrecorded
 from tests.helpers.selectors import COSTS, LATENCY
 
@@ -67,6 +67,53 @@ def test_trees_of_one_law_take_the_same_time():
         assert found[Action(4, 5, 0)] == pytest.approx(found[Action(1, 0, 5)])
 
 
+def test_what_is_beside_the_passes_is_that_of_the_verifier_by_k():
+    """4 ms with two paths, 1 ms a level and 0.1 ms a node, in the place of 2 ms and 0.5 ms a level."""
+    times = VerifierTimes("khisti", (0.001, 0.004, 0.009, 0.016), 0.001, 0.0001)
+    timed = replace(LATENCY, beside=times)
+    with_khisti = dict(zip(ACTIONS, timed.action_s(np.array([256]))[0], strict=True))
+    plain = seconds("rows", 256)
+    expected = {
+        Action(2, 1, 2): 0.004 + 3 * 0.001 + 5 * 0.0001,
+        Action(4, 0, 0): 0.001,
+        Action(4, 3, 0): 0.001 + 3 * 0.001 + 3 * 0.0001,
+        Action(3, 0, 1): 0.009 + 0.001 + 3 * 0.0001,
+    }
+    for action, beside_s in expected.items():
+        levels = len(action.level_widths)
+        passes_s = plain[action] - 0.002 - levels * 0.0005
+        assert with_khisti[action] == pytest.approx(passes_s + beside_s), action
+        assert timed.passes_s(256, action) == pytest.approx(passes_s)
+    assert LatencyModel.from_json(json.loads(json.dumps(timed.as_json()))) == timed
+    printed = timed.action_s(np.array([256]), "paper")
+    assert np.array_equal(printed, LATENCY.action_s(np.array([256]), "paper")), "Eq. 11 as printed knows passes alone"
+
+
+def test_times_of_a_verifier_are_found_again():
+    times = VerifierTimes("nss", (0.001, 0.002, 0.004, 0.008), 0.0005, 0.0001)
+    sizes = [(np.array([a.paths if a.branch else 1]), len(a.level_widths), a.nodes) for a in measuring.TIMED]
+    measured = [float(times.seconds(*size)[0]) for size in sizes]
+    found = VerifierTimes.fitted("nss", measuring.TIMED, measured)
+    assert found.paths_s == pytest.approx(times.paths_s) and found.node_s == pytest.approx(times.node_s)
+    assert found.level_s == pytest.approx(times.level_s)
+    quick = VerifierTimes.fitted("nss", measuring.TIMED, [-1e-4] * len(measured))
+    assert min(*quick.paths_s, quick.level_s, quick.node_s) == 0, "passes that took less than modelled are not paid out"
+
+
+def test_where_passes_are_slow_nothing_beside_them_is_timed():
+    slow = replace(LATENCY, target_s=(0.2, 0.3))
+    times = measuring.verifier_times(None, slow, None, "nss")
+    assert times == VerifierTimes("nss", (0.002,) * 4, 0.0005, 0.0, COSTS.measured)
+
+
+def test_parts_add_up_and_are_what_they_say():
+    parts = LATENCY.parts(np.array([256, 700]))
+    assert np.allclose(parts.sum(0), LATENCY.action_s(np.array([256, 700])))
+    drafting, one, rows, beside = parts[:, 0, ACTIONS.index(Action(2, 1, 2))]
+    assert drafting == pytest.approx(0.001 + 0.001 + 0.001 + 1 / 7000) and one == pytest.approx(0.005)
+    assert rows == pytest.approx(5 / 63 * 0.015) and beside == pytest.approx(0.002 + 3 * 0.0005)
+
+
 def test_json_comes_back_and_damage_is_noticed():
     content = json.loads(json.dumps(LATENCY.as_json()))
     assert LatencyModel.from_json(content) == LATENCY
@@ -81,11 +128,18 @@ def test_what_is_measured_is_kept(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "ROUNDS", 3)
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, again: COSTS)
     found = measuring.latency_model(pair, unrecorded)
+    monkeypatch.setattr(measuring, "LEAST_ROUNDS", 1)
+    monkeypatch.setattr(measuring, "BUDGET_S", 0.0)
+    timed = measuring.latency_model(pair, unrecorded, "khisti")
+    assert timed == replace(found, beside=timed.beside) and timed.beside.verifier == "khisti"
+    assert max(timed.beside.paths_s) > 0 and timed.beside.measured_with == COSTS.measured
     assert found.lengths == (4, 24) and found.draft_s[0] < found.target_s[0] and found.selector_s > 0
     assert list(found.target_s) == sorted(found.target_s)
     later = replace(COSTS, measured="2027-01-01T00:00:00Z")
     with monkeypatch.context() as patch:
         patch.setattr(measuring, "measure_latency", lambda *_: pytest.fail("measured twice"))
+        patch.setattr(measuring, "verifier_times", lambda *_: pytest.fail("measured twice"))
         assert measuring.latency_model(pair, unrecorded) == found
+        assert measuring.latency_model(pair, unrecorded, "khisti") == timed
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, again: later)
     assert measuring.latency_model(pair, unrecorded).costs == later, "they go with the costs"

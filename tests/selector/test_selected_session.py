@@ -1,6 +1,7 @@
 """Decoding with a selector: the shape changes from root to root, the text's distribution does not."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from decoding.models.pair import pair_identity
 from decoding.replay.forks import ForkChange, fork
 from decoding.replay.recorded_logits import LogitsMissing
 from decoding.replay.stored_state import session_state_before
-from decoding.sampling.sampling import Sampling
+from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.network import divergences
+from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
@@ -52,7 +53,7 @@ class TableChooser:
         self.shapes = shapes
 
     def choose(self, past):
-        return Action(*self.shapes[past % len(self.shapes)])
+        return SimpleNamespace(action=Action(*self.shapes[past % len(self.shapes)]))
 
 
 @pytest.mark.parametrize("verifier", [SpecInferVerifier(), TraversalVerifier()])
@@ -115,15 +116,15 @@ def test_features_are_those_of_the_text(pair):
                 cache = model.engine.new_cache(count)
                 rows.append(model.engine.run_with_features(cache, np.array(tokens), np.arange(count), mask, 0))
             (target, target_features), (draft, draft_features) = rows
-            assert past.length == len(tokens) and past.sampling == WARM
-            assert torch.allclose(past.target_feature, target_features[-2], atol=2e-4)
-            assert torch.allclose(past.target_logits, target[-2], atol=2e-3)
-            assert torch.allclose(past.draft_features, draft_features[-2:], atol=2e-4)
-            assert torch.allclose(past.draft_distributions, torch.softmax(draft[-2:], -1), atol=2e-4)
+            assert past.length == len(tokens) and (past.temperature, past.top_p) == (WARM.temperature, WARM.top_p)
+            assert np.allclose(past.target_feature, target_features[-2], atol=2e-4)
+            assert np.allclose(past.target_probs, target_distribution(target[-2], WARM), atol=2e-4)
+            assert np.allclose(past.draft_features, draft_features[-2:], atol=2e-4)
+            assert np.allclose(past.draft_probs, torch.softmax(draft[-2:], -1), atol=2e-4)
 
 
 def test_divergences_by_hand():
-    p, q, r = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.5, 0.25]), torch.tensor([1.0, 0.0, 0.0])
+    p, q, r = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.5, 0.25]), np.array([1.0, 0.0, 0.0])
     found = divergences(p, q, r)
     log = np.log
     expected = [log(2), 0.5 * log(4) + 0.5 * log(2), 0.0, 0.5 * log(2), 0.25 * log(0.5) + 0.25 * log(0.25 / 1e-8), 0.5]

@@ -2,16 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.trained_store import rounded
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.selector.actions import Action
+from decoding.selector.actions import ACTIONS, DISTINCT, Action
+from decoding.selector.chooser import NetworkOutputs
+from decoding.selector.features import SCALARS_1
+from decoding.selector.network import SelectorConfig, SelectorNetwork
+from decoding.selector.statics import STATICS, StaticShape, nearest
 from decoding.selector.store import (
     SELECTORS,
-    STATICS,
     all_selectors,
     find_selector,
     fits,
@@ -21,7 +25,7 @@ from decoding.selector.store import (
     save_selector,
 )
 from tests.helpers.process import printed
-from tests.helpers.selectors import content, random_network
+from tests.helpers.selectors import LATENCY, content, past, random_network
 
 MODEL = {"name": "m", "parameters": 10, "layers": 2, "vocab_size": 7, "weights": "0.5"}
 PAIR = {"name": "My pair", "target": MODEL, "draft": {**MODEL, "name": "d"}}
@@ -66,7 +70,7 @@ def test_the_programs_own_come_first_then_the_latest(home):
 def test_a_damaged_one_is_left_out_and_reported_when_asked_for(home):
     keep(home / "mine" / "selector")
     card = home / "mine" / "selector" / SELECTORS.card
-    for broken in ("{", json.dumps({**json.loads(card.read_text()), "spread": [0.0] * 11}), "[]"):
+    for broken in ("{", json.dumps({**json.loads(card.read_text()), "spread": [0.0] * 13}), "[]"):
         whole = card.read_text()
         card.write_text(broken)
         assert all_selectors() == []
@@ -106,6 +110,58 @@ def test_what_does_not_fit_is_one_sentence(home):
     (home / "mine" / "selector" / SELECTORS.card).unlink()
     with pytest.raises(SettingsError, match="leave it empty, or train one"):
         find_selector("mine")
+
+
+def test_a_card_of_version_1_is_read_as_it_was(home):
+    """It read eleven scalars, costs in seconds among them, and gave a logit for each of all 324 actions."""
+    config = SelectorConfig(6, 4, width=16, hidden=(32, 8), scalars=len(SCALARS_1), outputs=len(ACTIONS))
+    keep(home / "mine" / "selector", mean=[0.0] * 11, spread=[1.0] * 11)
+    save_selector(
+        home / "mine" / "selector", SelectorNetwork(config), {**content(PAIR), "mean": [0.0] * 11, "spread": [1.0] * 11}
+    )
+    card = home / "mine" / "selector" / SELECTORS.card
+    written = json.loads(card.read_text())
+    for name in ("scalars", "rule"):
+        del written[name]
+    del written["config"]["scalars"], written["config"]["outputs"]
+    statics = [{name: value for name, value in static.items() if name != "tokens"} for static in written["statics"]]
+    card.write_text(json.dumps({**written, "version": 1, "statics": statics}))
+    found = find_selector("mine")
+    assert found.scalars == SCALARS_1 and found.rule == "policy" and found.statics[0].tokens == ()
+    chooser = found.chooser(NetworkOutputs(load_network(found)), LATENCY, PAIR)
+    choice = chooser.choose(past())
+    assert choice.action == ACTIONS[int(choice.outputs.argmax())] and choice.scalars[-2] == LATENCY.draft_pass_s(100)
+    assert len(choice.trace().worth) == len(ACTIONS)
+
+
+def test_the_best_static_action_follows_the_costs():
+    """Two tokens in 2 s, three in 4 s; where drafting is dearer, one token in 1 s is best."""
+    tokens, seconds = np.ones(len(DISTINCT)), np.full(len(DISTINCT), 9.0)
+    none, quick, deep = (DISTINCT.index(Action(*shape)) for shape in ((1, 0, 0), (1, 0, 3), (4, 8, 8)))
+    tokens[quick], tokens[deep] = 2.5, 3.0
+    seconds[none], seconds[quick], seconds[deep] = 1.5, 2.0, 4.0
+    static = StaticShape.of((0.6, 1.0, 1.0), tokens, seconds)
+    assert static.action == Action(1, 0, 3) and static.most_tokens == Action(4, 8, 8)
+    assert static.root_action == Action(1, 0, 3) and static.root_most_tokens == Action(1, 0, 3)
+    seconds[quick] = 5.0
+    assert static.here(seconds).action == Action(4, 8, 8)
+    seconds[deep] = 6.0
+    assert static.here(seconds).action == Action(1, 0, 0) and StaticShape.from_json(static.as_json()) == static
+
+
+def test_the_nearest_sampling_is_by_nucleus_then_temperature_then_draft():
+    some = [
+        StaticShape(t, p, d, *[Action(1, 0, 1)] * 4) for t, p, d in ((1, 1, 1), (0.6, 1, 1), (0.6, 1, 0.6), (1, 0.9, 1))
+    ]
+    assert nearest(some, 1.0, 0.91, 1.0) is some[3] and nearest(some, 0.5, 1.0, 1.0) is some[1]
+    assert nearest(some, 0.5, 1.0, 0.5) is some[2]
+
+
+def test_a_target_that_holds_copies_fits(home):
+    keep(home / "mine" / "selector")
+    wide = {**MODEL, "name": "wide", "parameters": 99, "weights": "0.1", "widened_from": {**MODEL, "copies": 4}}
+    assert fits(find_selector("mine"), {**PAIR, "target": wide})
+    assert not fits(find_selector("mine"), {**PAIR, "target": {**wide, "widened_from": {**MODEL, "layers": 5}}})
 
 
 def test_listing_needs_no_torch(home):

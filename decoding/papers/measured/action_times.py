@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from decoding.common.errors import ExperimentError, run_main
-from decoding.costs.measuring import latency_model, machine_words
+from decoding.costs.latency import latency_model
+from decoding.costs.measuring import machine_words
 from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.experiments.experiment import all_experiments
@@ -79,7 +80,7 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     rows = rows_here(pair, args.rows or all_experiments())
-    model = latency_model(pair, unrecorded, args.again)
+    model = latency_model(pair, unrecorded, again=args.again)
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
     shown = []

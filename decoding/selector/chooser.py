@@ -1,0 +1,173 @@
+"""A trained selector as it is asked in every iteration: a few products in numpy, which begins sooner than PyTorch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, LatencyModel, TimeModel
+from decoding.selector.features import Features, Past, Scaler, features_of
+from decoding.selector.statics import StaticShape, nearest
+from decoding.trace.records import SelectorTrace
+
+if TYPE_CHECKING:
+    from decoding.selector.network import SelectorNetwork
+
+# What a network's outputs are, and how an action is chosen by them: logits, the largest is taken (Eq. 4); or how far
+# expected accepted tokens are, in logarithms, from their mean under the sampling: tokens are divided by the time.
+Rule = Literal["policy", "tokens"]
+RULES: tuple[Rule, ...] = ("policy", "tokens")
+MODELS = ("draft", "target")
+HALF_ROOT = np.float32(0.5**0.5)
+EPSILON = 1e-5  # of a layer norm, as PyTorch has it
+STRETCH = 32  # tokens of text over which the times of passes hardly change
+MOST_LOG = 4.0  # of accepted tokens: no tree is deeper than e^4
+LEAST_MEAN = 1e-3  # of accepted tokens, where none is accepted in the mean
+
+
+class NetworkOutputs:
+    """The network of Eq. 10 with its weights as arrays.
+
+    A target that holds copies of the features the network was trained on is read in its first copy.
+    """
+
+    def __init__(self, network: "SelectorNetwork"):
+        state = {name: weight.numpy(force=True) for name, weight in network.state_dict().items()}
+        self._projections = [(state[f"projections.{n}.weight"], state[f"projections.{n}.bias"]) for n in range(3)]
+        self._gain, self._shift = (
+            np.stack([state[f"norms.{n}.{part}"] for n in range(3)]) for part in ("weight", "bias")
+        )
+        self._layers = [(state[f"layers.{n}.weight"], state[f"layers.{n}.bias"]) for n in (0, 3, 6)]
+        self._mean = np.full((self._gain.shape[1], 1), 1 / self._gain.shape[1], np.float32)
+        from scipy.special import erf  # takes a while to load, and few need it
+
+        self._erf = erf
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Outputs at one root, whose scalars are standardised, float32 `[outputs]`."""
+        read = np.empty(self._gain.shape, np.float32)
+        for row, (weight, bias), state in zip(read, self._projections, features[:3], strict=True):
+            np.dot(weight, state[: weight.shape[1]], out=row)
+            row += bias
+        read -= read @ self._mean
+        read *= self._gain / np.sqrt(np.square(read) @ self._mean + EPSILON)
+        x = np.concatenate([(read + self._shift).ravel(), features.scalars.astype(np.float32)])
+        for weight, bias in self._layers[:-1]:
+            x = weight @ x + bias
+            x *= 0.5 * (1 + self._erf(x * HALF_ROOT))
+        return self._layers[-1][0] @ x + self._layers[-1][1]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a selector chose at a root, and what it chose by.
+
+    Attributes:
+        action: the one taken.
+        past: what it was told.
+        scalars: what it read of that beside hidden states, in the order of the chooser's names.
+        outputs: of the network, by action.
+    """
+
+    chooser: "Chooser"
+    action: Action
+    past: Past
+    scalars: np.ndarray
+    outputs: np.ndarray
+
+    def trace(self) -> SelectorTrace:
+        """The record of it: grids `[paths, trunk, branch]` as `ACTIONS`, flattened."""
+        chooser, every = self.chooser, np.arange(len(ACTIONS))
+        seconds = chooser.seconds(self.past.length)
+        static = chooser.static(self.past, seconds)
+        places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
+        worth = chooser.tokens(self.outputs, self.past) if chooser.rule == "tokens" else softmax(self.outputs)
+        read = dict(zip(chooser.scalars, self.scalars.tolist(), strict=True))
+        passes = {f"{name}_s": float(getattr(chooser.latency, f"{name}_pass_s")(self.past.length)) for name in MODELS}
+        return SelectorTrace(
+            rule=chooser.rule,
+            scalars={name: round(value, 6) for name, value in (read | passes).items()},
+            worth=tuple(np.round(worth[places], 6).tolist()),
+            seconds=tuple(np.round(seconds[DISTINCT_OF], 7).tolist()),
+            chosen=ACTIONS.index(self.action),
+            static=None if static is None else ACTIONS.index(static),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """A network, what its scalars are scaled by, what passes cost here, the pair's identity, and the verifier.
+
+    Attributes:
+        scalars: names of those that it reads.
+        rule: how an action is chosen by its outputs.
+        statics: the best static actions of the samplings it was trained on.
+        way: how the time of an action is counted.
+    """
+
+    network: NetworkOutputs
+    scaler: Scaler
+    latency: LatencyModel
+    pair: Mapping[str, Any]
+    verifier: str
+    scalars: tuple[str, ...]
+    rule: Rule
+    statics: tuple[StaticShape, ...] = ()
+    way: TimeModel = "rows"
+    _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
+    _means: dict[tuple, np.ndarray] = field(default_factory=dict, repr=False)  # `mean_logs` by sampling
+
+    def choose(self, past: Past) -> Choice:
+        """The action with the largest logit, or with the most expected tokens per second here."""
+        features = features_of(past, self.scalars, self.latency)
+        outputs = self.network(features._replace(scalars=self.scaler.scaled(features.scalars)))
+        if self.rule == "tokens":
+            place = int((self.tokens(outputs, past) / self.seconds(past.length)).argmax())
+        else:
+            place = int(outputs.argmax())
+        action = (DISTINCT if len(outputs) == len(DISTINCT) else ACTIONS)[place]
+        return Choice(self, action, past, features.scalars, outputs)
+
+    def tokens(self, outputs: np.ndarray, past: Past) -> np.ndarray:
+        """Expected tokens of each distinct action, `[len(DISTINCT)]`."""
+        sampled = (past.temperature, past.top_p, past.draft_temperature)
+        if sampled not in self._means:
+            self._means[sampled] = mean_logs(np.array(nearest(self.statics, *sampled).tokens))
+        return expected_tokens(outputs + self._means[sampled])
+
+    def seconds(self, length: int) -> np.ndarray:
+        """Seconds of an iteration with each distinct action in which a selector is asked, `[len(DISTINCT)]`.
+
+        They are those of the middle of the stretch of text that the length is in.
+        """
+        stretch = length // STRETCH
+        if stretch not in self._known:
+            lengths = np.array([(stretch + 0.5) * STRETCH])
+            self._known[stretch] = self.latency.action_s(lengths, self.way, selecting=True)[0][PLACES]
+        return self._known[stretch]
+
+    def static(self, past: Past, seconds: np.ndarray) -> Action | None:
+        """The best static action under this sampling where actions take these times; None where none is known."""
+        if not self.statics:
+            return None
+        return nearest(self.statics, past.temperature, past.top_p, past.draft_temperature).here(seconds).action
+
+
+DRAFTS = np.array([action.nodes > 0 for action in DISTINCT])
+
+
+def mean_logs(tokens: np.ndarray) -> np.ndarray:
+    """Logarithms of mean accepted tokens, of tokens per pass of the same shape."""
+    return np.log(np.maximum(tokens - 1, LEAST_MEAN))
+
+
+def expected_tokens(logs: np.ndarray) -> np.ndarray:
+    """Tokens per pass `[..., len(DISTINCT)]` of logarithms of accepted tokens; one where nothing is drafted."""
+    return 1 + DRAFTS * np.exp(np.minimum(logs, MOST_LOG))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of logits, the same shape."""
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()

@@ -1,0 +1,117 @@
+"""Why this action: what a selector of delayed trees saw at the root, and how every shape would have done."""
+
+import html
+
+import streamlit as st
+
+from decoding.common.errors import NEEDS_TORCH
+from decoding.trace.records import SelectorTrace
+from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
+from pages.ui.common.errors import escape_markdown, torch_there
+from pages.ui.common.state import Run, keep, known_results, selected_iteration, trace_at
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.explain.subject import pair_of
+from viz.charts.selector import (
+    ActionMap,
+    action_figure,
+    action_map,
+    action_sentence,
+    action_table,
+    scalar_rows,
+    shape_words,
+)
+
+SLOT = "why_action"
+TREES, SEED = 8, 0
+HEIGHT = 470
+
+
+def draw_action(run: Run) -> None:
+    """The map on the left; on the right what was chosen, beside what, and by what."""
+    result = take_result(SLOT)
+    if result is not None:
+        keep(*result)
+    index = selected_iteration()
+    choice = run.trace.iterations[index].selector
+    if choice is None:
+        st.caption("No selector was asked in this iteration: the shape is as it was set.")
+        return
+    found = known_results().get(("actions", run.key, index))
+    left, right = st.columns([3, 2], gap="large")
+    with right:
+        shown = action_map(choice, found)
+        st.html(f'<div class="why">{choice_html(choice, shown)}</div>')
+        ask_for_trees(run, index, found is not None)
+    with left:
+        sentence = action_sentence(shown)
+        figure = action_figure(shown, is_dark()).update_layout(height=HEIGHT)
+        with st.container(key="why_actions_described", gap=None):
+            st.plotly_chart(figure, theme=None, key="why_actions", config=CHART_CONFIG, alt=sentence)
+            numbers_popover("why_actions", sentence, lambda: action_table(shown))
+
+
+def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
+    """The shapes that are marked, with tokens and time, and what the selector read."""
+    words = {"chosen": "Chosen", "static": "Best static", "best": "Best at this root"}
+    rows = []
+    for key, place in shown.marks.items():
+        tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.2f}"
+        cells = (f"{shown.values[place]:.1f}", tokens, f"{1000 * shown.seconds[place]:.2f}")
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        rows.append(f"<tr><td>{words[key]}: {shape_words(place)}</td>{numbers}</tr>")
+    heads = "".join(f'<th class="number">{html.escape(head)}</th>' for head in (shown.measure, "tokens", "ms"))
+    if "best" in shown.marks:
+        said = f"Expected tokens are exact over the verifier, means of {TREES} trees drawn at this root."
+    elif choice.rule == "tokens":
+        said = "Expected tokens are those that the selector predicts; it takes the shape with most per second."
+    else:
+        said = "The selector takes the most probable shape."
+    read = "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
+    )
+    return (
+        f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{said} Times are modelled '
+        f"(Eq. 11) from passes measured on this machine.</p><h5>At the root, beside hidden states</h5>"
+        f"<table>{read}</table>"
+    )
+
+
+def ask_for_trees(run: Run, index: int, done: bool) -> None:
+    """A button that finds out how every shape does at this root."""
+    if done:
+        return
+    if not torch_there():
+        st.caption(escape_markdown(f"Trees drawn here would tell the best shape. {NEEDS_TORCH}"))
+        return
+    if st.button(
+        "Find the best shape here", key="why_best_action", disabled=is_busy(SLOT), icon=":material/search:",
+        help=f"Draws {TREES} trees at this root that hold every shape, and runs the target over them",
+    ):  # fmt: skip
+        start_job(SLOT, "Drawing trees", lambda job: find(run, index, job))
+        st.rerun(scope="app")
+    job_progress(SLOT)
+    job_error(SLOT)
+
+
+def find(run: Run, index: int, job: ModelTask) -> tuple[tuple, list[float]]:
+    """Expected tokens of every shape at the root of an iteration; call it in the worker.
+
+    Raises:
+        DraftscopeError: the run's pair is not in memory and cannot be loaded.
+    """
+    from decoding.common.errors import PairError
+    from decoding.sampling.sampling import Sampling
+    from decoding.training.selector_roots import tokens_of_actions
+
+    job.report(0, 0, "loading the models, a few seconds")
+    pair = pair_of(run, load=True)
+    if pair is None:
+        raise PairError(f"Another pair is loaded: load {run.trace.pair.name}, whose run this is.")
+    trace = trace_at(run, index)
+    iteration = trace.iterations[index]
+    sampled = iteration.sampling or trace.sampling
+    sampling = Sampling(sampled.temperature, sampled.top_p, sampled.draft_temperature, SEED)
+    tokens = [*trace.prompt_ids, *trace.output_ids][: iteration.prefix_length]
+    verifier = str(trace.settings["verifier"])
+    found = tokens_of_actions(pair, tokens, sampling, verifier, TREES)
+    return ("actions", run.key, index), found.tolist()
