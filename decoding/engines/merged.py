@@ -1,7 +1,6 @@
 """GPT-NeoX in float32 on a CPU in as few calls as possible: with few rows it is calls that a pass waits for."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,13 +80,14 @@ class MergedAttention:
         parts = made.numpy().reshape(len(turns), 3, self.heads, -1)
         turned = parts[:, ::2, :, : self.turned].view(np.complex64)
         turned *= turns
-        keys, values = cache.write(torch.from_numpy(parts[:, :2].transpose(1, 2, 0, 3)[:, None]), index)
-        queries = torch.from_numpy(parts[:, 2])
+        keys, values = cache.write(parts[:, :2].transpose(1, 2, 0, 3)[:, None], index)
         if hasattr(mask, "attend"):
-            return mask.attend(queries, keys, values, self.scale).reshape(len(turns), -1)
-        queries = queries.transpose(0, 1)[None]
-        found = functional.scaled_dot_product_attention(queries, keys, values, mask, scale=self.scale)
-        return found[0].transpose(0, 1).reshape(len(turns), -1)
+            attended = mask.attend(torch.from_numpy(parts[:, 2]), keys, values, self.scale)
+        else:
+            queries = torch.from_numpy(parts[None, :, 2].transpose(0, 2, 1, 3))
+            found = functional.scaled_dot_product_attention(queries, keys, values, mask, scale=self.scale)
+            attended = found.transpose(1, 2)
+        return attended.reshape(len(turns), self.size)
 
 
 class _Layer(MergedAttention):
@@ -131,4 +131,4 @@ class _FirstLayer:
 def _layer_norm(norm: torch.nn.LayerNorm) -> Callable[[Tensor], Tensor]:
     """The norm without the module's own steps."""
     weight, bias = norm.weight.detach(), norm.bias.detach()
-    return partial(functional.layer_norm, normalized_shape=weight.shape, weight=weight, bias=bias, eps=norm.eps)
+    return lambda x: torch.layer_norm(x, weight.shape, weight, bias, norm.eps)
