@@ -62,6 +62,7 @@ class Float16Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
+        self._product = torch.ops.quantized.linear_dynamic_fp16.default._op  # without a look at every argument
 
     @staticmethod
     def fits(weight: Tensor) -> bool:
@@ -70,7 +71,7 @@ class Float16Linear:
         return built and weight.dtype == torch.float32 and torch.equal(weight.half().float(), weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.ops.quantized.linear_dynamic_fp16.default(x, self._packed)
+        return self._product(x, self._packed)
 
     def add_to(self, base: Tensor, x: Tensor) -> Tensor:
         """`base + x @ weight.T + bias`."""
