@@ -1,4 +1,7 @@
-"""What recording costs: tokens per second with full records, summaries and none, interleaved in one run."""
+"""What recording costs: tokens per second with full records, summaries and none, interleaved in one run.
+
+The trees of full records are written when they are read: `full, read` reads each one at once.
+"""
 
 import time
 
@@ -17,8 +20,8 @@ from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import spread
 
-RECORDS = ("none", "summary", "full")
-GOAL = 0.05
+RECORDS = ("none", "summary", "full", "full, read")
+GOALS = {"summary": 0.05, "full": 0.10}
 
 
 def tokens_per_second(pair: Pair, prompt_ids: list[int], record: str, length: int) -> float:
@@ -28,9 +31,10 @@ def tokens_per_second(pair: Pair, prompt_ids: list[int], record: str, length: in
         pair,
         METHODS["dynatree"].with_settings(branch_first_level=True),
         prompt_ids,
-        limits=Limits(max_new_tokens=length, record=record),
+        limits=Limits(max_new_tokens=length, record=record.removesuffix(", read")),
     )
-    list(session)
+    for trace in session:
+        _ = trace.nodes if record.endswith("read") else ()
     return session.new_tokens / (time.perf_counter() - started)
 
 
@@ -60,8 +64,9 @@ def main() -> int:
                      f"{cost.low:+.1%} to {cost.high:+.1%}"))  # fmt: skip
         figures[record] = {"tokens_per_second": speed.__dict__, "cost": cost.__dict__}
     print_table(("record", "tok/s", "quartiles", "cost against none", "quartiles"), rows)
-    verdict = "reached" if costs["summary"].median < GOAL else "MISSED"
-    print(f"goal {verdict}: a summary costs {costs['summary'].median:.1%}, goal under {GOAL:.0%}")
+    for record, goal in GOALS.items():
+        verdict = "reached" if costs[record].median < goal else "MISSED"
+        print(f"goal {verdict}: record={record} costs {costs[record].median:.1%}, goal under {goal:.0%}")
     save_figures(args, "recording", figures, pair.target.device)
     return 0
 

@@ -9,6 +9,7 @@ import torch
 
 from decoding.compare.comparison import MOST_TRIES, cold_calls
 from decoding.engines.base import Visibility
+from decoding.engines.packed import Float16Linear, can_pack
 from decoding.experiments.command import print_table
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair, tree_forward
@@ -67,11 +68,16 @@ def median_s(call: Callable[[], object], device: torch.device, repeats: int = RE
 
 
 def streamed_weights(model: Model) -> tuple[int, int]:
-    """(bytes, parameters) of the weights that every pass reads: all, less an input embedding that is no head too."""
-    network = model.network
+    """(bytes, parameters) of the weights that every pass reads: all, less an input embedding that is no head too.
+
+    Matrices that the packed engine keeps in 16 bits count as two bytes a weight.
+    """
+    network, packed = model.network, model.info.engine != "transformers"
     embedding, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
     read = [weight for weight in network.parameters() if weight is not embedding or embedding is head]
-    return sum(w.numel() * w.element_size() for w in read), sum(w.numel() for w in read)
+    halves = [packed and w.dim() == 2 and can_pack(w.device, w.dtype) and Float16Linear.fits(w) for w in read]
+    sizes = [w.numel() * (2 if half else w.element_size()) for w, half in zip(read, halves, strict=True)]
+    return sum(sizes), sum(w.numel() for w in read)
 
 
 def pass_cost(model: Model, num_queries: int, rows: int) -> PassCost:

@@ -11,7 +11,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -178,6 +178,10 @@ class WithSettings:
 
     def settings(self) -> dict[str, Any]:
         """Every setting by name; `optional` ones only where they are not as by default."""
+        return dict(self._settings)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
         own = [each for each in dataclasses.fields(self) if each.compare]
         values = {each.name: (getattr(self, each.name), each.default) for each in own}
         return {name: value for name, (value, usual) in values.items() if value != usual or name not in self.optional}

@@ -50,9 +50,9 @@ class BatchCache(LayerCache):
             found.append(room[:, :, :end])
         return found[0], found[1]
 
-    def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def write(self, pair: Tensor | np.ndarray, layer_idx: int) -> tuple[Tensor, Tensor]:
         """The same for keys and values in one tensor `[2, 1, kv_heads, batch * new, head_dim]`."""
-        return self.update(pair[0], pair[1], layer_idx)
+        return self.update(*torch.as_tensor(pair), layer_idx)
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """Rows held of each sequence."""

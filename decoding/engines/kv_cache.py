@@ -141,19 +141,18 @@ class KVCache(LayerCache):
         views[1][:, :, self.length : end].copy_(values)
         return views[0][:, :, :end], views[1][:, :, :end]
 
-    def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+    def write(self, pair: Tensor | np.ndarray, layer_idx: int) -> tuple[Tensor, Tensor]:
         """The same for keys and values in one tensor `[2, 1, kv_heads, new, head_dim]`, with one copy."""
-        if not self.blocks.placed[layer_idx]:
-            self.blocks.place(layer_idx, *pair)
-        end, array = self.length + pair.shape[3], self.blocks.arrays.get(layer_idx)
+        blocks, end = self.blocks, self.length + pair.shape[3]
+        if not blocks.placed[layer_idx]:
+            blocks.place(layer_idx, *torch.as_tensor(pair))
+        array = blocks.arrays.get(layer_idx)
         if array is None:
-            both = self.blocks.pairs[layer_idx][:, :, :, :end]
-            both[:, :, :, self.length :].copy_(pair)
+            blocks.pairs[layer_idx][:, :, :, self.length : end].copy_(torch.as_tensor(pair))
         else:
-            array[:, :, :, self.length : end] = pair.numpy()
-            both = torch.from_numpy(array[:, :, :, :end])
-        keys, values = both.unbind(0)
-        return keys, values
+            array[:, :, :, self.length : end] = pair
+        keys, values = blocks.views[layer_idx]
+        return keys.narrow(2, 0, end), values.narrow(2, 0, end)
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """Number of rows held."""

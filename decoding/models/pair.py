@@ -96,9 +96,9 @@ class Model:
         return self._loaded.network is None
 
     def _make_engine(self, asked: str) -> Made:
-        asked = present_engines(asked)
-        if asked in self._loaded.engines:
+        if asked in self._loaded.engines:  # every pass asks
             return self._loaded.engines[asked]
+        asked = present_engines(asked)
         how = {name: getattr(self, name) for name in ("num_layers", "device", "dtype", "mask_kind", "mask_layer_types")}
         made = make_engine(asked, self.network, self.info.name, self.positions, free_bytes(self.device.type), **how)
         return made._replace(engine=self._loaded.engines.setdefault(made.engine.name, made).engine)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -153,17 +153,56 @@ class IterationState:
         return top_by_node(self.draft.tree.size, [(self.draft.order, self.target_probs)])
 
 
+WRITTEN_LATER = (
+    "nodes", "steps", "texts", "draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs",
+    "tested_top_probs",
+)  # fmt: skip
+
+
+class UnwrittenTrace(IterationTrace):
+    """A full record whose tree is written when it is first read; until then it holds the rows of both models.
+
+    Attributes:
+        waiting_bytes: of those rows, 0 once the tree is written.
+    """
+
+    __slots__ = ("_write", "waiting_bytes")
+
+    def wait(self, write: Callable[[], dict[str, Any]], waiting_bytes: int) -> None:
+        """Leave the fields that `write` gives for later."""
+        for name in WRITTEN_LATER:
+            object.__delattr__(self, name)
+        object.__setattr__(self, "_write", write)
+        object.__setattr__(self, "waiting_bytes", waiting_bytes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "waiting_bytes":
+            return 0  # of a copy, which is made of what has been written
+        if name not in WRITTEN_LATER:
+            raise AttributeError(name)
+        if (write := self._write) is not None:  # of two threads both may write, which gives the same
+            for field_name, value in write().items():
+                object.__setattr__(self, field_name, value)
+            object.__setattr__(self, "_write", None)
+            object.__setattr__(self, "waiting_bytes", 0)
+        return object.__getattribute__(self, name)
+
+
 def write_iteration(
     step: IterationState, text_of: Callable[[int], str], sampling: Sampling, record: Record, full_rows: bool
 ) -> IterationTrace:
-    """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
+    """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time.
+
+    The tree of a full record is written when it is read, unless its rows lie on another device or stay in the record.
+    """
     started = time.perf_counter()
     full: dict[str, Any] = {"nodes": (), "steps": ()}
-    if record == "full":
-        full = {"steps": step.verification.steps, **_full_record(step, text_of, sampling, full_rows)}
+    later = record == "full" and not full_rows and step.logits.device.type == "cpu"
+    if record == "full" and not later:
+        full = _full_record(step, text_of, sampling, full_rows)
     committed_texts = tuple(text_of(token) for token in step.committed)
     times = replace(step.times, record_s=time.perf_counter() - started)
-    return IterationTrace(
+    trace = (UnwrittenTrace if later else IterationTrace)(
         index=step.index,
         prefix_length=step.prefix_length,
         settings=step.settings,
@@ -191,6 +230,11 @@ def write_iteration(
         rule=step.method.drafter.rule(step.settings),
         **full,
     )
+    if isinstance(trace, UnwrittenTrace):
+        step.source = None  # it holds on to the cache
+        rows = sum(probs.nbytes for _, probs in step.draft.rows)
+        trace.wait(partial(_full_record, step, text_of, sampling, full_rows), step.logits.nbytes + rows)
+    return trace
 
 
 def _full_record(
@@ -214,6 +258,7 @@ def _full_record(
         probs = target_probs if plain else target_distribution(target_logits, sampling)
     tested = np.full(size, np.nan) if probs is None else token_probabilities(draft, probs)
     fields = {
+        "steps": step.verification.steps,
         "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, tops, texts),
         "texts": texts,
         "draft_top_ids": draft_top_ids,

@@ -24,13 +24,14 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.cached_models import CachedModels
 from decoding.session.iteration import Checkpoint, Checkpoints, Iteration, SessionState, explain_interventions
-from decoding.session.recorder import IterationState, write_iteration
+from decoding.session.recorder import IterationState, UnwrittenTrace, write_iteration
 from decoding.trace.interventions import Interventions, interventions_at
 from decoding.trace.metrics import LoopDetector
 from decoding.trace.records import FORMAT_VERSION, IterationTrace, Record, RunTrace, Totals
 from decoding.tree.draft import Draft
 
 Rows = Literal["top", "open", "full"]
+UNWRITTEN_BYTES = 2**25  # of rows that iterations hold until their trees are read
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class DecodeSession:
         self._loops = LoopDetector()
         self._checkpoints = Checkpoints()
         self._interventions = Interventions()
+        self._unwritten: list[UnwrittenTrace] = []
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
         drafter = self.method.drafter
         self._models = CachedModels(self.pair, capacity, drafter.uses_draft_model, drafter.needs_past)
@@ -186,7 +188,7 @@ class DecodeSession:
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
-        other._checkpoints = Checkpoints(self._checkpoints)
+        other._checkpoints, other._unwritten = Checkpoints(self._checkpoints), []
         other._interventions = self._interventions if interventions is None else interventions
         drafter = other.method.drafter
         other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
@@ -215,7 +217,7 @@ class DecodeSession:
         other.pair = point.method.drafting(self.pair)
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
-        other._checkpoints = self._checkpoints.before(index)
+        other._checkpoints, other._unwritten = self._checkpoints.before(index), []
         other._begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
         other._count, other.stopped, other._interventions = (
@@ -345,6 +347,7 @@ class DecodeSession:
         if self.limits.record != "none":
             self.iterations.append(trace)
             self._checkpoints[trace.index] = checkpoint
+            self._write_old(trace)
             self._drop_old_rows(trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes)
         return trace
 
@@ -364,6 +367,18 @@ class DecodeSession:
             ttft_s=self.ttft_s,
             elapsed_s=self.elapsed_s,
         )
+
+    def _write_old(self, trace: IterationTrace) -> None:
+        """Write the oldest trees that wait for it until what the others hold fits into `UNWRITTEN_BYTES`."""
+        if not isinstance(trace, UnwrittenTrace):
+            return
+        self._unwritten = [held for held in (*self._unwritten, trace) if held.waiting_bytes]
+        room = UNWRITTEN_BYTES - sum(held.waiting_bytes for held in self._unwritten)
+        for held in self._unwritten:
+            if room >= 0:
+                break
+            room += held.waiting_bytes
+            _ = held.nodes
 
     def _drop_old_rows(self, room: int | None) -> None:
         """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes; None: no limit."""

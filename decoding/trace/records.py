@@ -183,7 +183,8 @@ class PhaseTimes:
     """Seconds of each phase of an iteration, measured; `total_s` is wall time of the step without recording.
 
     `draft_levels_s` holds the draft's forward passes one by one and is part of `draft_s`; `rebuild_s` is the second
-    target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`.
+    target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`; what is
+    written when it is first read is not in it.
     """
 
     draft_s: Seconds

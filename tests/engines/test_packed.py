@@ -9,7 +9,7 @@ from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose, merged
 from decoding.engines.base import Visibility
 from decoding.engines.merged import MergedForward
-from decoding.engines.packed import NeoXForward, PackedForward
+from decoding.engines.packed import Float16Linear, NeoXForward, PackedForward, pack
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
@@ -45,10 +45,9 @@ def test_packed_and_transformers_give_the_same_logits(tmp_path, architecture):
             torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize(("table_bytes", "streamed_bytes"), [(2**30, 0), (0, 2**30)])
-def test_a_table_of_the_first_layer_and_rows_filled_up_change_no_logits(monkeypatch, table_bytes, streamed_bytes):
+@pytest.mark.parametrize("table_bytes", [2**30, 0])
+def test_a_table_of_the_first_layer_changes_no_logits(monkeypatch, table_bytes):
     monkeypatch.setattr(merged, "MOST_TABLE_BYTES", table_bytes)
-    monkeypatch.setattr(merged, "STREAMED_BYTES", streamed_bytes)
     model = embedded_pair().target.with_engine("packed")
     library = model.with_engine("transformers")
     for past, keep in ((1, 0), (40, 2)):
@@ -59,6 +58,22 @@ def test_a_table_of_the_first_layer_and_rows_filled_up_change_no_logits(monkeypa
         logits = model.engine.run(cache, ids, np.arange(3), model.engine.mask(seen), 2)
         last, kept = model.engine.run_with_features(features, ids, np.arange(3), model.engine.mask(seen), 2, 1)
     assert logits.shape[0] == 2 and kept.shape[0] == 2 and torch.allclose(last, logits[1:], rtol=0, atol=5e-5)
+
+
+def test_weights_that_float16_holds_give_the_same_products_from_half_the_bytes():
+    draws = torch.Generator().manual_seed(0)
+    weight = torch.randn(96, 64, generator=draws).half().float()
+    weight[0, :2] = torch.tensor([2.0**-24, 65504.0])  # the least and the largest number of float16
+    x, bias = torch.randn(7, 64, generator=draws), torch.randn(96, generator=draws)
+    product = pack(weight, bias)
+    assert isinstance(product, Float16Linear)
+    expected = (x.double() @ weight.double().T + bias).float()
+    torch.testing.assert_close(product(x), expected, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(product.add_to(x[:, :1], x), expected + x[:, :1], rtol=1e-6, atol=1e-5)
+    assert torch.equal(product(x)[2:3], product(x[2:3]))
+    for other in (2.0**-26, 65520.0, 1 + 2.0**-12):
+        weight[0, 0] = other
+        assert not isinstance(pack(weight, bias), Float16Linear)
 
 
 def test_embedded_pair_in_bfloat16():

@@ -1,0 +1,47 @@
+"""Full records write their trees when they are read, and hold few rows until then."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decoding.methods.methods import METHODS
+from decoding.session import recorder
+from decoding.session.session import DecodeSession, Limits
+
+
+def test_the_tree_of_a_record_is_written_when_it_is_read(pair, monkeypatch):
+    written, write = [], recorder._full_record
+
+    def counted(step, *how):
+        written.append(step.index)
+        return write(step, *how)
+
+    monkeypatch.setattr(recorder, "_full_record", counted)
+    prompt, method = pair.vocabulary.encode("One day a little dog"), METHODS["dynatree"]
+    late, soon = (DecodeSession(pair, method, prompt, limits=Limits(24, rows=rows)) for rows in ("top", "full"))
+    list(late)
+    assert not written
+    list(soon)
+    assert written == [trace.index for trace in soon.iterations]
+    written.clear()
+    for one, other in zip(late.iterations, soon.iterations, strict=True):
+        assert one.waiting_bytes > 0 and one.nodes == other.nodes and one.steps == other.steps
+        assert one.waiting_bytes == 0 and dict(one.texts) == dict(other.texts)
+        assert np.array_equal(one.target_top_probs, other.target_top_probs, equal_nan=True)
+        copy = replace(one, bias="none")
+        assert (copy.nodes, copy.waiting_bytes) == (one.nodes, 0)
+    assert written == [trace.index for trace in late.iterations]
+    with pytest.raises(AttributeError, match="no_field"):
+        _ = late.iterations[0].no_field
+
+
+def test_trees_that_wait_hold_no_more_rows_than_there_is_room_for(pair, monkeypatch):
+    prompt = pair.vocabulary.encode("One day a little dog")
+    session = DecodeSession(pair, METHODS["autoregressive"], prompt, limits=Limits(12, ignore_end_of_text=True))
+    row = 4 * pair.logits_size
+    monkeypatch.setattr("decoding.session.session.UNWRITTEN_BYTES", 3 * row)
+    for _ in range(6):
+        session.step()
+    assert [trace.waiting_bytes for trace in session.iterations] == [0, 0, 0, row, row, row]
+    assert session.fork().step().waiting_bytes == row
