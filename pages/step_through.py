@@ -68,6 +68,7 @@ def main() -> None:
         with st.container(key="status"):
             if not job_progress(SLOT):
                 st.caption(escape_markdown(status_words(current_run(), changed if current_tour() else "")))
+        slow_note(current_run())
         link = link_here(asked)
         file_menu(link)
     with st.container(key="messages"):  # always present, or the scope below would remount
@@ -80,8 +81,6 @@ def main() -> None:
         if current_run().origin:
             st.caption(f":material/replay: {escape_markdown(current_run().origin)}")
         job_error(SLOT)
-        if not is_busy(SLOT) and (said := slow_words(current_run().trace.iterations, own_costs(current_run()))):
-            draw_warning(said, SLOT, current_run().trace.draft_head)
     run = current_run()
     if not run.trace.iterations:
         st.info("Nothing has been decoded yet: press Start.", icon=":material/play_arrow:")
@@ -164,6 +163,13 @@ def decode(count: int | None) -> None:
     start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)
 
 
+def slow_note(run: Run) -> None:
+    """That other work disturbed the times, where it did: in the toolbar, so that nothing below it moves."""
+    if not is_busy(SLOT) and (said := slow_words(run.trace.iterations, own_costs(run))):
+        with st.popover("Slow", key="slow_open", icon=":material/warning:", help=said), st.container(width=420):
+            draw_warning(said, SLOT, run.trace.draft_head)
+
+
 def what_if_button() -> None:
     """Go to What if, with the selected iteration and node."""
     if st.button(
@@ -184,8 +190,7 @@ def status_words(run: Run, changed: str = "") -> str:
     if changed:
         return changed
     if run.source == "recorded":
-        start = "Press Start for the first iteration with the settings above."
-        return f"A recorded run. {start if torch_there() else NEEDS_TORCH}"
+        return f"A recorded run. {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":

@@ -83,13 +83,15 @@ function fillCard(view) {
   const gates = entry.gates || [];
   for (const [name, value] of entry.facts) {
     if (name === "expansion" && gates.length) continue;
-    html("dt", "", card.facts, name);
-    html("dd", "", card.facts, value);
+    const pair = html("div", "", card.facts);
+    html("dt", "", pair, name);
+    html("dd", "", pair, value);
   }
-  if (gates.length) html("dt", "whose", card.gates, "Gates before its own children");
+  if (gates.length) html("dt", "whose", html("div", "", card.gates), "Gates before its own children");
   for (const [outcome, name, words] of gates) {
-    html("dt", outcome, card.gates, name);
-    html("dd", outcome, card.gates, words);
+    const pair = html("div", "", card.gates);
+    html("dt", outcome, pair, name);
+    html("dd", outcome, pair, words);
   }
   const probs = probsOf(view, entry);
   if (!probs) return;

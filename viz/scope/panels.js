@@ -12,7 +12,6 @@ const PIECE = "‥";
 const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
 const KV_NUMBERED = 20; // with more slots than this the squares are small and have no number
 const KV_SMALL = 48; // with more than this they are smaller still
-const KV_SLOTS = 8; // with more than this their slots stand in words, not below each square
 const KV_KEY = [
   ["kept", "kept"],
   ["kept moved", "moved"],
@@ -23,7 +22,8 @@ const KV_MEANINGS = {
   "kept moved": "Round, filled: the slot is kept and moved next to the slots before it",
   freed: "Dashed: the slot is freed, its node is not in the text",
 };
-const KV_HINT = "first box: earlier slots · then a box per slot, with its node";
+const KV_HINT = "first box: earlier slots · in a box its node, below its slot";
+const KV_HINT_DENSE = "first box: earlier slots · then a box per slot";
 const REST_NOTE = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
 const END_NOTE = "no pass follows the last token: its slot is freed although it was accepted";
 
@@ -242,15 +242,14 @@ export function paintCache(view) {
   const most = Math.max(...view.data.kv.map((strip) => strip.written.length));
   const size = most > KV_SMALL ? "dense tiny" : most > KV_NUMBERED ? "dense" : "";
   view.data.kv.forEach((strip, place) => {
-    const [head, written, slots, after] = boxes[place].children;
+    const [head, written, after] = boxes[place].children;
     write(head.firstChild, strip.model);
     boxes[place].classList.toggle("of-draft", strip.model === "draft");
     paintRows(view, written, strip, true, size);
-    paintSlots(slots, strip);
     paintRows(view, after, strip, false, size);
   });
   const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
-  cache.hint = late ? KV_HINT + " · c: text read late" : KV_HINT;
+  cache.hint = (size ? KV_HINT_DENSE : KV_HINT) + (late ? " · c: text read late" : "");
   write(cache.foot, cache.hint);
   const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
   cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
@@ -272,26 +271,11 @@ function buildCacheStrip(parent) {
   const head = html("div", "kv-head", box);
   html("b", "", head);
   html("span", "", head);
-  for (const name of ["written", "slots", "after"]) {
+  for (const name of ["written", "after"]) {
     const line = html("div", "kv-line " + name, box);
     html("span", "kv-name", line);
     html("div", "kv-lane", line);
   }
-}
-
-// The slots of the squares above and below, which both begin with the first new one.
-function paintSlots(line, strip) {
-  const [name, lane] = line.children;
-  const [first, written] = [strip.slots_before, strip.written.length + strip.not_drawn];
-  const each = written <= KV_SLOTS;
-  line.hidden = !written;
-  write(name, each ? "slot" : "");
-  const words = each ? strip.written.map(([row]) => String(row)) : [`slots ${first} to ${first + written - 1}`];
-  const parts = reuse(lane, 1 + words.length, () => html("span", "", lane));
-  paintPart(parts[0], "kv-before", earlierSlots(strip), "", null);
-  words.forEach((text, place) => {
-    paintPart(parts[place + 1], each ? "kv-slot" : "kv-more", text, "", null);
-  });
 }
 
 function earlierSlots({ slots_before: before }) {
@@ -315,6 +299,7 @@ function paintRows(view, line, strip, asWritten, size) {
     const state = kept ? (moved ? "kept moved" : "kept") : "freed";
     const label = `slot ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
     paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), label, node < 0 ? null : node);
+    set(at, "data-slot", row);
   }
   if (rest)
     paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.startsWith("next") ? REST_NOTE : END_NOTE, null);
