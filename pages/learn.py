@@ -10,6 +10,7 @@ from pages.ui.learn.glossary import all_terms, draw_proof, registries
 from pages.ui.learn.puzzles import draw_puzzles
 from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
+from pages.ui.widgets.controls import seed
 from viz.glossary import GROUPS, PROOF, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
@@ -59,10 +60,15 @@ def glossary_view() -> None:
         wanted = st.text_input(
             "Search", key="glossary_search", placeholder="Search all terms", label_visibility="collapsed", width=190
         )
-        group = st.segmented_control(
-            "Group", [*GROUPS, *registries(), ALL], default=next(iter(GROUPS)), key="glossary_group",
-            label_visibility="collapsed", required=True, disabled=bool(wanted),
-        )  # fmt: skip
+        group = ALL
+        if wanted:
+            st.caption("The search looks in all groups: clear it to choose one.")
+        else:
+            seed("glossary_group", next(iter(GROUPS)))
+            group = st.segmented_control(
+                "Group", [*GROUPS, *registries(), ALL], key="glossary_group", label_visibility="collapsed",
+                required=True, persist_state="session",
+            )  # fmt: skip
     groups = GROUPS if group in GROUPS and not wanted else all_terms()
     found = [(term, words) for terms in groups.values() for term, words in terms.items()]
     found = {term: words for term, words in found if wanted.lower().strip() in f"{term} {words}".lower()}

@@ -17,6 +17,7 @@ const SMALLEST_TEXT = 0.85;
 const MANY = 30; // from this many nodes on, the note is long
 const HIT = 10; // radius in which the pointer finds a mark
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
+const DETAIL_LETTER = 0.8; // width of a letter of the numbers below a label, in those of the label
 const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
 const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
 const MARK_ROW = 11; // rows closer than this get smaller marks
@@ -95,7 +96,7 @@ function buildMark(tree, place) {
   svg("circle", { class: "hit", r: HIT }, group);
   const label = svg("text", { class: "label", x: 14 }, group);
   const detail = svg("text", { class: "detail", x: 14, y: 12 }, group);
-  return { edge, group, title, shape, label, detail, diff: null, state: null };
+  return { edge, group, title, shape, label, detail, numbers: "", diff: null, state: null };
 }
 
 // What a mark shows of its node in every phase.
@@ -196,13 +197,15 @@ function cutLabels(view) {
   const letter = view.charWidth * textSize(tree);
   const rooms = tree.columns.map(({ x }, depth) => {
     const next = tree.columns[depth + 1];
-    return tight && next ? Math.floor(((next.x - x) * kx - 26) / letter) : Infinity;
+    return tight && next ? (next.x - x) * kx - 24 : Infinity;
   });
-  for (const { label, words, node } of tree.marks.values()) {
-    const room = rooms[node.depth];
+  for (const { label, words, detail, numbers, node } of tree.marks.values()) {
+    const room = Math.floor((rooms[node.depth] - 2) / letter);
     write(label, words.length <= room ? words : room < 2 ? "" : words.slice(0, room - 1) + "…");
+    const fits = (text) => text.length * letter * DETAIL_LETTER <= rooms[node.depth];
+    const close = numbers.replaceAll(" ", "");
+    write(detail, fits(numbers) ? numbers : fits(close) ? close : "");
   }
-  tree.svg.classList.toggle("tight", tight);
 }
 
 // Where labels would overlap, the less important ones stay hidden.
@@ -277,7 +280,7 @@ export function paintTree(view) {
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
     const state = states[place];
-    write(mark.detail, { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "");
+    mark.numbers = { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "";
     if (mark.state === state) return;
     for (const element of mark.edge ? [mark.group, mark.edge] : [mark.group]) {
       element.classList.remove("s-" + mark.state);
@@ -286,6 +289,7 @@ export function paintTree(view) {
     set(mark.shape, "d", shapeOf(state));
     mark.state = state;
   });
+  if (view.tree.columns) cutLabels(view);
 }
 
 // Zoom and drag: what the user set stays across phases and iterations, and with its run when pages change.

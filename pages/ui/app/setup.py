@@ -35,7 +35,7 @@ def setup(title: str) -> None:
             if label not in LAB:
                 _link(label, title)
         here = title in LAB
-        with st.popover(f"**{title}**" if here else "Lab", key="menu_lab_here" if here else "menu_lab"):
+        with st.popover(f"Lab · **{title}**" if here else "Lab", key="menu_lab_here" if here else "menu_lab"):
             for label in LAB:
                 _link(label, title)
         st.space("stretch")

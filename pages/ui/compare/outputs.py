@@ -19,7 +19,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.worker import ModelTask, run_now
 from pages.ui.compare.bottom_line import places
 from pages.ui.compare.plan import ComparisonResult
-from pages.ui.compare.results import same_words, sampled_words
+from pages.ui.compare.results import STYLE, same_words, sampled_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.formats import duration, plural
@@ -45,6 +45,7 @@ def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     if outcome.comparison.sampling.greedy:
         items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
+    st.html(STYLE)
     st.html(f'<div style="{style}">{"".join(items)}</div>')
     columns = 2 if len(scores) in (2, 4) else 3
     for row in range(0, len(scores), columns):
@@ -62,7 +63,7 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
     results = comparison.of(number)
     run = next((result.run for result in results if result.run), None)
     drafts = run is not None and any(iteration.drafted for iteration in run.iterations)
-    with st.container(height=OUTPUT_HEIGHT, border=False):
+    with st.container(height=OUTPUT_HEIGHT, border=False, key=f"compare_output_{number}"):
         if entry.failure or not entry.output_ids:
             st.caption(escape_markdown(entry.failure or "Not measured before the run was cancelled."))
             return

@@ -10,6 +10,7 @@ import streamlit as st
 
 from decoding.common.files import ROOT
 from pages.ui import PAGES
+from pages.ui.common.charts import STYLE
 from pages.ui.common.errors import torch_there
 from viz.glossary import GROUPS
 from viz.scope.outline import Table, table_html
@@ -44,6 +45,7 @@ def draw_proof() -> None:
         st.page_link(PAGES["Verifiers"], label="Try it at a node of a real tree", icon=":material/fact_check:")
         st.page_link(PAGES["Compare"], label="See whether greedy output is identical", icon=":material/balance:")
     with st.expander("Every pair"):
+        st.html(STYLE)
         st.html(table_html(pairs_table(stored["pairs"])))
     st.caption(
         f"Enumerated on {stored['created'][:10]} by `{stored['command']}`, which prints this table; without --quick it "

@@ -10,7 +10,7 @@ import streamlit as st
 import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
-from decoding.recorded import COMPARED
+from decoding.recorded import COMPARED, RACERS
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.widgets import controls
 from pages.ui.widgets.trained import head_methods, head_words
@@ -57,8 +57,7 @@ COMPARE = ContestantForm(
     ),
 )  # fmt: skip
 RACE = ContestantForm(
-    "race", "racer", "race", MOST,
-    ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
+    "race", "racer", "race", MOST, tuple(RACERS.values()), engines=True,
 )  # fmt: skip
 
 
