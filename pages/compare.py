@@ -83,6 +83,7 @@ def main() -> None:
         if not job_progress(SLOT):
             draw_status(plan, contestants, summary(outcome))
     job_error(SLOT)
+    said = ""
     with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
         if contestants is not None and not partial:
             from pages.ui.compare.results import changed_words
@@ -91,15 +92,25 @@ def main() -> None:
             if job is not None and job.state == "cancelled" and outcome.recorded:
                 st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
             # The settings have changed since the figures were measured.
-            elif said := changed_words(outcome, plan, contestants):
+            elif (said := changed_words(outcome, plan, contestants)) and asked_for_own(outcome):
+                st.info(
+                    "Press Compare: the answer for this prompt and these methods comes here.", icon=":material/info:"
+                )
+            elif said:
                 then = "Those of the new comparison come after its first repeat." if is_busy(SLOT) else "Press Compare."
                 st.warning(escape_markdown(f"{said} {then}"), icon=":material/history:")
     if partial:
         st.caption(escape_markdown(so_far_words(partial)))
-    results(outcome)
+    if not (said and asked_for_own(outcome)):
+        results(outcome)
     job = job_in(SLOT)
     if job is not None:
         job.drawn()  # the next repeat is not measured before
+
+
+def asked_for_own(outcome: ComparisonResult) -> bool:
+    """Whether somebody came with a method to measure, and what is there is only the recorded comparison."""
+    return outcome.recorded and st.session_state.get("compare_asked", False)
 
 
 def begin(plan: ComparisonPlan, start: bool) -> tuple | None:

@@ -201,6 +201,16 @@ def test_pointing_at_a_mask_cell_says_why_and_lights_both_nodes(shown):
     assert page.locator(f"{SCOPE} .order").nth(1).get_attribute("aria-pressed") == "true"
 
 
+def test_what_is_drawn_anew_below_a_pointer_at_rest_is_not_pointed_at(shown):
+    page = shown
+    press(page, *["ArrowDown"] * 7)
+    page.locator(f"{SCOPE} .tree g.n[data-node='0'] .hit").click()
+    page.locator(f"{SCOPE} .card button.name[data-node='-2']").click()
+    page.wait_for_timeout(300)  # the browser looks what is below the pointer once it has drawn
+    assert (value(page, "selected"), value(page, "hovered")) == ("-2", "-2")
+    assert page.locator(f"{SCOPE} .mask .lit-row").count() == 0
+
+
 def test_two_nodes_are_compared_and_escape_lets_go(shown):
     page = shown
     page.locator(f"{SCOPE} .tree g.n[data-node='1'] .hit").click()

@@ -213,7 +213,8 @@ function listen(view) {
     const found = event.target.closest?.("[data-node]");
     return found ? Number(found.dataset.node) : null;
   };
-  view.root.addEventListener("pointerover", (event) => {
+  // What is drawn anew below a pointer at rest is not pointed at: only its movement counts.
+  view.root.addEventListener("pointermove", (event) => {
     if (event.target.closest?.(".mask-svg, .bars")) return;
     if (view.mask) view.mask.pointed = null;
     hover(view, nodeOf(event));

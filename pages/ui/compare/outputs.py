@@ -26,7 +26,7 @@ from viz.formats import duration, plural
 from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 
-OUTPUT_HEIGHT = 250
+OUTPUT_HEIGHT = 270
 TREE_HEIGHT = 320
 KEPT_TREES = 12
 CONTEXT_TOKENS = 14

@@ -392,7 +392,8 @@ def measured_words(outcome: ComparisonResult) -> str:
     texts, repeats = listed([prompt_title(each) for each in plan.prompts]), plural(outcome.repeats, "repeat")
     said = (
         f"Measured: {repeats} in turn of at most {plural(plan.max_new_tokens, 'token')} after {texts}, "
-        f"{sampling_words(plan.sampling).replace('Greedy', 'greedy')}; {outcome.pair.name}, {hardware_words(outcome.hardware)}."
+        f"{sampling_words(plan.sampling).replace('Greedy', 'greedy')}; {outcome.pair.name}, "
+        f"{hardware_words(outcome.hardware)}."
     )
     return f"{said} Press Compare to measure on this machine." if outcome.recorded else said
 

@@ -11,11 +11,13 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
 from pages.ui import PAGES
+from pages.ui.app.address import request_of, take_over
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
+from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
 from viz.charts import hindsight as charts
 from viz.formats import chance, percent, plural
@@ -169,11 +171,19 @@ def draw_possible(run: Run) -> None:
     with left:
         if costs is not None:
             draw_run_budgets(run, index, costs)
-    st.page_link(
-        PAGES["Compare"], label="Where does the tree lose to a chain, and why?", icon=":material/call_split:",
-        help="Compare names the iteration, the tokens and the measured cause",
-    )  # fmt: skip
+    chain_button(run)
     job_bar(SLOT)
+
+
+def chain_button(run: Run) -> None:
+    """Leads to Compare with this run's prompt and method, a chain among the others."""
+    asked = request_of(run)
+    if asked is not None and st.button(
+        "Where does the tree lose to a chain, and why?", key="why_chain", icon=":material/call_split:", type="tertiary",
+        help="Compare measures both on this prompt and names the iteration, the tokens and the measured cause",
+        on_click=lambda: (take_over(asked), include(COMPARE, asked.method)),
+    ):  # fmt: skip
+        st.switch_page(PAGES["Compare"], query_params={})
 
 
 def hindsight_words(run: Run, index: int, found: Hindsight) -> str:

@@ -91,7 +91,11 @@ def add_slot(field: ContestantForm, name: str) -> str:
 
 
 def include(field: ContestantForm, method: "Method") -> None:
-    """Add a method unless it takes part already; the last contestant gives way where there is no room."""
+    """Add a method unless it takes part already; the last contestant gives way where there is no room.
+
+    Whoever comes with a method of their own is shown no recorded figures of others.
+    """
+    st.session_state[f"{field.name}_asked"] = True
     keys = slots(field)
     for key in keys:
         with suppress(SettingsError):  # of a contestant whose settings contradict one another Compare tells
