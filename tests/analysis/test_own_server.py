@@ -50,7 +50,7 @@ def test_the_log_beside_the_model():
     found = log_check(metrics, at(8), at(32), at)
     assert found.rounds == pytest.approx(10) and found.tokens == pytest.approx(16)
     assert found.modelled == pytest.approx((16, 64)) and not found.agrees
-    assert found.sequences == 5 and found.round_s == pytest.approx(0.8)
+    assert found.sequences == 5 and found.engine_s(at(8)) == pytest.approx(0.4), "rounds of 0.8 s, not of 0.5"
     assert log_check(metrics, at(4), at(8), at).agrees
     assert log_check(read_metrics(LINE.split("Accepted")[0].encode()), at(8), at(8), at) is None
     generated = "Avg generation throughput: 32.0 tokens/s, Running: 8 reqs\nMean acceptance length: 1.60"

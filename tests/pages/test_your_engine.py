@@ -18,7 +18,7 @@ from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
 from pages.ui.engine.batch import HERE, above_words, batches_html, speculation
 from pages.ui.engine.models import LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
-from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline
+from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
 from tests.pages.apptest import ROOT, open_page, sentences
 from viz.charts.engines import other_lengths_figure, positions_figure, speedup_by_batch_figure
@@ -29,6 +29,7 @@ LOG = (
     "Drafted throughput: 60.00 tokens/s, Accepted: 120 tokens, Drafted: 600 tokens, "
     "Per-position acceptance rate: 0.400, 0.150, 0.050, Avg Draft acceptance rate: 20.0%"
 )
+MEAN = "Mean acceptance length: 1.60"
 ENGINE = "INFO Engine 000: Avg generation throughput: 254.0 tokens/s, Running: 16 reqs, Waiting: 0 reqs"
 
 
@@ -148,16 +149,28 @@ def test_there_is_no_verdict_for_a_paste_that_cannot_be_read(page):
 def test_a_servers_own_k_at_its_batch(page):
     pays(page, LOG)
     assert not sentences(page) and "An example" not in shown(page)
+    assert "**Your log contradicts the model at a batch of 8 to 32: if so many ran, a round takes" in shown(page)
+    assert "By the model alone: Whether K = 3 pays" in shown(page) and "Your log has 20 rounds a second" in shown(page)
+    assert not page.code, "no command while the log contradicts the model"
+    page.text_area(key="engine_text").set_value(f"{MEAN}, {LOG[LOG.index('Per') :]}").run()
     assert "**Whether K = 3 pays at a batch of 8 to 32 is not decided: modelled 1." in shown(page)
     assert "where it commits fewer than" in shown(page) and "The engine's work is taken as 0.75 ms" in shown(page)
-    assert "Your log has 20 verification passes a second" in shown(page)
     assert "No trees" in shown(page), "vLLM counts nothing by rank"
     command = page.code[0].value
     assert command.startswith("vllm serve Llama-3.1-70B") and "--tensor-parallel-size 4" in command
     assert '"method": "draft_model"' in command and "Llama-3.2-1B" in command
     assert page.number_input(key="batch_k_3_3").max == 3, "beyond the K of the log nothing is known"
-    page.text_area(key="engine_text").set_value(f"{ENGINE}\n{LOG}").run()
-    assert "at a batch of 16 is not decided" in shown(page), "the log tells how many ran"
+
+
+def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
+    pays(page, f"{ENGINE}\n{LOG}")
+    assert "at a batch of 16: a round takes" in shown(page), "the log tells how many ran"
+    before = page.number_input(key="batch_engine_ms").value
+    page.button(key="batch_take_engine").click().run()
+    assert not sentences(page) and page.number_input(key="batch_engine_ms").value > before + 10
+    assert "they agree" in shown(page) and "K = 3 does not pay at a batch of 16" in shown(page)
+    page.run()
+    assert page.number_input(key="batch_engine_ms").value > before + 10
 
 
 def test_a_short_paste_and_the_models_are_in_the_address():
@@ -234,11 +247,15 @@ def test_the_words_by_hand():
     )
     assert "below 0.5 ms it pays" in flip_words([own(8, 1 - 0.5 / 15)])
     assert "Not even an engine that adds nothing" in flip_words([own(8, 0.9)])
-    slow = LogCheck(300.0, 540.0, (533.0, 1066.0), 6, 0.020)
-    assert "about 6 sequences ran on average" in check_words(slow, own(8, 1.2), own(16, 1.2))
-    assert "takes 20 ms, not 15 ms: then the engine adds 6 ms to each, and K = 3 gives 0.90x" in check_words(
-        slow, own(8, 1.2), own(16, 1.2)
+    slow, ends = LogCheck(300.0, 540.0, (533.0, 1066.0), 6), (own(6, 1.2), own(12, 1.2))
+    assert "Or about 6 sequences ran on average" in check_words(slow, *ends)
+    assert "sequences ran" not in check_words(slow, *ends, told=True)
+    assert log_headline(slow, *ends) == (
+        "Your log contradicts the model at a batch of 6 to 12: if so many ran, a round takes 20 to 40 ms, not 15 ms. "
+        "If the engine adds the difference, K = 3 gives 0.45x to 0.90x."
     )
+    assert "at a batch of 6: a round takes 20 ms" in log_headline(slow, own(6, 1.2), own(6, 1.2), told=True)
+    assert "2,000 rounds a second, not 533 to 1,066" in log_headline(replace(slow, rounds=2000.0), *ends)
     assert "they agree" in check_words(replace(slow, rounds=600.0), own(8, 1.2), own(16, 1.2))
     assert "about 30 sequences ran" in check_words(
         replace(slow, rounds=2000.0, sequences=30), own(8, 1.2), own(16, 1.2)

@@ -20,6 +20,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.engine.models import (
+    MOST_ENGINE_MS,
     Chosen,
     Given,
     ask_acceptance,
@@ -27,8 +28,9 @@ from pages.ui.engine.models import (
     ask_models,
     ask_setup,
     batches_of,
+    take_engine_ms,
 )
-from pages.ui.engine.own import band_near, band_words, best_words, check_words, flip_words, headline
+from pages.ui.engine.own import band_near, band_words, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
@@ -171,16 +173,29 @@ def _draw(judged: Judged) -> None:
         st.warning(escape_markdown(sentence), icon=":material/error:")
     for sentence in judged.acceptance.odd:
         st.caption(escape_markdown(sentence))
-    check = check_words(judged.check, own[0], own[-1], judged.told) if judged.check else ""
-    doubt = " Your log does not fit this model: see below." if judged.check and not judged.check.agrees else ""
-    said = escape_markdown(f"{headline(own, is_modelled)}{doubt}")
+    check = judged.check
+    contradicted = check is not None and not check.agrees
+    said = headline(own, is_modelled)
+    if check and contradicted:
+        said = log_headline(check, own[0], own[-1], judged.told)
+    said = escape_markdown(said)
     st.markdown(f"Not to act on: see above. {said}" if judged.wrong else f"**{said}**")
-    rows = _rows(found, judged.load)
-    ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
-    whole = found.sentence.partition(": ")[2]
-    said = [best_words(ends), flip_words(own, is_modelled), check, f"With the best K of each batch, {whole}"]
-    for sentence in filter(None, said):
+    words = [check_words(check, own[0], own[-1], judged.told)] if check else []
+    if check and contradicted:
+        words.append(f"By the model alone: {headline(own, is_modelled)} {flip_words(own, is_modelled)}")
+    else:
+        rows = _rows(found, judged.load)
+        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+        whole = found.sentence.partition(": ")[2]
+        words = [best_words(ends), flip_words(own, is_modelled), *words, f"With the best K of each batch, {whole}"]
+    for sentence in words:
         st.markdown(escape_markdown(sentence))
+    if check and contradicted and (added := check.engine_s(own[0])) > own[0].engine_s:
+        ms = min(round(1000 * added, 2), MOST_ENGINE_MS)
+        st.button(
+            f"Model with {ms:.3g} ms of engine per round", key="batch_take_engine", icon=":material/input:",
+            on_click=take_engine_ms, args=(ms,), help="What your log leaves for the engine, at the smallest batch",
+        )  # fmt: skip
     depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
     lacking = "" if found.has_trees else " No trees: rates by rank are needed, which vLLM lacks and a run here has."
@@ -192,7 +207,7 @@ def _draw(judged: Judged) -> None:
     chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
-    if judged.command and not judged.wrong:
+    if judged.command and not judged.wrong and not contradicted:
         _draw_command(found, *judged.command)
     for line in judged.below:
         st.caption(escape_markdown(line))

@@ -35,6 +35,8 @@ FIGURES, ON_SCREEN, TYPED = "the figures imported here", "the run in Step throug
 RECORDED = "a recorded run"
 USUAL_K, USUAL_BATCH = 3, (8, 32)
 CONFIG_BYTES_MB = 1
+MOST_ENGINE_MS = 900.0
+ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"
 Given = Literal["example", "own", "unread"]
 CONFIG_HELP = (
     "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
@@ -229,11 +231,18 @@ def ask_load(metrics: EngineMetrics | None, rates: Rates, engine: bool) -> tuple
     )  # fmt: skip
     engine_ms = 0.0
     if engine:
+        # a value that was just set has no default beside it
+        usual = "min" if st.session_state.pop(TAKEN, False) else 1000 * Efficiency().draft_s
         engine_ms = places[3].number_input(
-            "Engine, per round (ms)", 0.0, 900.0, 1000 * Efficiency().draft_s, 0.25, key="batch_engine_ms",
+            "Engine, per round (ms)", 0.0, MOST_ENGINE_MS, usual, 0.25, key=ENGINE_MS,
             help=ENGINE_HELP, persist_state="session", bind="query-params",
         )  # fmt: skip
     return (int(first), max(int(first), int(last))), int(length), engine_ms / 1000
+
+
+def take_engine_ms(ms: float) -> None:
+    """Set what the engine adds to a round."""
+    st.session_state[ENGINE_MS], st.session_state[TAKEN] = ms, True
 
 
 def batches_of(load: tuple[int, int]) -> tuple[int, ...]:

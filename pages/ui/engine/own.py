@@ -74,29 +74,45 @@ def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     )
 
 
+def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
+    """What a log says that contradicts the model.
+
+    Args:
+        told: whether the log tells how many sequences ran.
+    """
+    ends = (first, last)
+    said = f"Your log contradicts the model at a batch of {_between([each.batch for each in ends], '{}')}: "
+    if check.rounds > max(check.modelled):
+        return f"{said}{check.rounds:,.0f} rounds a second, not {_between(check.modelled, '{:,.0f}')}."
+    taken = _between([1000 * each.batch / check.rounds for each in ends], "{:.3g}")
+    expected = _between([1000 * each.round_s for each in ends], "{:.3g}")
+    gains = _between([each.with_engine(check.engine_s(each)) for each in ends], "{:.2f}x")
+    return (
+        f"{said}{'' if told else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. If the engine adds "
+        f"the difference, K = {first.length} gives {gains}."
+    )
+
+
 def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
-    """Whether the throughput of the log fits the model, and what it means where it does not.
+    """The throughput of the log beside that of the model, and what else may explain a difference.
 
     Args:
         told: whether the log tells how many sequences ran.
     """
     running = _between([first.batch, last.batch], "{}")
     said = (
-        f"Your log has {check.rounds:,.0f} verification passes a second over all sequences ({check.tokens:,.0f} "
-        f"tokens/s); with {running} running the model expects {_between(check.modelled, '{:,.0f}')}"
+        f"Your log has {check.rounds:,.0f} rounds a second over all sequences ({check.tokens:,.0f} tokens/s); with "
+        f"{running} running the model expects {_between(check.modelled, '{:,.0f}')}"
     )
     if check.agrees:
         return f"{said}: they agree."
+    sequences = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else ""
     if check.rounds > max(check.modelled):
-        more = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "more ran"
-        return f"{said}. Either {more}, or rounds are faster than modelled."
-    fewer = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "fewer ran"
-    added = first.engine_s + check.round_s - first.round_s
-    tells = "So many ran when its lines were written" if told else "“Running: N reqs” in the log tells which"
+        return f"{said}. Either {sequences or 'more ran'}, or rounds are faster than modelled."
+    tells = "" if told else f"Or {sequences or 'fewer ran'}: “Running: N reqs” in the log tells. "
     return (
-        f"{said}. Either {fewer}, with idle time and prefill counted in; or {first.batch} ran all the time and a round "
-        f"takes {_ms(check.round_s)}, not {_ms(first.round_s)}: then the engine adds {_ms(added)} to each, and "
-        f"K = {first.length} gives {first.with_engine(added):.2f}x. {tells}."
+        f"{said}. {tells}Idle time, prefill or a slower step of the target look alike; with the last, plain decoding "
+        "is slower too. An A/B with and without speculation decides."
     )
 
 
