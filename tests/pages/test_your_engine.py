@@ -17,7 +17,7 @@ from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
 from pages.ui.engine.batch import HERE, above_words, batches_html, speculation
-from pages.ui.engine.models import LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
+from pages.ui.engine.models import EAGLE3, LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
 from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
 from tests.pages.apptest import ROOT, open_page, sentences
@@ -159,7 +159,9 @@ def test_a_servers_own_k_at_its_batch(page):
     command = page.code[0].value
     assert command.startswith("vllm serve Llama-3.1-70B") and "--tensor-parallel-size 4" in command
     assert '"method": "draft_model"' in command and "Llama-3.2-1B" in command
-    assert page.number_input(key="batch_k_3_3").max == 3, "beyond the K of the log nothing is known"
+    page.number_input(key="batch_k_3").set_value(7).run()
+    assert "No verdict for K = 7: acceptance is known up to position 3" in shown(page), "and nothing beyond it"
+    assert "**" not in shown(page) and not page.code
 
 
 def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
@@ -189,19 +191,36 @@ def test_a_short_paste_and_the_models_are_in_the_address():
 
 def test_figures_that_contradict_themselves_are_not_acted_on(page):
     pays(page, LOG.replace("length: 1.60", "length: 2.60"))
-    assert "Not to act on" in shown(page) and "its rates add up to 1.6" in shown(page) and not page.code
+    assert "No verdict" in shown(page) and "its rates add up to 1.6" in shown(page)
+    assert "**" not in shown(page) and not page.code
+    rising = LOG.replace("0.400, 0.150, 0.050", "0.400, 0.450, 0.050")
+    page.text_area(key="engine_text").set_value(rising).run()
+    assert page.number_input(key="batch_k_3").value == 3 and "acceptance is known up to position 1" in shown(page)
+
+
+def test_a_pair_that_cannot_run_gets_no_verdict(page):
     pays(page, LOG, draft="Qwen2.5-0.5B")
-    assert "Not to act on" in shown(page) and "this pair cannot run" in shown(page) and not page.code
+    assert "No verdict" in shown(page) and "this pair cannot run" in shown(page)
+    assert "**" not in shown(page) and not page.code
+
+
+def test_another_draft_than_the_one_that_ran_gets_no_verdict(page):
+    pays(page, LOG)
+    page.selectbox(key="batch_draft").set_value(EAGLE3).run()
+    assert f"No verdict for {EAGLE3} on Llama-3.1-70B" in shown(page) and "**" not in shown(page) and not page.code
+    page.button(key="batch_ran").click().run()
+    assert "**" in shown(page), "the first choice may have been the wrong one"
 
 
 def test_marginal_rates_typed_as_conditional_are_recognised(page):
     pays(page, LOG)
     control = next(each for each in page.segmented_control if each.label == "Acceptance of")
     control.set_value(TYPED).run()
+    assert "type your rates by depth" in shown(page) and "**" not in shown(page), "nothing is judged that nobody gave"
     page.text_input(key="batch_typed_depth").set_value("0.4, 0.15, 0.05").run()
-    assert "Not to act on" in shown(page) and "marginal ones of what you pasted" in shown(page)
+    assert "**" not in shown(page) and "marginal ones of what you pasted" in shown(page)
     page.text_input(key="batch_typed_depth").set_value("0.4, 0.375, 0.333").run()
-    assert "Not to act on" not in shown(page)
+    assert "**" in shown(page) and "beyond depth 3 the last rate is kept" in shown(page)
 
 
 def test_models_that_memory_has_no_room_for_get_no_verdict(page):
@@ -217,6 +236,7 @@ def test_a_mean_length_alone_asks_for_k(page):
     page.number_input(key="batch_told_k").set_value(4).run()
     pays(page, "Mean acceptance length: 1.60")
     assert not sentences(page) and "one rate for all positions" in shown(page)
+    assert "K = 4 pays" in shown(page), "the K that was told is the one that is judged"
 
 
 def test_a_low_first_position_leads_to_the_doctor(page):
@@ -306,7 +326,7 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()
     assert (
-        "Not to act on" in shown(page)
+        "No verdict" in shown(page)
         and "Other programs used up to 40%" in shown(page)
         and page.button(key="measure_batches").label == "Measure again"
     )

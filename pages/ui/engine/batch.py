@@ -91,12 +91,15 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     acceptance = ask_acceptance(metrics, given)
     if acceptance is None:
         return None
-    models = ask_models(given, acceptance.imported)
+    models = ask_models(metrics, given, acceptance.imported)
     if models is None:
         return None
     target, draft, chip = models
     setup = ask_setup(chip)
-    load, length, engine_s = ask_load(metrics, acceptance.rates, engine=True)
+    asked = ask_load(metrics, acceptance, engine=True)
+    if asked is None:
+        return None
+    load, length, engine_s = asked
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
     found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
     vocabulary = other_vocabulary(target, draft)
@@ -135,7 +138,10 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     acceptance = ask_acceptance(metrics, given)
     if acceptance is None:
         return None
-    load, length, _ = ask_load(metrics, acceptance.rates, engine=False)
+    asked = ask_load(metrics, acceptance, engine=False)
+    if asked is None:
+        return None
+    load, length, _ = asked
     first, disturbed = costs[min(costs)], any(each.others > DISTURBED_FROM for each in costs.values())
     said = (
         f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
@@ -173,13 +179,16 @@ def _draw(judged: Judged) -> None:
         st.warning(escape_markdown(sentence), icon=":material/error:")
     for sentence in judged.acceptance.odd:
         st.caption(escape_markdown(sentence))
+    if judged.wrong:
+        st.markdown("No verdict: mend this first.")
+        return
     check = judged.check
     contradicted = check is not None and not check.agrees
     said = headline(own, is_modelled)
     if check and contradicted:
         said = log_headline(check, own[0], own[-1], judged.told)
     said = escape_markdown(said)
-    st.markdown(f"Not to act on: see above. {said}" if judged.wrong else f"**{said}**")
+    st.markdown(f"**{said}**")
     words = [check_words(check, own[0], own[-1], judged.told)] if check else []
     if check and contradicted:
         words.append(f"By the model alone: {headline(own, is_modelled)} {flip_words(own, is_modelled)}")
@@ -207,7 +216,7 @@ def _draw(judged: Judged) -> None:
     chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
-    if judged.command and not judged.wrong and not contradicted:
+    if judged.command and not contradicted:
         _draw_command(found, *judged.command)
     for line in judged.below:
         st.caption(escape_markdown(line))
