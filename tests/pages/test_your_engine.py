@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import known_shape
 from decoding.analysis.own_server import LogCheck, OwnPoint
-from decoding.analysis.published import error_band
+from decoding.analysis.published import gain_band
 from decoding.analysis.roofline import ACCELERATORS, Setup
 from decoding.analysis.when_it_pays import answer
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
@@ -150,10 +150,12 @@ def test_a_servers_own_k_at_its_batch(page):
     pays(page, LOG)
     assert not sentences(page) and "An example" not in shown(page)
     assert "**Your log contradicts the model at a batch of 8 to 32: if so many ran, a round takes" in shown(page)
-    assert "By the model alone: Whether K = 3 pays" in shown(page) and "Your log has 20 rounds a second" in shown(page)
+    assert "By the model alone: K = 3 is unlikely to pay" in shown(page) and "Your log has 20 rounds a second" in shown(
+        page
+    )
     assert not page.code, "no command while the log contradicts the model"
     page.text_area(key="engine_text").set_value(f"{MEAN}, {LOG[LOG.index('Per') :]}").run()
-    assert "**Whether K = 3 pays at a batch of 8 to 32 is not decided: modelled 1." in shown(page)
+    assert "**K = 3 is unlikely to pay at a batch of 8 to 32: modelled 1." in shown(page)
     assert "where it commits fewer than" in shown(page) and "The engine's work is taken as 0.75 ms" in shown(page)
     assert "No trees" in shown(page), "vLLM counts nothing by rank"
     command = page.code[0].value
@@ -253,19 +255,23 @@ def test_the_words_by_hand():
     def own(batch: int, gain: float, engine_ms: float = 1.0) -> OwnPoint:
         return OwnPoint(batch, 3, 1.5 * gain, 0.010, 0.015, engine_ms / 1000)
 
-    band = error_band(8, 8)
-    sure, lost = 1.01 * (1 + band.high), 0.99 * (1 + band.low)
+    band = gain_band()
+    sure, likely, unlikely = 1.01 / band.low, 1.01 / band.middle, 0.99 / band.middle
     assert headline([own(8, sure)]).startswith("K = 3 pays at a batch of 8: modelled")
-    assert headline([own(8, lost)]).startswith("K = 3 is unlikely to pay at a batch of 8: modelled")
+    assert headline([own(8, likely)]).startswith("K = 3 is likely to pay at a batch of 8: modelled")
+    assert headline([own(8, unlikely)]).startswith("K = 3 is unlikely to pay at a batch of 8: modelled")
+    assert f"about {1.14 * band.middle:.2f}x by the median of published gains" in headline([own(19, 1.14)])
     assert headline([own(8, 0.9)]).startswith("K = 3 does not pay at a batch of 8: modelled 0.90x")
-    assert headline([own(8, lost), own(16, sure)]).startswith("Whether K = 3 pays at a batch of 8 to 16 is not decided")
+    assert headline([own(8, unlikely), own(16, sure)]).startswith(
+        "Whether K = 3 pays at a batch of 8 to 16 is not decided"
+    )
     assert headline([own(8, 1.2)], modelled=False) == "K = 3 pays at a batch of 8: modelled 1.20x plain decoding."
     # 15 ms for 1.8 tokens that plain decoding makes in 18 ms: 3 ms more than the 1 ms of the engine
-    assert "above 4 ms it does not pay" in flip_words([own(8, 1.2)])
+    assert "above about 4 ms it does not pay in the model" in flip_words([own(8, 1.2)])
     assert "takes as long as 1.50 plain tokens and commits 1.80; where it commits fewer than 1.50" in flip_words(
         [own(8, 1.2)]
     )
-    assert "below 0.5 ms it pays" in flip_words([own(8, 1 - 0.5 / 15)])
+    assert "below about 0.5 ms it pays" in flip_words([own(8, 1 - 0.5 / 15)])
     assert "Not even an engine that adds nothing" in flip_words([own(8, 0.9)])
     slow, ends = LogCheck(300.0, 540.0, (533.0, 1066.0), 6), (own(6, 1.2), own(12, 1.2))
     assert "Or about 6 sequences ran on average" in check_words(slow, *ends)

@@ -11,6 +11,7 @@ import streamlit as st
 from decoding.analysis.batch import DraftShape, chain_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vocabulary, own_point
+from decoding.analysis.published import caution
 from decoding.analysis.roofline import Setup, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
@@ -30,7 +31,7 @@ from pages.ui.engine.models import (
     batches_of,
     take_engine_ms,
 )
-from pages.ui.engine.own import band_near, band_words, best_words, check_words, flip_words, headline, log_headline
+from pages.ui.engine.own import best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
@@ -212,7 +213,7 @@ def _draw(judged: Judged) -> None:
         escape_markdown(f"{judged.about}. Acceptance {judged.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
     )
     if is_modelled:
-        st.caption(escape_markdown(band_words(band_near(own))))
+        st.caption(escape_markdown(caution()))
     chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))

@@ -3,18 +3,13 @@
 from collections.abc import Sequence
 
 from decoding.analysis.own_server import LogCheck, OwnPoint
-from decoding.analysis.published import ErrorBand, error_band, least_first, published_lengths
+from decoding.analysis.published import gain_band, least_first, published_lengths
 from decoding.analysis.when_it_pays import BatchRow
 from decoding.trace.engine_metrics import EngineMetrics
 from viz.explain.bottom_line import break_even_words
 from viz.formats import listed, percent, plural
 
 ALIKE = 0.03  # gains of other K that are so close are one to a model
-
-
-def band_near(points: Sequence[OwnPoint]) -> ErrorBand:
-    """Errors of published gains near the batches of a server."""
-    return error_band(min(own.batch for own in points), max(own.batch for own in points))
 
 
 def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
@@ -30,13 +25,19 @@ def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
         if min(gains) > 1 or max(gains) <= 1:
             return f"{own} {'pays' if min(gains) > 1 else 'does not pay'} {where}: {said}."
         return f"{own} pays at some batches only {where[3:]}: {said}."
-    band = band_near(points)
-    low, high = band.of(min(gains))[0], band.of(max(gains))[1]
-    measured = f"{low:.2f}x to {high:.2f}x as far as published gains differ from the model"
-    if low > 1 or high <= 1:
-        verdict = "pays" if low > 1 else "does not pay" if max(gains) <= 1 else "is unlikely to pay"
-        return f"{own} {verdict} {where}: {said}, {measured}."
-    return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B with and without it decides."
+    band = gain_band()
+    low, high = band.low * min(gains), band.high * max(gains)
+    usual = _between([band.middle * gain for gain in gains], "{:.2f}x")
+    measured = f"about {usual} by the median of published gains, {low:.2f}x to {high:.2f}x by all"
+    verdicts = (
+        ("pays", low > 1),
+        ("does not pay", max(gains) <= 1),
+        ("is likely to pay", band.middle * min(gains) > 1),
+        ("is unlikely to pay", band.middle * max(gains) <= 1),
+    )
+    if found := next((verdict for verdict, holds in verdicts if holds), ""):
+        return f"{own} {found} {where}: {said}, {measured}."
+    return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B decides."
 
 
 def best_words(rows: Sequence[BatchRow]) -> str:
@@ -69,7 +70,7 @@ def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     side = "above" if own.gain > 1 else "below"
     verb = "it does not pay" if own.gain > 1 else "it pays"
     return (
-        f"{where} The engine's work is taken as {_ms(own.engine_s)} a round: {side} {flip} {verb}. "
+        f"{where} The engine's work is taken as {_ms(own.engine_s)} a round: {side} about {flip} {verb} in the model. "
         "vLLM took 0.75 ms at a batch of one in 2025, SGLang 0.4.4 2 to 8 ms in larger ones."
     )
 
@@ -113,14 +114,6 @@ def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = F
     return (
         f"{said}. {tells}Idle time, prefill or a slower step of the target look alike; with the last, plain decoding "
         "is slower too. An A/B with and without speculation decides."
-    )
-
-
-def band_words(band: ErrorBand) -> str:
-    """What the band is made of."""
-    return (
-        f"The band: {band.count} published gains of EAGLE heads in vLLM and SGLang at batches of {band.first} to "
-        f"{band.last}, of which the model is {band.low:+.0%} to {band.high:+.0%} off. None of them is of a draft model."
     )
 
 
