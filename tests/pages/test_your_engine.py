@@ -158,8 +158,11 @@ def test_a_servers_own_k_at_its_batch(page):
     assert "**K = 3 is unlikely to pay at a batch of 8 to 32: modelled 1." in shown(page)
     assert "where it commits fewer than" in shown(page) and "The engine's work is taken as 0.75 ms" in shown(page)
     assert "No trees" in shown(page), "vLLM counts nothing by rank"
+    assert not page.code, "a name of ours is no repository"
+    page.text_input(key="serve_Target_Llama-3.1-70B").set_value("meta-llama/Llama-3.1-70B")
+    page.text_input(key="serve_Draft_Llama-3.2-1B").set_value("meta-llama/Llama-3.2-1B").run()
     command = page.code[0].value
-    assert command.startswith("vllm serve Llama-3.1-70B") and "--tensor-parallel-size 4" in command
+    assert command.startswith("vllm serve meta-llama/Llama-3.1-70B") and "--tensor-parallel-size 4" in command
     assert '"method": "draft_model"' in command and "Llama-3.2-1B" in command
     page.number_input(key="batch_k_3").set_value(7).run()
     assert "No verdict for K = 7: acceptance is known up to position 3" in shown(page), "and nothing beyond it"
@@ -181,14 +184,46 @@ def test_a_short_paste_and_the_models_are_in_the_address():
     page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     page.query_params["log"] = LOG
     page.query_params["batch_target"] = "Llama-3.1-70B"
-    page.query_params["batch_draft"] = "no such model"
     page.query_params[VIEW] = PAYS
     page.switch_page(PAGE).run()
     assert page.text_area(key="engine_text").value == LOG and page.query_params["log"] == LOG
-    assert page.selectbox(key="batch_target").value == "Llama-3.1-70B"
-    assert page.selectbox(key="batch_draft").value is None and "Choose draft and accelerator" in shown(page)
+    assert page.selectbox(key="batch_target").value == "Llama-3.1-70B" and "Choose draft and accelerator" in shown(page)
     page.text_area(key="engine_text").set_value(f"{LOG}\n" * 20).run()
     assert "log" not in page.query_params, "what is long stays out of it"
+
+
+@pytest.mark.parametrize("target", ["meta-llama/Llama-3.3-70B-Instruct", "org/no-such-model"])
+def test_a_repository_is_typed_and_is_what_is_served(target):
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    chip = ACCELERATORS["h100-sxm"].label
+    asked = {"target": target, "draft": "meta-llama/Llama-3.2-1B-Instruct", "chip": chip, "tp": "4"}
+    page.query_params.update({f"batch_{role}": name for role, name in asked.items()})
+    page.query_params["log"] = f"{MEAN}, {LOG[LOG.index('Per') :]}"
+    page.query_params[VIEW] = PAYS
+    page.switch_page(PAGE).run()
+    if target.startswith("org"):
+        (said,) = sentences(page)
+        assert "org/no-such-model is not a known model" in said and "paste its config.json" in said
+    else:
+        assert not sentences(page) and f"vllm serve {target}" in page.code[0].value
+        assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in page.code[0].value
+
+
+def test_sglang_gets_its_own_command_and_its_throughput_is_checked(page):
+    pays(page)
+    log = "Decode batch, #running-req: 19, accept len: 2.60, gen throughput (token/s): {}.70"
+    page.text_area(key="engine_text").set_value(log.format(2200)).run()
+    page.number_input(key="batch_told_k").set_value(5).run()
+    pays(page, log.format(2200))
+    page.text_input(key="serve_Target_Llama-3.1-70B").set_value("org/t")
+    page.text_input(key="serve_Draft_Llama-3.2-1B").set_value("org/d").run()
+    assert not sentences(page) and "**K = 5 is" in shown(page) and "over all sequences (2,201 tokens/s)" in shown(page)
+    assert (
+        page.code[0].value.startswith("python -m sglang.launch_server") and "--model-path org/t" in page.code[0].value
+    )
+    assert "SGLang keeps one K" in shown(page)
+    page.text_area(key="engine_text").set_value(log.format(253)).run()
+    assert "**Your log contradicts the model at a batch of 19" in shown(page) and not page.code
 
 
 def test_figures_that_contradict_themselves_are_not_acted_on(page):
@@ -238,7 +273,7 @@ def test_a_mean_length_alone_asks_for_k(page):
     page.number_input(key="batch_told_k").set_value(4).run()
     pays(page, "Mean acceptance length: 1.60")
     assert not sentences(page) and "one rate for all positions" in shown(page)
-    assert "K = 4 pays" in shown(page), "the K that was told is the one that is judged"
+    assert "**K = 4 is" in shown(page), "the K that was told is the one that is judged"
 
 
 def test_a_low_first_position_leads_to_the_doctor(page):
@@ -349,7 +384,7 @@ def test_a_configuration_of_ones_own_and_a_damaged_one(page):
     page.selectbox(key="example_chip").set_value(OWN_CHIP).run()
     page.selectbox(key="example_draft").set_value(LOOKUP).run()
     assert not sentences(page) and "your own accelerator" in shown(page).replace("\\", "")
-    assert '"ngram"' in page.code[0].value
+    assert not page.code, "an example has no command to paste"
 
 
 def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():

@@ -15,7 +15,8 @@ from decoding.analysis.published import caution
 from decoding.analysis.roofline import Setup, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
-from decoding.trace.engine_config import vllm_command
+from decoding.trace.engine_config import sglang_chain_command, vllm_command
+from decoding.trace.engine_fields import ENGINE_SOURCES
 from decoding.trace.engine_metrics import EngineMetrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
@@ -43,6 +44,8 @@ LIMITS = (
     "Published bf16 and fp8 passes of dense models in recent engines are within 12% of it; with experts or int4 it is "
     "23 to 69% too fast. Routing to experts is taken to be even and independent; real routing touches fewer."
 )
+COMMANDS = ("vLLM", "SGLang")  # engines whose command is written here
+DYNAMIC = "vLLM's V2 model runner was reported to draft the largest K at every batch (issue 51510): count your drafts."
 ELSEWHERE, HERE = "a server, modelled", "the pair loaded here, measured"
 PASSES_HELP = "Costs of passes: of your server, modelled from data sheets, or of the pair in memory on this machine."
 
@@ -57,7 +60,7 @@ class Judged:
         about: models and setup in a sentence. below: what to know of it, a sentence each.
         wrong: why not to act on it. check: the log beside the model; None where there is nothing to compare.
         told: whether the log tells how many sequences ran.
-        command: draft method and names for vLLM, and the devices; None where nothing can be served.
+        command: target, draft, devices and engine; None where no command is written.
     """
 
     found: Answer
@@ -68,7 +71,7 @@ class Judged:
     wrong: tuple[str, ...]
     check: LogCheck | None = None
     told: bool = False
-    command: tuple[ModelShape, ModelShape | None, int] | None = None
+    command: tuple[ModelShape, ModelShape | None, int, str] | None = None
 
 
 def draw_batches(metrics: EngineMetrics | None, given: Given) -> None:
@@ -103,14 +106,14 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     load, length, engine_s = asked
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
     found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
-    vocabulary = other_vocabulary(target, draft)
+    vocabulary, engine = other_vocabulary(target, draft), metrics.engine if metrics else "vLLM"
     return Judged(
         found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
         (*acceptance.wrong, *([vocabulary] if vocabulary else [])),
         _check(metrics, acceptance, _within(found, load),
                lambda batch: _own(target, draft, setup, acceptance, batch, length)),
         acceptance.imported and metrics is not None and bool(metrics.running),
-        (target, draft, setup.devices),
+        (target, draft, setup.devices, engine) if engine in COMMANDS and given != "example" else None,
     )  # fmt: skip
 
 
@@ -218,23 +221,41 @@ def _draw(judged: Judged) -> None:
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
     if judged.command and not contradicted:
-        _draw_command(found, *judged.command)
+        _draw_command(found, judged.load, *judged.command)
     for line in judged.below:
         st.caption(escape_markdown(line))
 
 
-def _draw_command(found: Answer, target: ModelShape, draft: ModelShape | None, devices: int) -> None:
-    """vLLM's command with the best chain by batch, for names that a person sets."""
-    st.markdown("**For vLLM**: the best chain by batch, as `[first batch, last batch, tokens]`")
-    left, right = st.columns(2)
-    name = left.text_input("Target, as you serve it", target.name, key=f"serve_{target.name}")
-    method = _method(draft, target)
-    drafter = name
-    if method != "ngram":
-        drafter = right.text_input("Draft", draft.name if draft else "", key=f"serve_{draft.name if draft else ''}")
-    schedule = chain_by_batch([row.point for row in found.rows])
-    st.code(vllm_command(name, speculation(method, drafter, schedule), devices), language="sh", wrap_lines=True)
-    st.caption(above_words(method, schedule))
+def _draw_command(
+    found: Answer, load: tuple[int, int], target: ModelShape, draft: ModelShape | None, devices: int, engine: str
+) -> None:
+    """The engine's command with the best chain, once a person has named what is served."""
+    st.markdown(f"**For {engine}**")
+    method, source = _method(draft, target), ENGINE_SOURCES[engine.lower()]
+    names = {"Target": target.name} | ({"Draft": draft.name} if draft else {})
+    served = [
+        place.text_input(
+            f"{role}, repository or path", name if "/" in name and name.count(" ") == 0 else "",
+            key=f"serve_{role}_{name}", persist_state="session", placeholder=name,
+        ).strip()
+        for place, (role, name) in zip(st.columns(2), names.items(), strict=False)
+    ]  # fmt: skip
+    if not all(served):
+        st.caption("The command follows once you have named what you serve.")
+        return
+    if engine == "SGLang":
+        row = _rows(found, load)[-1]
+        length = row.gains.index(max(row.gains)) + 1 if max(row.gains) > 1 else 0
+        text = sglang_chain_command(served[0], served[-1], method, length)
+        said = f"SGLang keeps one K: this is the best at a batch of {row.point.batch}. Add your tensor parallel size."
+    else:
+        schedule = chain_by_batch([row.point for row in found.rows])
+        text = vllm_command(served[0], speculation(method, served[-1], schedule), devices)
+        said = above_words(method, schedule)
+        if "per_batch_size" in text:
+            said = f"Entries are `[first batch, last batch, K]`. {said} {DYNAMIC}"
+    st.code(text, language="sh", wrap_lines=True)
+    st.caption(f"{said} Names as {source.label} {source.version} has them.")
 
 
 def _method(draft: ModelShape | None, target: ModelShape) -> str:

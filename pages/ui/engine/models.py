@@ -1,12 +1,12 @@
 """What a modelled answer is asked of: whose acceptance, which models on what, at which batch and K."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import streamlit as st
 
 from decoding.analysis.batch import MOST_DEPTH, Rates, engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.known_models import KNOWN_MODELS, known_shape
+from decoding.analysis.known_models import KNOWN_MODELS, known_name, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import (
     ACCELERATORS,
@@ -20,6 +20,7 @@ from decoding.analysis.roofline import (
     Efficiency,
     Setup,
 )
+from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
 from pages.ui.common.errors import escape_markdown
@@ -40,6 +41,7 @@ MOST_ENGINE_MS = 900.0
 ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"
 RAN = "engine_ran"  # the record of a log, and the pair that it was said to be of
 Given = Literal["example", "own", "unread"]
+TARGET_HELP = "Choose one, or type its repository, such as meta-llama/Llama-3.3-70B-Instruct."
 CONFIG_HELP = (
     "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
 )
@@ -157,13 +159,13 @@ def ask_models(
     options["chip"] = [*ACCELERATORS, OWN_CHIP]
     labels = {"target": "Target", "draft": "Draft that ran" if imported else "Draft", "chip": "Accelerator"}
     begins = {"target": TARGET, "draft": DRAFT, "chip": CHIP}
-    helps = {"target": CONFIG_HELP, "draft": "Acceptance is that of one draft: with another, these rates do not hold."}
+    helps = {"target": TARGET_HELP, "draft": "Acceptance is that of one draft: with another, these rates do not hold."}
     chosen = {
         role: place.selectbox(
             labels[role], options[role], index=options[role].index(begins[role]) if example else None,
             key=f"{whose}_{role}", placeholder=f"Choose your {labels[role].split()[0].lower()}",
             format_func=lambda key: ACCELERATORS[key].label if key in ACCELERATORS else key, help=helps.get(role),
-            persist_state="session", bind=None if example else "query-params",
+            persist_state="session", bind=None if example else "query-params", accept_new_options=role != "chip",
         )
         for role, place in zip(options, places, strict=True)
     }  # fmt: skip
@@ -185,14 +187,22 @@ def ask_models(
     own = [role for role in ("target", "draft") if chosen[role] == OWN_CONFIG]
     texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
     name, drafter = chosen["target"], chosen["draft"]
-    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else known_shape(name)
+    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else _named(name)
     if drafter in HEADS:
         draft = eagle_head(target, HEADS[drafter])
     elif drafter == OWN_CONFIG:
         draft = read_draft(texts["draft"], "your draft", target)
     else:
-        draft = None if drafter == LOOKUP else known_shape(drafter)
+        draft = None if drafter == LOOKUP else _named(drafter)
     return target, draft, chosen["chip"]
+
+
+def _named(repository: str) -> ModelShape:
+    """The shape of a model by its own name or that of its repository, as which it is then called."""
+    known = known_name(repository)
+    if known is None:
+        raise SettingsError(f"{repository} is not a known model: choose “{OWN_CONFIG}” and paste its config.json.")
+    return replace(known_shape(known), name=repository)
 
 
 def _set_ran(metrics: EngineMetrics | None, pair: tuple[str, str]) -> None:
