@@ -75,13 +75,21 @@ def test_the_charts_show_the_figures_and_the_bounds():
 
 def test_what_the_last_positions_add_is_said():
     def said(*rates: str) -> str:
-        log = f"Mean acceptance length: 1.60, Per-position acceptance rate: {', '.join(rates)}"
+        mean = 1 + sum(map(float, rates))
+        log = f"Mean acceptance length: {mean:.2f}, Per-position acceptance rate: {', '.join(rates)}"
         return next_words(read_metrics(log.encode()))
 
     assert said("0.400", "0.150", "0.050") == "Position 3 adds 0.05 of the 1.60 tokens that a pass commits."
     assert said("0.400", "0.030", "0.010").startswith("Positions 2 to 3 add 0.04 of the 1.44 tokens")
     assert "accepted in 90% of its tests: try a larger K" in said("0.800", "0.720")
     assert said("0.400", "0.150") == next_words(read_metrics(b"Mean acceptance length: 1.60")) == ""
+
+
+def test_one_click_leads_to_what_pays(page):
+    page.button(key="engine_pays").click().run()
+    assert not sentences(page) and page.segmented_control(key=VIEW).value == PAYS
+    page.run()
+    assert page.segmented_control(key=VIEW).value == PAYS
 
 
 def test_no_answer_is_promised_where_there_is_none():
@@ -96,7 +104,9 @@ def test_whether_acceptance_is_normal_is_said_with_its_source():
     assert "2.29 for Llama-3.1-8B + EAGLE (vLLM issue 20780" in low and "Yours is 1.60" in low
     assert "Position 1 is accepted in 40.0%" in low and "chat template" in low and "draftscope doctor" in low
     fine = acceptance_words(read_metrics(LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").encode()))
-    assert "Position 1" not in fine
+    assert "Position 1" not in fine and "none was found of a draft model" in low
+    damaged = read_metrics(LOG.replace("length: 1.60", "length: 2.60").encode())
+    assert damaged.wrong and "Yours is" not in acceptance_words(damaged) and not next_words(damaged)
 
 
 def test_every_definition_is_named_and_text_is_escaped():
@@ -156,6 +166,7 @@ def test_a_servers_own_k_at_its_batch(page):
     assert not page.code, "no command while the log contradicts the model"
     page.text_area(key="engine_text").set_value(f"{MEAN}, {LOG[LOG.index('Per') :]}").run()
     assert "**K = 3 is unlikely to pay at a batch of 8 to 32: modelled 1." in shown(page)
+    assert "nothing checks the model" in shown(page), "half a line has no throughput"
     assert "where it commits fewer than" in shown(page) and "The engine's work is taken as 0.75 ms" in shown(page)
     assert "No trees" in shown(page), "vLLM counts nothing by rank"
     assert not page.code, "a name of ours is no repository"
@@ -278,12 +289,14 @@ def test_a_mean_length_alone_asks_for_k(page):
 
 def test_a_low_first_position_leads_to_the_doctor(page):
     page.text_area(key="engine_text").set_value(LOG).run()
-    doctor = next(each for each in page.button if each.label == "Acceptance doctor")
+    doctor = page.button(key="engine_doctor")
+    named = manager().info
+    assert doctor.label.startswith("Acceptance doctor") and (named is None or "loaded here" in doctor.label)
     doctor.click().run()
     assert not sentences(page) and any(tab.label == "Acceptance doctor" for tab in page.tabs)
     fine = LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").replace("1.60", "1.90")
     page.text_area(key="engine_text").set_value(fine).run()
-    assert not any(each.label == "Acceptance doctor" for each in page.button)
+    assert not any(each.key == "engine_doctor" for each in page.button)
 
 
 def test_the_words_by_hand():
@@ -406,6 +419,7 @@ def test_the_table_by_batch_says_that_it_is_modelled():
     target = known_shape("Llama-3.1-8B")
     found = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.5,), (0.4, 0.2)), (1, 64))
     said = batches_html(found)
+    assert "<th class=number>its round</th>" in said and "verification limited by" in said
     assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "K=" not in said
     owned = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.05,), deepest=2), (1,), 2)
     assert "<th class=number>K=2</th>" in batches_html(owned) and "best tree" not in batches_html(owned)

@@ -32,7 +32,7 @@ from pages.ui.engine.models import (
     batches_of,
     take_engine_ms,
 )
-from pages.ui.engine.own import best_words, check_words, flip_words, headline, log_headline
+from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
@@ -194,6 +194,8 @@ def _draw(judged: Judged) -> None:
     said = escape_markdown(said)
     st.markdown(f"**{said}**")
     words = [check_words(check, own[0], own[-1], judged.told)] if check else []
+    if check is None and is_modelled and judged.acceptance.imported and own[0].length == judged.acceptance.length:
+        words.append(UNCHECKED)
     if check and contradicted:
         words.append(f"By the model alone: {headline(own, is_modelled)} {flip_words(own, is_modelled)}")
     else:
@@ -314,9 +316,9 @@ def batches_html(found: Answer) -> str:
     """The table by batch size; all text is escaped."""
     trees = [("best tree", False), ("gain", True)] if found.has_trees else []
     own = [(f"K={found.rows[0].own.length}", True)] if found.rows[0].own else []
-    waits = [("verification waits for", False)] if found.rows[0].limit else []
+    waits = [("verification limited by", False)] if found.rows[0].limit else []
     heads = [
-        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("round", True), ("best K", True),
+        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("best K", True), ("its round", True),
         ("gain", True), *own, *trees, *waits,
     ]  # fmt: skip
     rows = "".join(
@@ -336,9 +338,9 @@ def _cell(text: str, number: bool) -> str:
 
 def _cells(row: BatchRow) -> tuple[str, ...]:
     chain, tree = row.point.chain, row.point.tree
-    best = str(chain.shape.depth) if chain.speedup > 1 else f"none ({chain.shape.depth})"
+    best = str(chain.shape.depth) if chain.speedup > 1 else f"0 (K={chain.shape.depth} loses)"
     return (
-        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"{1000 * row.round_s:.2f} ms",
-        best, f"{chain.speedup:.2f}x", *([f"{row.own.gain:.2f}x"] if row.own else []),
+        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", best,
+        f"{1000 * row.round_s:.2f} ms", f"{chain.speedup:.2f}x", *([f"{row.own.gain:.2f}x"] if row.own else []),
         *((_tree_words(tree.shape), f"{tree.speedup:.2f}x") if tree else ()), *([row.limit] if row.limit else []),
     )  # fmt: skip

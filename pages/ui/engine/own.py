@@ -94,6 +94,9 @@ def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = 
     )
 
 
+UNCHECKED = "No throughput in what you pasted, so nothing checks the model: paste whole lines, “Running” too."
+
+
 def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
     """The throughput of the log beside that of the model, and what else may explain a difference.
 
@@ -126,14 +129,15 @@ def acceptance_words(metrics: EngineMetrics) -> str:
     """Whether the acceptance is what others published; empty where nothing was for this K."""
     said, mean, length = [], metrics.value("mean acceptance length"), metrics.draft_length
     published = published_lengths(length) if length else {}
-    if published and mean:
+    if published and mean and not metrics.wrong:
         theirs = listed([f"{tokens:.2f} for {what}" for what, tokens in published.items()])
         said.append(f"Published mean acceptance lengths at K = {length}: {theirs}. Yours is {mean:.2f}.")
     if is_low(metrics):
         said.append(
-            f"Position 1 is accepted in {percent(metrics.positions[0].marginal)}, where published heads must have "
-            f"reached {least_first():.0%} or more. So low a first position usually means that draft and target do not "
-            "see the same: another chat template or tokenizer, weights of another fine-tune or quantisation, sampling "
+            f"Position 1 is accepted in {percent(metrics.positions[0].marginal)}; published mean lengths of EAGLE "
+            f"heads imply {least_first():.0%} or more, and none was found of a draft model. So low a first position "
+            "usually means that draft and target do not see the same: another chat template or tokenizer, weights of "
+            "another fine-tune or quantisation, sampling "
             "at a temperature, or text that the draft does not know. The acceptance doctor or "
             "“draftscope doctor --target TARGET --draft DRAFT” checks a pair on this machine for each."
         )
