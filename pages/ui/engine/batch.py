@@ -219,13 +219,20 @@ def _draw(judged: Judged) -> None:
     )
     if is_modelled:
         st.caption(escape_markdown(caution()))
+    if not contradicted:
+        _draw_batches(judged)
+    for line in judged.below:
+        st.caption(escape_markdown(line))
+
+
+def _draw_batches(judged: Judged) -> None:
+    """The chart, the table and the command by batch, which all hold a schedule of K."""
+    found = judged.found
     chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
     st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
-    if judged.command and not contradicted:
+    if judged.command:
         _draw_command(found, judged.load, *judged.command)
-    for line in judged.below:
-        st.caption(escape_markdown(line))
 
 
 def _draw_command(

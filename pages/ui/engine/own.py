@@ -6,7 +6,6 @@ from decoding.analysis.own_server import LogCheck, OwnPoint
 from decoding.analysis.published import gain_band, least_first, published_lengths
 from decoding.analysis.when_it_pays import BatchRow
 from decoding.trace.engine_metrics import EngineMetrics
-from viz.explain.bottom_line import break_even_words
 from viz.formats import listed, percent, plural
 
 ALIKE = 0.03  # gains of other K that are so close are one to a model
@@ -60,8 +59,8 @@ def best_words(rows: Sequence[BatchRow]) -> str:
 def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     """Tokens per round and the engine's work per round at which the verdict flips."""
     own = min(points, key=lambda each: each.gain)
-    said = break_even_words(own.break_even, own.tokens)
-    where = f"At {own.batch}: {said}" if len(points) > 1 else f"{said[0].upper()}{said[1:]}"
+    said = f"round takes {own.break_even:.2f} plain steps and commits {own.tokens:.2f} tokens."
+    where = f"At {own.batch} a {said}" if len(points) > 1 else f"A {said}"
     if own.engine_flip_s <= 0:
         return f"{where} Not even an engine that adds nothing to a round would make it pay."
     flip = _ms(own.engine_flip_s)
