@@ -178,7 +178,7 @@ def ask_models(
     if imported and not example and ran and ran[0] == metrics and ran[1] != pair:
         st.info(
             f"No verdict for {escape_markdown(' on '.join(pair))}: your log's rates were taken as those of "
-            f"{escape_markdown(' on '.join(ran[1]))}, and another pair has others. Measure it, or type its rates."
+            f"{escape_markdown(' on '.join(ran[1]))}: measure this pair, or type its rates."
         )
         st.button("My log is of this pair", key="batch_ran", on_click=_set_ran, args=(metrics, pair))
         return None
