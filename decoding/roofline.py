@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accelerator", required=True, metavar="NAME", help=f"{', '.join(ACCELERATORS)}; or GB/s,TFLOP/s,GB"
     )
-    parser.add_argument("--devices", type=int, default=1, metavar="N", help="tensor parallel")
+    parser.add_argument("--devices", "--tensor-parallel", type=int, default=1, metavar="N")
     parser.add_argument("--weights", default="bf16", choices=WEIGHTS)
     parser.add_argument("--cache", default="bf16", choices=CACHES, help="format of keys and values")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="cached tokens of each sequence")

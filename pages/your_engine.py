@@ -4,10 +4,11 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import torch_there
+from pages.ui.common.errors import escape_markdown, torch_there
+from pages.ui.common.models import manager
 from pages.ui.common.worker import DIALOG
 from pages.ui.engine.batch import draw_batches
-from pages.ui.engine.view import PAYS, SAYS, VIEW, draw_metrics, given, read
+from pages.ui.engine.view import PAYS, SAYS, SET, VIEW, draw_metrics, given, read
 
 
 def main() -> None:
@@ -19,8 +20,8 @@ def main() -> None:
         data, is_example = given()
     with right:
         view = st.segmented_control(
-            "View", [SAYS, PAYS], default=SAYS, required=True, key=VIEW, label_visibility="collapsed",
-            persist_state="session", bind="query-params",
+            "View", [SAYS, PAYS], default=None if st.session_state.pop(SET, False) else SAYS, required=True, key=VIEW,
+            label_visibility="collapsed", persist_state="session", bind="query-params",
         )  # fmt: skip
         metrics = read(data)
         if view == PAYS:
@@ -31,8 +32,16 @@ def main() -> None:
 
 def _doctor() -> None:
     """A button that opens the acceptance doctor, which checks the pair that is loaded here."""
-    hint = "Checks the pair that is loaded here: choose yours first" if torch_there() else NEEDS_TORCH
-    if st.button("Acceptance doctor", icon=":material/stethoscope:", disabled=not torch_there(), help=hint):
+    loaded = manager().info
+    hint = "Load yours first where this is another" if torch_there() else NEEDS_TORCH
+    label = f"Acceptance doctor of {loaded.name}, loaded here" if loaded else "Acceptance doctor"
+    if st.button(
+        escape_markdown(label),
+        key="engine_doctor",
+        icon=":material/stethoscope:",
+        disabled=not torch_there(),
+        help=hint,
+    ):
         from pages.ui.app.pair_dialog import DOCTOR, pair_dialog  # may import torch
 
         st.session_state[DIALOG] = True

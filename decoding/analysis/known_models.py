@@ -5,6 +5,7 @@ publish, which the tests hold against the count from those numbers.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -88,6 +89,14 @@ KNOWN_MODELS: dict[str, KnownModel] = {
         _config("gpt_oss", 2880, 2880, 36, 64, 8, 201088, **_OSS_MORE, num_local_experts=128), 116.83, _OSS, 5.13
     ),
 }  # fmt: skip
+
+
+def known_name(repository: str) -> str | None:
+    """The known model that a repository holds in one of its usual variants; None where there is none."""
+    bare = re.sub(
+        r"^(?:[^/]*/)?(?:meta-)?|(?:-(?:instruct|chat|base|it|hf|fp8))+$", "", repository, flags=re.IGNORECASE
+    )
+    return next((name for name in KNOWN_MODELS if name.lower() == bare.lower()), None)
 
 
 @lru_cache

@@ -70,20 +70,22 @@ class LogCheck:
         rounds: per second in the log. tokens: per second, as logged or as they follow from the rounds.
         modelled: rounds per second at the fewest and at the most sequences that are said to run.
         sequences: so many would make the logged rounds in the modelled time; None where no number does.
-        round_s: what a round takes if the fewest sequences that are said to run ran all the time.
     """
 
     rounds: float
     tokens: float
     modelled: tuple[float, float]
     sequences: int | None
-    round_s: float
 
     @property
     def agrees(self) -> bool:
         """Whether the logged rate lies within what is modelled, or close to it."""
         low, high = min(self.modelled), max(self.modelled)
         return low * (1 - CLOSE) <= self.rounds <= high * (1 + CLOSE)
+
+    def engine_s(self, own: OwnPoint) -> float:
+        """What the engine adds to a round if `own.batch` sequences run all the time and passes are as modelled."""
+        return own.engine_s + own.batch / self.rounds - own.round_s
 
 
 def log_check(
@@ -106,7 +108,7 @@ def log_check(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if middle / of(middle).round_s >= rounds else (middle, high)
-    return LogCheck(rounds, tokens, modelled, high if high < MOST_BATCH else None, first.batch / rounds)
+    return LogCheck(rounds, tokens, modelled, high if high < MOST_BATCH else None)
 
 
 def other_vocabulary(target: ModelShape, draft: ModelShape | None) -> str:

@@ -1,7 +1,6 @@
 """How far modelled gains are from published ones, and which acceptance was published: the stored comparison, read.
 
-    band = error_band(8, 8)             # of the published gains at batches of 4 to 16
-    band.of(1.27)                       # what is left of a modelled gain: (low, high)
+    1.27 * gain_band().middle           # a modelled gain as the median of published ones has it
 
 `python -m benchmarks.roofline_published --save` writes what is read here.
 """
@@ -14,7 +13,6 @@ from statistics import median
 from decoding.common.files import ROOT
 
 STORED = ROOT / "decoding" / "experiments" / "results" / "roofline_published-cpu.json"
-APART = 2  # a published batch counts for those up to twice as large or half as large
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,13 @@ class Published:
 
 
 @dataclass(frozen=True)
-class ErrorBand:
-    """The smallest and the largest error of `count` modelled gains at batches from `first` to `last`."""
+class GainBand:
+    """The smallest, the middle and the largest of `count` published gains over modelled ones."""
 
     low: float
+    middle: float
     high: float
     count: int
-    first: int
-    last: int
-
-    def of(self, gain: float) -> tuple[float, float]:
-        """A modelled gain with the largest and with the smallest of these errors taken off."""
-        return gain / (1 + self.high), gain / (1 + self.low)
 
 
 @lru_cache
@@ -53,25 +46,20 @@ def published_gains() -> tuple[Published, ...]:
     return tuple(Published(**{name: each[name] for name in names}) for each in figures if each["unit"] == "x")
 
 
-def error_band(first: int, last: int) -> ErrorBand:
-    """Of the figures near these batches, or near the largest one that was published; those that the model was fitted
-    to are left out.
-    """
-    judged = [each for each in published_gains() if not each.fitted]
-    largest = max(each.batch for each in judged)
-    low, high = min(first, largest) / APART, min(last, largest) * APART
-    chosen = [each for each in judged if low <= each.batch <= high]
-    errors, batches = [each.error for each in chosen], [each.batch for each in chosen]
-    return ErrorBand(min(errors), max(errors), len(chosen), min(batches), max(batches))
+def gain_band() -> GainBand:
+    """Of all published gains but those that the model was fitted to."""
+    over = [1 / (1 + each.error) for each in published_gains() if not each.fitted]
+    return GainBand(min(over), median(over), max(over), len(over))
 
 
 def caution() -> str:
-    """How far all published gains that the model was not fitted to are from it, in a sentence."""
-    errors = sorted(each.error for each in published_gains() if not each.fitted)
+    """How far published gains are from modelled ones, in a sentence."""
+    band = gain_band()
+    side = "below" if band.middle < 1 else "above"
     return (
-        f"Modelled is what the hardware permits: {len(errors)} published gains of EAGLE heads in vLLM and SGLang are "
-        f"{abs(1 / (1 + median(errors)) - 1):.0%} below it in the median, from {1 / (1 + errors[0]) - 1:+.0%} to "
-        f"{1 / (1 + errors[-1]) - 1:+.0%}."
+        f"Modelled is what the hardware permits: {band.count} published gains of EAGLE heads in vLLM and SGLang are "
+        f"{abs(band.middle - 1):.0%} {side} it in the median, from {band.low - 1:+.0%} to {band.high - 1:+.0%}. None "
+        "was found of a draft model."
     )
 
 

@@ -184,6 +184,21 @@ def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) 
     return _command(["vllm", "serve", printable(target_name)], flags)
 
 
+def sglang_chain_command(target_name: str, draft: str, method: str, length: int) -> str:
+    """SGLang's command for chains of one length, 0 for none; `method` is what vLLM calls it."""
+    flags: dict[str, Any] = {"--model-path": printable(target_name)}
+    if length:
+        algorithms = {"draft_model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
+        flags["--speculative-algorithm"] = algorithms[method]
+        if method == "ngram":
+            flags["--speculative-ngram-max-bfs-breadth"] = 1
+        else:
+            flags |= {"--speculative-draft-model-path": printable(draft), "--speculative-num-steps": length}
+            flags["--speculative-eagle-topk"] = 1
+        flags["--speculative-num-draft-tokens"] = length + 1  # the root is one of them
+    return _command(["python", "-m", "sglang.launch_server"], flags)
+
+
 def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     flags: dict[str, Any] = {
         "--model-path": target(run),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from decoding.analysis.known_models import KNOWN_MODELS, known_shape
+from decoding.analysis.known_models import KNOWN_MODELS, known_name, known_shape
 from decoding.analysis.model_shape import FAMILIES, MOST_CONFIG_BYTES, eagle_head, read_draft, read_shape
 from decoding.common.errors import PairError
 
@@ -157,3 +157,9 @@ def test_damage_is_refused_or_read_but_never_an_error_of_ours(config, damage, cu
             assert str(refused).endswith(".") and "\n" not in str(refused)
         else:
             assert shape.parameters > 0 and 0 <= shape.dense_layers <= shape.layers >= shape.local_layers
+
+
+def test_a_repository_is_known_in_its_usual_variants_only():
+    assert known_name("meta-llama/Llama-3.3-70B-Instruct") == known_name("llama-3.3-70b") == "Llama-3.3-70B"
+    assert known_name("meta-llama/Meta-Llama-3.1-8B-Instruct") == "Llama-3.1-8B"
+    assert known_name("openai/gpt-oss-20b") == "gpt-oss-20b" and known_name("Qwen/Qwen3-8B_eagle3") is None

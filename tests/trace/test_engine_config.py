@@ -16,7 +16,7 @@ from decoding.common.errors import SettingsError
 from decoding.export_config import config_lines, main
 from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import DraftFigures, draft_figures
-from decoding.trace.engine_config import EngineConfig, engine_config
+from decoding.trace.engine_config import EngineConfig, engine_config, sglang_chain_command
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import HEAD_PLACE, MeasuredChain
 from decoding.trace.records import InterventionTrace, RunTrace
@@ -403,3 +403,15 @@ def test_vllm_takes_the_best_chain_by_batch_size_where_it_is_known():
     assert "per_batch_size" not in config.load_test and "per_batch_size" not in engine_config(run, "vllm").text
     never = engine_config(run, "vllm", by_batch=((1, 64, 0),))
     assert "per_batch_size" not in never.text
+
+
+def test_a_chain_for_sglang_counts_the_root_and_names_only_what_sglang_knows():
+    known, chain = ENGINE_SOURCES["sglang"], sglang_chain_command("org/t", "org/d", "draft_model", 3)
+    words = chain.replace("\\\n", "").split()
+    assert words[-6:] == [
+        "--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4",
+    ]  # fmt: skip
+    lookup = sglang_chain_command("org/t", "", "ngram", 3)
+    assert "NGRAM" in lookup and lookup.endswith("--speculative-num-draft-tokens 4") and "draft-model" not in lookup
+    assert all(known.knows(word) for line in (chain, lookup) for word in line.split() if word.startswith("--"))
+    assert "speculative" not in sglang_chain_command("org/t", "org/d", "eagle", 0)

@@ -65,8 +65,9 @@ def other_lengths_figure(metrics: EngineMetrics, dark: bool = False) -> go.Figur
     names = ("if every further token were accepted", "if the last conditional rate stayed", "if none were")
     for number, (name, column) in enumerate(zip(names, ("high", "stayed", "low"), strict=True)):
         figure.add_scatter(
-            x=[each.draft_length for each in beyond], y=[getattr(each, column) for each in beyond], mode="lines",
-            name=name, line={"color": SERIES[1], "dash": ("longdashdot", "dash", "dot")[number]},
+            x=[each.draft_length for each in beyond], y=[getattr(each, column) for each in beyond], name=name,
+            mode="lines+markers", line={"color": SERIES[number + 1], "dash": ("longdashdot", "dash", "dot")[number]},
+            marker={"symbol": SERIES_SYMBOLS[number + 1], "size": 7},
             hovertemplate="K %{x}: %{y:.2f} tokens per pass<extra></extra>",
         )  # fmt: skip
     style(figure, dark).update_xaxes(title_text="draft tokens per pass (K)", dtick=1)

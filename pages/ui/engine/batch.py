@@ -11,15 +11,18 @@ import streamlit as st
 from decoding.analysis.batch import DraftShape, chain_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vocabulary, own_point
+from decoding.analysis.published import caution
 from decoding.analysis.roofline import Setup, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
-from decoding.trace.engine_config import vllm_command
+from decoding.trace.engine_config import sglang_chain_command, vllm_command
+from decoding.trace.engine_fields import ENGINE_SOURCES
 from decoding.trace.engine_metrics import EngineMetrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.engine.models import (
+    MOST_ENGINE_MS,
     Chosen,
     Given,
     ask_acceptance,
@@ -27,8 +30,9 @@ from pages.ui.engine.models import (
     ask_models,
     ask_setup,
     batches_of,
+    take_engine_ms,
 )
-from pages.ui.engine.own import band_near, band_words, best_words, check_words, flip_words, headline
+from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
 from viz.formats import plural
@@ -40,6 +44,8 @@ LIMITS = (
     "Published bf16 and fp8 passes of dense models in recent engines are within 12% of it; with experts or int4 it is "
     "23 to 69% too fast. Routing to experts is taken to be even and independent; real routing touches fewer."
 )
+COMMANDS = ("vLLM", "SGLang")  # engines whose command is written here
+DYNAMIC = "vLLM's V2 model runner was reported to draft the largest K at every batch (issue 51510): count your drafts."
 ELSEWHERE, HERE = "a server, modelled", "the pair loaded here, measured"
 PASSES_HELP = "Costs of passes: of your server, modelled from data sheets, or of the pair in memory on this machine."
 
@@ -54,7 +60,7 @@ class Judged:
         about: models and setup in a sentence. below: what to know of it, a sentence each.
         wrong: why not to act on it. check: the log beside the model; None where there is nothing to compare.
         told: whether the log tells how many sequences ran.
-        command: draft method and names for vLLM, and the devices; None where nothing can be served.
+        command: target, draft, devices and engine; None where no command is written.
     """
 
     found: Answer
@@ -65,7 +71,7 @@ class Judged:
     wrong: tuple[str, ...]
     check: LogCheck | None = None
     told: bool = False
-    command: tuple[ModelShape, ModelShape | None, int] | None = None
+    command: tuple[ModelShape, ModelShape | None, int, str] | None = None
 
 
 def draw_batches(metrics: EngineMetrics | None, given: Given) -> None:
@@ -89,22 +95,25 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     acceptance = ask_acceptance(metrics, given)
     if acceptance is None:
         return None
-    models = ask_models(given, acceptance.imported)
+    models = ask_models(metrics, given, acceptance.imported)
     if models is None:
         return None
     target, draft, chip = models
     setup = ask_setup(chip)
-    load, length, engine_s = ask_load(metrics, acceptance.rates, engine=True)
+    asked = ask_load(metrics, acceptance, engine=True)
+    if asked is None:
+        return None
+    load, length, engine_s = asked
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
     found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
-    vocabulary = other_vocabulary(target, draft)
+    vocabulary, engine = other_vocabulary(target, draft), metrics.engine if metrics else "vLLM"
     return Judged(
         found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
         (*acceptance.wrong, *([vocabulary] if vocabulary else [])),
         _check(metrics, acceptance, _within(found, load),
                lambda batch: _own(target, draft, setup, acceptance, batch, length)),
         acceptance.imported and metrics is not None and bool(metrics.running),
-        (target, draft, setup.devices),
+        (target, draft, setup.devices, engine) if engine in COMMANDS and given != "example" else None,
     )  # fmt: skip
 
 
@@ -133,7 +142,10 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     acceptance = ask_acceptance(metrics, given)
     if acceptance is None:
         return None
-    load, length, _ = ask_load(metrics, acceptance.rates, engine=False)
+    asked = ask_load(metrics, acceptance, engine=False)
+    if asked is None:
+        return None
+    load, length, _ = asked
     first, disturbed = costs[min(costs)], any(each.others > DISTURBED_FROM for each in costs.values())
     said = (
         f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
@@ -171,16 +183,34 @@ def _draw(judged: Judged) -> None:
         st.warning(escape_markdown(sentence), icon=":material/error:")
     for sentence in judged.acceptance.odd:
         st.caption(escape_markdown(sentence))
-    check = check_words(judged.check, own[0], own[-1], judged.told) if judged.check else ""
-    doubt = " Your log does not fit this model: see below." if judged.check and not judged.check.agrees else ""
-    said = escape_markdown(f"{headline(own, is_modelled)}{doubt}")
-    st.markdown(f"Not to act on: see above. {said}" if judged.wrong else f"**{said}**")
-    rows = _rows(found, judged.load)
-    ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
-    whole = found.sentence.partition(": ")[2]
-    said = [best_words(ends), flip_words(own, is_modelled), check, f"With the best K of each batch, {whole}"]
-    for sentence in filter(None, said):
+    if judged.wrong:
+        st.markdown("No verdict: mend this first.")
+        return
+    check = judged.check
+    contradicted = check is not None and not check.agrees
+    said = headline(own, is_modelled)
+    if check and contradicted:
+        said = log_headline(check, own[0], own[-1], judged.told)
+    said = escape_markdown(said)
+    st.markdown(f"**{said}**")
+    words = [check_words(check, own[0], own[-1], judged.told)] if check else []
+    if check is None and is_modelled and judged.acceptance.imported and own[0].length == judged.acceptance.length:
+        words.append(UNCHECKED)
+    if check and contradicted:
+        words.append(f"By the model alone: {headline(own, is_modelled)} {flip_words(own, is_modelled)}")
+    else:
+        rows = _rows(found, judged.load)
+        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+        whole = found.sentence.partition(": ")[2]
+        words = [best_words(ends), flip_words(own, is_modelled), *words, f"With the best K of each batch, {whole}"]
+    for sentence in words:
         st.markdown(escape_markdown(sentence))
+    if check and contradicted and (added := check.engine_s(own[0])) > own[0].engine_s:
+        ms = min(round(1000 * added, 2), MOST_ENGINE_MS)
+        st.button(
+            f"Model with {ms:.3g} ms of engine per round", key="batch_take_engine", icon=":material/input:",
+            on_click=take_engine_ms, args=(ms,), help="What your log leaves for the engine, at the smallest batch",
+        )  # fmt: skip
     depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
     lacking = "" if found.has_trees else " No trees: rates by rank are needed, which vLLM lacks and a run here has."
@@ -188,28 +218,53 @@ def _draw(judged: Judged) -> None:
         escape_markdown(f"{judged.about}. Acceptance {judged.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
     )
     if is_modelled:
-        st.caption(escape_markdown(band_words(band_near(own))))
-    chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
-    st.html(Path(__file__).with_name("view.css"))
-    st.html(batches_html(found))
-    if judged.command and not judged.wrong:
-        _draw_command(found, *judged.command)
+        st.caption(escape_markdown(caution()))
+    if not contradicted:
+        _draw_batches(judged)
     for line in judged.below:
         st.caption(escape_markdown(line))
 
 
-def _draw_command(found: Answer, target: ModelShape, draft: ModelShape | None, devices: int) -> None:
-    """vLLM's command with the best chain by batch, for names that a person sets."""
-    st.markdown("**For vLLM**: the best chain by batch, as `[first batch, last batch, tokens]`")
-    left, right = st.columns(2)
-    name = left.text_input("Target, as you serve it", target.name, key=f"serve_{target.name}")
-    method = _method(draft, target)
-    drafter = name
-    if method != "ngram":
-        drafter = right.text_input("Draft", draft.name if draft else "", key=f"serve_{draft.name if draft else ''}")
-    schedule = chain_by_batch([row.point for row in found.rows])
-    st.code(vllm_command(name, speculation(method, drafter, schedule), devices), language="sh", wrap_lines=True)
-    st.caption(above_words(method, schedule))
+def _draw_batches(judged: Judged) -> None:
+    """The chart, the table and the command by batch, which all hold a schedule of K."""
+    found = judged.found
+    chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
+    st.html(Path(__file__).with_name("view.css"))
+    st.html(batches_html(found))
+    if judged.command:
+        _draw_command(found, judged.load, *judged.command)
+
+
+def _draw_command(
+    found: Answer, load: tuple[int, int], target: ModelShape, draft: ModelShape | None, devices: int, engine: str
+) -> None:
+    """The engine's command with the best chain, once a person has named what is served."""
+    st.markdown(f"**For {engine}**")
+    method, source = _method(draft, target), ENGINE_SOURCES[engine.lower()]
+    names = {"Target": target.name} | ({"Draft": draft.name} if draft else {})
+    served = [
+        place.text_input(
+            f"{role}, repository or path", name if "/" in name and name.count(" ") == 0 else "",
+            key=f"serve_{role}_{name}", persist_state="session", placeholder=name,
+        ).strip()
+        for place, (role, name) in zip(st.columns(2), names.items(), strict=False)
+    ]  # fmt: skip
+    if not all(served):
+        st.caption("The command follows once you have named what you serve.")
+        return
+    if engine == "SGLang":
+        row = _rows(found, load)[-1]
+        length = row.gains.index(max(row.gains)) + 1 if max(row.gains) > 1 else 0
+        text = sglang_chain_command(served[0], served[-1], method, length)
+        said = f"SGLang keeps one K: this is the best at a batch of {row.point.batch}. Add your tensor parallel size."
+    else:
+        schedule = chain_by_batch([row.point for row in found.rows])
+        text = vllm_command(served[0], speculation(method, served[-1], schedule), devices)
+        said = above_words(method, schedule)
+        if "per_batch_size" in text:
+            said = f"Entries are `[first batch, last batch, K]`. {said} {DYNAMIC}"
+    st.code(text, language="sh", wrap_lines=True)
+    st.caption(f"{said} Names as {source.label} {source.version} has them.")
 
 
 def _method(draft: ModelShape | None, target: ModelShape) -> str:
@@ -268,9 +323,9 @@ def batches_html(found: Answer) -> str:
     """The table by batch size; all text is escaped."""
     trees = [("best tree", False), ("gain", True)] if found.has_trees else []
     own = [(f"K={found.rows[0].own.length}", True)] if found.rows[0].own else []
-    waits = [("verification waits for", False)] if found.rows[0].limit else []
+    waits = [("verification limited by", False)] if found.rows[0].limit else []
     heads = [
-        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("round", True), ("best K", True),
+        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("best K", True), ("its round", True),
         ("gain", True), *own, *trees, *waits,
     ]  # fmt: skip
     rows = "".join(
@@ -290,9 +345,9 @@ def _cell(text: str, number: bool) -> str:
 
 def _cells(row: BatchRow) -> tuple[str, ...]:
     chain, tree = row.point.chain, row.point.tree
-    best = str(chain.shape.depth) if chain.speedup > 1 else f"none ({chain.shape.depth})"
+    best = str(chain.shape.depth) if chain.speedup > 1 else f"0 (K={chain.shape.depth} loses)"
     return (
-        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", f"{1000 * row.round_s:.2f} ms",
-        best, f"{chain.speedup:.2f}x", *([f"{row.own.gain:.2f}x"] if row.own else []),
+        str(row.point.batch), f"{row.point.plain:,.0f}", f"{1000 * row.plain_s:.2f} ms", best,
+        f"{1000 * row.round_s:.2f} ms", f"{chain.speedup:.2f}x", *([f"{row.own.gain:.2f}x"] if row.own else []),
         *((_tree_words(tree.shape), f"{tree.speedup:.2f}x") if tree else ()), *([row.limit] if row.limit else []),
     )  # fmt: skip

@@ -1,12 +1,12 @@
 """What a modelled answer is asked of: whose acceptance, which models on what, at which batch and K."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import streamlit as st
 
-from decoding.analysis.batch import Rates, engine_acceptance, run_acceptance, typed_acceptance
-from decoding.analysis.known_models import KNOWN_MODELS, known_shape
+from decoding.analysis.batch import MOST_DEPTH, Rates, engine_acceptance, run_acceptance, typed_acceptance
+from decoding.analysis.known_models import KNOWN_MODELS, known_name, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import (
     ACCELERATORS,
@@ -20,8 +20,10 @@ from decoding.analysis.roofline import (
     Efficiency,
     Setup,
 )
+from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
+from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import current_run
 from viz.formats import listed
 
@@ -35,7 +37,11 @@ FIGURES, ON_SCREEN, TYPED = "the figures imported here", "the run in Step throug
 RECORDED = "a recorded run"
 USUAL_K, USUAL_BATCH = 3, (8, 32)
 CONFIG_BYTES_MB = 1
+MOST_ENGINE_MS = 900.0
+ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"
+RAN = "engine_ran"  # the record of a log, and the pair that it was said to be of
 Given = Literal["example", "own", "unread"]
+TARGET_HELP = "Choose one, or type its repository, such as meta-llama/Llama-3.3-70B-Instruct."
 CONFIG_HELP = (
     "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
 )
@@ -60,13 +66,18 @@ BY_RANK = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """Rates, whose they are in words, why not to act on them and what is odd in them, a sentence each."""
+    """Rates, whose they are in words, why not to act on them and what is odd in them, a sentence each.
+
+    Attributes:
+        length: the K that an engine ran with; None where the rates are of no engine.
+    """
 
     rates: Rates
     whose: str
     wrong: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
     imported: bool = False
+    length: int | None = None
 
 
 def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None:
@@ -94,13 +105,19 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
     if chosen == TYPED:
         left, right = st.columns(2)
         depths = left.text_input(
-            "By depth, conditional", "0.75, 0.7, 0.65", key="batch_typed_depth", persist_state="session", help=BY_DEPTH
-        )
+            "By depth, conditional", key="batch_typed_depth", placeholder="such as 0.75, 0.7, 0.65",
+            persist_state="session", help=BY_DEPTH,
+        )  # fmt: skip
         ranks = right.text_input(
-            "By rank", "0.7, 0.12, 0.05", key="batch_typed_rank", persist_state="session", help=BY_RANK
-        )
+            "By rank", key="batch_typed_rank", placeholder="such as 0.7, 0.12, 0.05", persist_state="session",
+            help=BY_RANK,
+        )  # fmt: skip
+        if not depths.strip():
+            st.info("No verdict yet: type your rates by depth.")
+            return None
         rates = typed_acceptance(depths, ranks)
-        return Chosen(rates, "as typed", _marginal_words(rates, metrics))
+        kept = f"as typed; beyond depth {len(rates.by_depth)} the last rate is kept"
+        return Chosen(rates, kept, _marginal_words(rates, metrics))
     recorded = recorded_run(TREES)
     return Chosen(run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}")
 
@@ -119,7 +136,7 @@ def _imported(metrics: EngineMetrics) -> Chosen | None:
     even = "" if metrics.positions else ", one rate for all positions"
     even += " (with another draft it is another)"
     odd = tuple(sentence for sentence in metrics.odd if sentence not in metrics.wrong)
-    return Chosen(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong, odd, True)
+    return Chosen(rates, f"of the draft that ran in {metrics.engine}{even}", metrics.wrong, odd, True, length)
 
 
 def _marginal_words(rates: Rates, metrics: EngineMetrics | None) -> tuple[str, ...]:
@@ -130,21 +147,25 @@ def _marginal_words(rates: Rates, metrics: EngineMetrics | None) -> tuple[str, .
     return ("The rates typed are the marginal ones of what you pasted, and conditional ones are asked for.",)
 
 
-def ask_models(given: Given, imported: bool) -> tuple[ModelShape, ModelShape | None, str] | None:
-    """Target, draft (None: lookup) and which accelerator; None where a server's own are still to be chosen."""
+def ask_models(
+    metrics: EngineMetrics | None, given: Given, imported: bool
+) -> tuple[ModelShape, ModelShape | None, str] | None:
+    """Target, draft (None: lookup) and which accelerator; None where a server's own are still to be chosen, or where
+    imported rates are not of them.
+    """
     places, known, example = st.columns(3), list(KNOWN_MODELS), given == "example"
     whose = "example" if example else "batch"
     options = {"target": [*known, OWN_CONFIG], "draft": [*HEADS, LOOKUP, *known, OWN_CONFIG]}
     options["chip"] = [*ACCELERATORS, OWN_CHIP]
     labels = {"target": "Target", "draft": "Draft that ran" if imported else "Draft", "chip": "Accelerator"}
     begins = {"target": TARGET, "draft": DRAFT, "chip": CHIP}
-    helps = {"target": CONFIG_HELP, "draft": "Acceptance is that of one draft: with another, these rates do not hold."}
+    helps = {"target": TARGET_HELP, "draft": "Acceptance is that of one draft: with another, these rates do not hold."}
     chosen = {
         role: place.selectbox(
             labels[role], options[role], index=options[role].index(begins[role]) if example else None,
             key=f"{whose}_{role}", placeholder=f"Choose your {labels[role].split()[0].lower()}",
             format_func=lambda key: ACCELERATORS[key].label if key in ACCELERATORS else key, help=helps.get(role),
-            persist_state="session", bind=None if example else "query-params",
+            persist_state="session", bind=None if example else "query-params", accept_new_options=role != "chip",
         )
         for role, place in zip(options, places, strict=True)
     }  # fmt: skip
@@ -152,17 +173,40 @@ def ask_models(given: Given, imported: bool) -> tuple[ModelShape, ModelShape | N
         missing = listed([labels[role].split()[0].lower() for role in chosen if chosen[role] is None])
         st.info(f"No verdict yet: it depends on your models and on what they run on. Choose {missing}.")
         return None
+    pair = chosen["draft"], chosen["target"]
+    ran = st.session_state.get(RAN)
+    if imported and not example and ran and ran[0] == metrics and ran[1] != pair:
+        st.info(
+            f"No verdict for {escape_markdown(' on '.join(pair))}: your log's rates were taken as those of "
+            f"{escape_markdown(' on '.join(ran[1]))}: measure this pair, or type its rates."
+        )
+        st.button("My log is of this pair", key="batch_ran", on_click=_set_ran, args=(metrics, pair))
+        return None
+    if imported and not example:
+        _set_ran(metrics, pair)
     own = [role for role in ("target", "draft") if chosen[role] == OWN_CONFIG]
     texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
     name, drafter = chosen["target"], chosen["draft"]
-    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else known_shape(name)
+    target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else _named(name)
     if drafter in HEADS:
         draft = eagle_head(target, HEADS[drafter])
     elif drafter == OWN_CONFIG:
         draft = read_draft(texts["draft"], "your draft", target)
     else:
-        draft = None if drafter == LOOKUP else known_shape(drafter)
+        draft = None if drafter == LOOKUP else _named(drafter)
     return target, draft, chosen["chip"]
+
+
+def _named(repository: str) -> ModelShape:
+    """The shape of a model by its own name or that of its repository, as which it is then called."""
+    known = known_name(repository)
+    if known is None:
+        raise SettingsError(f"{repository} is not a known model: choose “{OWN_CONFIG}” and paste its config.json.")
+    return replace(known_shape(known), name=repository)
+
+
+def _set_ran(metrics: EngineMetrics | None, pair: tuple[str, str]) -> None:
+    st.session_state[RAN] = metrics, pair
 
 
 def _own(role: str, place) -> bytes:
@@ -188,7 +232,7 @@ def ask_setup(chosen: str) -> Setup:
     weights = places[1].selectbox("Weights", list(WEIGHTS), key="batch_weights", help=WEIGHTS_HELP, **kept)
     cache = places[2].selectbox("KV cache", list(CACHES), key="batch_cache", **kept)
     context = places[3].number_input(
-        "Context (tokens)", 0, MOST_CONTEXT, 512, 512, key="batch_context",
+        "Context (tokens)", 0, MOST_CONTEXT, 1024, 512, key="batch_context",
         help="Cached tokens of each sequence, prompt and answer so far", **kept,
     )  # fmt: skip
     if chosen == OWN_CHIP:
@@ -202,8 +246,11 @@ def ask_setup(chosen: str) -> Setup:
     return Setup(chip, int(devices), weights, cache, int(context), _efficiency())
 
 
-def ask_load(metrics: EngineMetrics | None, rates: Rates, engine: bool) -> tuple[tuple[int, int], int, float]:
-    """The fewest and the most sequences that run at once, K, and what the engine adds to a round, in seconds.
+def ask_load(
+    metrics: EngineMetrics | None, acceptance: Chosen, engine: bool
+) -> tuple[tuple[int, int], int, float] | None:
+    """The fewest and the most sequences that run at once, K, and what the engine adds to a round, in seconds; None
+    where K is beyond what acceptance is known of, which is said.
 
     Args:
         engine: whether the last is asked for.
@@ -221,19 +268,30 @@ def ask_load(metrics: EngineMetrics | None, rates: Rates, engine: bool) -> tuple
         "to (sequences)", 1, MOST_BATCH, max(most, first), key=f"batch_to{seen}", persist_state="session",
         bind="query-params",
     )  # fmt: skip
-    known = metrics.draft_length if metrics and metrics.draft_length else min(USUAL_K, rates.deepest)
+    known = acceptance.length or min(USUAL_K, acceptance.rates.deepest)
     length = places[2].number_input(
-        "Your K", 1, rates.deepest, min(known, rates.deepest), key=f"batch_k_{known}_{rates.deepest}",
+        "Your K", 1, MOST_DEPTH, known, key=f"batch_k_{known}", persist_state="session",
         help="num_speculative_tokens of vLLM. Beyond the K that a log has seen, nothing is known.",
-        persist_state="session",
     )  # fmt: skip
     engine_ms = 0.0
     if engine:
+        # a value that was just set has no default beside it
+        usual = "min" if st.session_state.pop(TAKEN, False) else 1000 * Efficiency().draft_s
         engine_ms = places[3].number_input(
-            "Engine, per round (ms)", 0.0, 900.0, 1000 * Efficiency().draft_s, 0.25, key="batch_engine_ms",
+            "Engine, per round (ms)", 0.0, MOST_ENGINE_MS, usual, 0.25, key=ENGINE_MS,
             help=ENGINE_HELP, persist_state="session", bind="query-params",
         )  # fmt: skip
+    if length > (deepest := acceptance.rates.deepest):
+        st.info(
+            f"No verdict for K = {length}: acceptance is known up to position {deepest}. Set K to {deepest} or less."
+        )
+        return None
     return (int(first), max(int(first), int(last))), int(length), engine_ms / 1000
+
+
+def take_engine_ms(ms: float) -> None:
+    """Set what the engine adds to a round."""
+    st.session_state[ENGINE_MS], st.session_state[TAKEN] = ms, True
 
 
 def batches_of(load: tuple[int, int]) -> tuple[int, ...]:

@@ -3,18 +3,12 @@
 from collections.abc import Sequence
 
 from decoding.analysis.own_server import LogCheck, OwnPoint
-from decoding.analysis.published import ErrorBand, error_band, least_first, published_lengths
+from decoding.analysis.published import gain_band, least_first, published_lengths
 from decoding.analysis.when_it_pays import BatchRow
 from decoding.trace.engine_metrics import EngineMetrics
-from viz.explain.bottom_line import break_even_words
 from viz.formats import listed, percent, plural
 
 ALIKE = 0.03  # gains of other K that are so close are one to a model
-
-
-def band_near(points: Sequence[OwnPoint]) -> ErrorBand:
-    """Errors of published gains near the batches of a server."""
-    return error_band(min(own.batch for own in points), max(own.batch for own in points))
 
 
 def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
@@ -30,13 +24,19 @@ def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
         if min(gains) > 1 or max(gains) <= 1:
             return f"{own} {'pays' if min(gains) > 1 else 'does not pay'} {where}: {said}."
         return f"{own} pays at some batches only {where[3:]}: {said}."
-    band = band_near(points)
-    low, high = band.of(min(gains))[0], band.of(max(gains))[1]
-    measured = f"{low:.2f}x to {high:.2f}x as far as published gains differ from the model"
-    if low > 1 or high <= 1:
-        verdict = "pays" if low > 1 else "does not pay" if max(gains) <= 1 else "is unlikely to pay"
-        return f"{own} {verdict} {where}: {said}, {measured}."
-    return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B with and without it decides."
+    band = gain_band()
+    low, high = band.low * min(gains), band.high * max(gains)
+    usual = _between([band.middle * gain for gain in gains], "{:.2f}x")
+    measured = f"about {usual} by the median of published gains, {low:.2f}x to {high:.2f}x by all"
+    verdicts = (
+        ("pays", low > 1),
+        ("does not pay", max(gains) <= 1),
+        ("is likely to pay", band.middle * min(gains) > 1),
+        ("is unlikely to pay", band.middle * max(gains) <= 1),
+    )
+    if found := next((verdict for verdict, holds in verdicts if holds), ""):
+        return f"{own} {found} {where}: {said}, {measured}."
+    return f"Whether {own} pays {where} is not decided: {said}, {measured}. An A/B decides."
 
 
 def best_words(rows: Sequence[BatchRow]) -> str:
@@ -59,8 +59,8 @@ def best_words(rows: Sequence[BatchRow]) -> str:
 def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     """Tokens per round and the engine's work per round at which the verdict flips."""
     own = min(points, key=lambda each: each.gain)
-    said = break_even_words(own.break_even, own.tokens)
-    where = f"At {own.batch}: {said}" if len(points) > 1 else f"{said[0].upper()}{said[1:]}"
+    said = f"round takes {own.break_even:.2f} plain steps and commits {own.tokens:.2f} tokens."
+    where = f"At {own.batch} a {said}" if len(points) > 1 else f"A {said}"
     if own.engine_flip_s <= 0:
         return f"{where} Not even an engine that adds nothing to a round would make it pay."
     flip = _ms(own.engine_flip_s)
@@ -69,42 +69,53 @@ def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     side = "above" if own.gain > 1 else "below"
     verb = "it does not pay" if own.gain > 1 else "it pays"
     return (
-        f"{where} The engine's work is taken as {_ms(own.engine_s)} a round: {side} {flip} {verb}. "
+        f"{where} The engine's work is taken as {_ms(own.engine_s)} a round: {side} about {flip} {verb} in the model. "
         "vLLM took 0.75 ms at a batch of one in 2025, SGLang 0.4.4 2 to 8 ms in larger ones."
     )
 
 
+def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
+    """What a log says that contradicts the model.
+
+    Args:
+        told: whether the log tells how many sequences ran.
+    """
+    ends = (first, last)
+    said = f"Your log contradicts the model at a batch of {_between([each.batch for each in ends], '{}')}: "
+    if check.rounds > max(check.modelled):
+        return f"{said}{check.rounds:,.0f} rounds a second, not {_between(check.modelled, '{:,.0f}')}."
+    taken = _between([1000 * each.batch / check.rounds for each in ends], "{:.3g}")
+    expected = _between([1000 * each.round_s for each in ends], "{:.3g}")
+    gains = _between([each.with_engine(check.engine_s(each)) for each in ends], "{:.2f}x")
+    return (
+        f"{said}{'' if told else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. If the engine adds "
+        f"the difference, K = {first.length} gives {gains}."
+    )
+
+
+UNCHECKED = "No throughput in what you pasted, so nothing checks the model: paste whole lines, “Running” too."
+
+
 def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
-    """Whether the throughput of the log fits the model, and what it means where it does not.
+    """The throughput of the log beside that of the model, and what else may explain a difference.
 
     Args:
         told: whether the log tells how many sequences ran.
     """
     running = _between([first.batch, last.batch], "{}")
     said = (
-        f"Your log has {check.rounds:,.0f} verification passes a second over all sequences ({check.tokens:,.0f} "
-        f"tokens/s); with {running} running the model expects {_between(check.modelled, '{:,.0f}')}"
+        f"Your log has {check.rounds:,.0f} rounds a second over all sequences ({check.tokens:,.0f} tokens/s); with "
+        f"{running} running the model expects {_between(check.modelled, '{:,.0f}')}"
     )
     if check.agrees:
         return f"{said}: they agree."
+    sequences = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else ""
     if check.rounds > max(check.modelled):
-        more = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "more ran"
-        return f"{said}. Either {more}, or rounds are faster than modelled."
-    fewer = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else "fewer ran"
-    added = first.engine_s + check.round_s - first.round_s
-    tells = "So many ran when its lines were written" if told else "“Running: N reqs” in the log tells which"
+        return f"{said}. Either {sequences or 'more ran'}, or rounds are faster than modelled."
+    tells = "" if told else f"Or {sequences or 'fewer ran'}: “Running: N reqs” in the log tells. "
     return (
-        f"{said}. Either {fewer}, with idle time and prefill counted in; or {first.batch} ran all the time and a round "
-        f"takes {_ms(check.round_s)}, not {_ms(first.round_s)}: then the engine adds {_ms(added)} to each, and "
-        f"K = {first.length} gives {first.with_engine(added):.2f}x. {tells}."
-    )
-
-
-def band_words(band: ErrorBand) -> str:
-    """What the band is made of."""
-    return (
-        f"The band: {band.count} published gains of EAGLE heads in vLLM and SGLang at batches of {band.first} to "
-        f"{band.last}, of which the model is {band.low:+.0%} to {band.high:+.0%} off. None of them is of a draft model."
+        f"{said}. {tells}Idle time, prefill or a slower step of the target look alike; with the last, plain decoding "
+        "is slower too. An A/B with and without speculation decides."
     )
 
 
@@ -117,14 +128,15 @@ def acceptance_words(metrics: EngineMetrics) -> str:
     """Whether the acceptance is what others published; empty where nothing was for this K."""
     said, mean, length = [], metrics.value("mean acceptance length"), metrics.draft_length
     published = published_lengths(length) if length else {}
-    if published and mean:
+    if published and mean and not metrics.wrong:
         theirs = listed([f"{tokens:.2f} for {what}" for what, tokens in published.items()])
         said.append(f"Published mean acceptance lengths at K = {length}: {theirs}. Yours is {mean:.2f}.")
     if is_low(metrics):
         said.append(
-            f"Position 1 is accepted in {percent(metrics.positions[0].marginal)}, where published heads must have "
-            f"reached {least_first():.0%} or more. So low a first position usually means that draft and target do not "
-            "see the same: another chat template or tokenizer, weights of another fine-tune or quantisation, sampling "
+            f"Position 1 is accepted in {percent(metrics.positions[0].marginal)}; published mean lengths of EAGLE "
+            f"heads imply {least_first():.0%} or more, and none was found of a draft model. So low a first position "
+            "usually means that draft and target do not see the same: another chat template or tokenizer, weights of "
+            "another fine-tune or quantisation, sampling "
             "at a temperature, or text that the draft does not know. The acceptance doctor or "
             "“draftscope doctor --target TARGET --draft DRAFT” checks a pair on this machine for each."
         )

@@ -29,6 +29,7 @@ FORMS = (
 CHART_HEIGHT = 330
 ENOUGH = 0.9  # of what a pass commits beyond its own token: positions behind it add little
 MOST_IN_ADDRESS = 2_000  # characters
+SET = "engine_view_set"  # by a button: then the control has no default beside it
 VIEW, SAYS, PAYS = "engine_view", "What your engine says", "What pays at your batch"
 WORTH = 0.5  # acceptance of the last position from which a longer draft is
 
@@ -85,7 +86,7 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool, doctor: Callable[[], 
     about = "" if metrics.passes_exact else "about "
     counts = [metrics.form] if metrics.form != metrics.engine else []
     counts += [f"K = {metrics.draft_length}" if metrics.draft_length else "K unknown"]
-    counts += [f"{about}{plural(metrics.passes, 'pass', 'passes')} with a draft"] if metrics.passes else []
+    counts += [f"{about}{plural(metrics.passes, 'draft')}"] if metrics.passes else []
     if is_example:
         st.info(f"An example, the profile of a recorded run: {recorded_run(EXAMPLE).label}.", icon=":material/draft:")
     st.markdown(f"**{escape_markdown(metrics.engine)}** · {escape_markdown(' · '.join(counts))}")
@@ -132,12 +133,14 @@ def can_pay(metrics: EngineMetrics) -> bool:
 
 
 def _look_at_what_pays() -> None:
-    st.session_state[VIEW] = PAYS
+    st.session_state[VIEW], st.session_state[SET] = PAYS, True
 
 
 def next_words(metrics: EngineMetrics) -> str:
     """What the last positions add, and whether later ones may add more; empty where neither is worth a word."""
     lengths = {each.draft_length: each.stayed for each in metrics.other_lengths if each.exact}
+    if metrics.wrong:
+        return ""
     whole, most = lengths.get(metrics.draft_length or 0), metrics.draft_length or 0
     if whole is None or whole <= 1:
         return ""
