@@ -28,7 +28,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import DISTINCT, MOST_PATHS, Action, LatencyModel, VerifierTimes, times_from_json
-from decoding.selector.chooser import Choice, Chooser, NetworkOutputs
+from decoding.selector.chooser import Chooser, ChosenAction, NetworkOutputs
 from decoding.selector.features import SCALARS, Past, Scaler
 from decoding.selector.network import SelectorConfig, SelectorNetwork
 from decoding.selector.statics import StaticShape
@@ -149,7 +149,7 @@ class AskedInVain(Chooser):
 
     action: Action = ASKED_WITH
 
-    def choose(self, past: Past) -> Choice:
+    def choose(self, past: Past) -> ChosenAction:
         return replace(super().choose(past), action=self.action)
 
 

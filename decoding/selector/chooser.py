@@ -60,7 +60,7 @@ class NetworkOutputs:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenAction:
     """What a selector chose at a root, and what it chose by.
 
     Attributes:
@@ -118,7 +118,7 @@ class Chooser:
     _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
     _means: dict[tuple, np.ndarray] = field(default_factory=dict, repr=False)  # `mean_logs` by sampling
 
-    def choose(self, past: Past) -> Choice:
+    def choose(self, past: Past) -> ChosenAction:
         """The action with the largest logit, or with the most expected tokens per second here."""
         features = features_of(past, self.scalars, self.latency)
         outputs = self.network(features._replace(scalars=self.scaler.scaled(features.scalars)))
@@ -127,7 +127,7 @@ class Chooser:
         else:
             place = int(outputs.argmax())
         action = (DISTINCT if len(outputs) == len(DISTINCT) else ACTIONS)[place]
-        return Choice(self, action, past, features.scalars, outputs)
+        return ChosenAction(self, action, past, features.scalars, outputs)
 
     def tokens(self, outputs: np.ndarray, past: Past) -> np.ndarray:
         """Expected tokens of each distinct action, `[len(DISTINCT)]`."""
