@@ -250,7 +250,7 @@ export function paintCache(view) {
     paintRows(view, after, strip, false, size);
   });
   const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
-  cache.hint = late ? KV_HINT + " · c: text read late" : KV_HINT;
+  cache.hint = late ? KV_HINT + " · c: committed earlier, cached only now" : KV_HINT;
   write(cache.foot, cache.hint);
   const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
   cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
