@@ -13,7 +13,7 @@ from decoding.common.files import user_folder, write_whole
 from pages.ui import PAGES
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import PromptChoice, Run
-from pages.ui.jobs.__init__ import FORM
+from pages.ui.jobs import FORM
 from pages.ui.sweep.form import FOLDER, OWN, SWEEP, proposed_values
 from pages.ui.sweep.view import PAGE
 from pages.ui.widgets.contestants import add_slot
