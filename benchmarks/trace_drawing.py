@@ -77,7 +77,7 @@ def _run_figures(run: RunTrace) -> Iterator[go.Figure]:
     yield charts.phase_times_over_run(run)
     yield charts.adaptation_figure(run)
     yield charts.acceptance_by_depth([run])
-    luck = run_luck(run.iterations)
+    luck = run_luck(run)
     if luck.score is not None:
         yield run_luck_figure(luck.places, luck.tokens, luck.expected, luck.variances)
 

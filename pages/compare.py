@@ -147,9 +147,10 @@ def results(outcome: ComparisonResult) -> None:
     from decoding.compare.comparison import score
     from pages.ui.compare.outputs import draw_outputs, draw_trees
     from pages.ui.compare.results import draw_acceptance, draw_overview, draw_prompts, draw_time
+    from pages.ui.sweep.filled import open_filled
 
     draw = {
-        "Overview": partial(draw_overview, go_to=go_to),
+        "Overview": partial(draw_overview, go_to=go_to, fill=open_filled),
         "Time": draw_time,
         "Acceptance": draw_acceptance,
         "Outputs": draw_outputs,
@@ -178,7 +179,7 @@ def results(outcome: ComparisonResult) -> None:
     if whole:
         of_prompts = [score(part.comparison, loop_free) for part in outcome.parts]
         said.caption(escape_markdown(tokens_words([each for scores in of_prompts for each in scores], counting)))
-        draw_prompts(of_prompts, outcome)
+        draw_prompts(of_prompts, outcome, open_filled)
         return
     if outcome.parts:
         outcome = outcome.parts[outcome.comparison.prompts.index(chosen)]

@@ -25,6 +25,7 @@ from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
 from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
+from pages.ui.sweep.filled import open_for_run
 from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets import controls
 from pages.ui.widgets.contestants import COMPARE, include
@@ -90,7 +91,7 @@ def main() -> None:
             with st.container(key="why", border=True):
                 draw_why(run)
         as_text(run)
-        draw_charts(run)
+        draw_charts(run, open_for_run)
     if not is_busy(SLOT):
         keep_address(link)
 

@@ -8,7 +8,7 @@ from decoding.recorded import telling_iteration
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
-from pages.ui.common.state import Run, keep_run, open_with_logits
+from pages.ui.common.state import Run, current_run, keep_run, open_with_logits, selected_iteration
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.scope.component import lone_tree
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
@@ -29,7 +29,10 @@ from pages.ui.verify.tree import (
 from viz.formats import plural
 
 NEVER_KEPT = "This run was recorded without the full logits of both models, which replaying a verifier needs."
-DECODE = "Decode its prompt again and store all logits: the new run then also appears on Step through."
+DECODE = (
+    "Decode its prompt again and store all logits; as before, it drafts the same trees. The new run is then also on "
+    "Step through."
+)
 LET_GO = (
     "The full logits of this iteration were dropped to limit memory: choose a later iteration, or press Draft again "
     "for a tree on the same prefix."
@@ -46,8 +49,14 @@ def main() -> None:
         import_module("decoding.replay.steps")
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
-        keep_run(result, telling_iteration(result.trace))
-    open_with_logits()
+        # Decoded again as it was, it has the same trees: the iteration stays.
+        same = result.trace.output_ids == current_run().trace.output_ids
+        keep_run(result, selected_iteration() if same else telling_iteration(result.trace))
+        st.session_state["verify_asked"] = None
+    # A run whose tree was asked about stays, with or without logits.
+    run = current_run()
+    if run is None or run.key != st.session_state.get("verify_asked"):
+        open_with_logits()
     looked = tree_in_view()
     if isinstance(result, Looked) and looked.key[:2] == result.key[:2]:
         st.session_state["verify_drafted"] = looked = result

@@ -33,7 +33,7 @@ IDEA: dict[str, str] = {
 }
 
 PROOF = (
-    "**The proof.** On tables of 3 or 4 tokens, for every drafter with every verifier that is offered for its trees, "
+    "**The proof.** On tables of 3 tokens, for every drafter with every verifier that is offered for its trees, "
     "the probabilities of each emitted text, summed over all drafts and all draws of the verifier, equal the target's "
     "within 1e-9. *Verifiers* shows the same sum at a node of a real tree. Greedy output needs no distribution: the "
     "last row of the table on *Compare* tells whether it is identical to plain decoding, token for token."
@@ -89,7 +89,8 @@ VERIFYING: dict[str, str] = {
     "rejected": "The verifier considered this drafted token and did not accept it.",
     "not reached": "The verifier took another path before it got to this node, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
-    "final token": "The last token of an iteration: it comes from the target's distribution, not from the draft.",
+    "final token": "The last token of an iteration. It comes from the target: its distribution at a leaf, its residual "
+    "after rejections.",
     "bonus token": "The final token after a path accepted down to a leaf of the verified tree: free, as the same pass "
     "computed it; a loss only if it had been drafted there and pruned.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
@@ -149,7 +150,8 @@ SPEED: dict[str, str] = {
     "estimated": "Computed from a sample or a cost model, so with an error.",
     "live": "The models are running now.",
     "recorded": "Decoded earlier by the real models and saved to a file.",
-    "quartiles": "The values below which a quarter and three quarters of the repeats lie.",
+    "quartiles": "The values below which a quarter and three quarters of the repeats lie; with 3 repeats or fewer, "
+    "the lowest and the highest.",
 }
 
 SAMPLING: dict[str, str] = {
@@ -179,6 +181,8 @@ TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, s
 ALIASES: dict[str, str] = {
     "expected block efficiency": "expected tokens",
     "attention mask": "tree attention mask",
+    "attends to": "tree attention mask",
+    "children": "expansion",
     "mask": "tree attention mask",
     "kv row": "kv slot",
     "kv rows": "kv slot",

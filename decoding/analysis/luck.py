@@ -1,18 +1,19 @@
 """How lucky a run was: what its verifier committed beside what it does on average over its own draws.
 
-Exact, from the recorded probability of each node of being reached and accepted; torch-free, no rows are needed. What
-happened is the verifier's walk: where the end of the text cut its path, the tokens that it would have committed.
+Exact, from the recorded probability of each node of being reached and accepted; torch-free, no rows are needed. In a
+run, tokens after the end of the text or its length limit count neither in what happened nor in what was expected.
 
-    luck_of(iteration)          # one iteration, None where nothing can be said
-    run_luck(run.iterations)    # the run: happened, expected, standard deviation
+    luck_of(iteration)          # one tree, None where nothing can be said
+    run_luck(run)               # the run: happened, expected, standard deviation
     rerolled(run, index)        # 1,000 other draws over the same tree, from stored rows
 
 The draft's own draws are another chance, not counted here: everything is given the tree that was drafted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import isclose, sqrt
+from itertools import accumulate
+from math import inf, isclose, sqrt
 
 from decoding.common.errors import SettingsError, require
 from decoding.trace.records import IterationTrace, RunTrace
@@ -64,7 +65,7 @@ class RunLuck:
 
     @property
     def happened(self) -> int:
-        """Tokens of all iterations."""
+        """Committed tokens of all iterations."""
         return sum(self.tokens)
 
     @property
@@ -83,34 +84,43 @@ class RunLuck:
         return (self.happened - self.mean) / self.deviation if self.deviation > 1e-6 else None
 
 
-def token_distribution(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
+def token_distribution(
+    iteration: IterationTrace, kept: Mapping[int, float], stops: Collection[int] = (), room: float = inf
+) -> dict[int, float]:
     """Exact probability of each number of committed tokens, the final one included, over all draws.
 
     Args:
         kept: probability of each verified node of being reached and accepted.
+        stops, room: tokens that end the text, and how many it has room for; what a walk has beyond is not counted.
     """
-    stops = dict(kept)
+    ends_at = dict(kept)
     for node in kept:
         if node:
-            stops[iteration.nodes[node].parent_id] -= kept[node]
+            ends_at[iteration.nodes[node].parent_id] -= kept[node]
     probs: dict[int, float] = {}
-    for node, chance in stops.items():
-        tokens = iteration.nodes[node].depth + 1
+    for node, chance in ends_at.items():
+        path = [iteration.nodes[each] for each in iteration.path(node)[1:]]
+        tokens = next((each.depth for each in path if each.token_id in stops), iteration.nodes[node].depth + 1)
+        tokens = int(min(tokens, room))
         probs[tokens] = probs.get(tokens, 0.0) + max(chance, 0.0)
     return dict(sorted(probs.items()))
 
 
-def luck_of(iteration: IterationTrace) -> Luck | None:
-    """The luck of one iteration; None where its tree was not recorded."""
+def luck_of(iteration: IterationTrace, stops: Collection[int] = (), room: float = inf) -> Luck | None:
+    """The luck of one iteration; None where its tree was not recorded.
+
+    With the `stops` and the `room` of its run, what was committed; without, the verifier's whole walk.
+    """
     verified = {node.node_id: node.acceptance_probability for node in iteration.nodes if node.flat_index is not None}
     verified[0] = 1.0  # the root is always reached
     kept = {node: chance for node, chance in verified.items() if chance is not None}
     if not iteration.nodes or len(kept) < len(verified):
         return None
-    probs = token_distribution(iteration, kept)
+    probs = token_distribution(iteration, kept, stops, room)
     mean = sum(tokens * p for tokens, p in probs.items())
     variance = sum((tokens - mean) ** 2 * p for tokens, p in probs.items())
-    return Luck(walked_tokens(iteration), probs, mean, sqrt(variance))
+    tokens = len(iteration.committed_ids) if stops or room < inf else walked_tokens(iteration)
+    return Luck(tokens, probs, mean, sqrt(variance))
 
 
 def agrees(iteration: IterationTrace, expected_tokens: float) -> bool:
@@ -126,9 +136,20 @@ def walked_tokens(iteration: IterationTrace) -> int:
     return len(iteration.committed_ids)
 
 
-def run_luck(iterations: Sequence[IterationTrace]) -> RunLuck:
+def lucks(run: RunTrace) -> list[Luck | None]:
+    """The luck of each iteration of a run, without what is after the end of the text."""
+    stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
+    before = accumulate((len(each.committed_ids) for each in run.iterations), initial=0)
+    rooms = (
+        max(run.max_new_tokens - done, len(each.committed_ids))
+        for done, each in zip(before, run.iterations, strict=False)
+    )
+    return [luck_of(each, stops, room) for each, room in zip(run.iterations, rooms, strict=True)]
+
+
+def run_luck(run: RunTrace) -> RunLuck:
     """The luck of a run; iterations without a recorded tree are left out."""
-    known = [(iteration.index, luck) for iteration in iterations if (luck := luck_of(iteration)) is not None]
+    known = [(place, luck) for place, luck in enumerate(lucks(run)) if luck is not None]
     return RunLuck(
         places=tuple(place for place, _ in known),
         tokens=tuple(luck.tokens for _, luck in known),

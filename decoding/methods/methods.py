@@ -1,5 +1,6 @@
 """The papers' methods by name, with their defaults, and the configurations that the papers report."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from decoding import drafters
@@ -233,8 +234,17 @@ def changed_words(method: Method) -> list[str]:
 
     A draft head is in the name; what is empty by default is measured with the pair, and nobody's choice.
     """
+    return _words(method, changed_settings(method))
+
+
+def settings_words(method: Method) -> list[str]:
+    """Every setting in as few words, those at their defaults too."""
+    return _words(method, method.settings())
+
+
+def _words(method: Method, settings: Mapping[str, Setting]) -> list[str]:
     words = []
-    for name, value in changed_settings(method).items():
+    for name, value in settings.items():
         info = method.infos[name]
         if name == "draft_head" or (info.default == "" and name not in method.drafter.optional):
             continue

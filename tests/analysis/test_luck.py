@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.analysis.luck import luck_of, rerolled, run_luck, token_distribution, walked_tokens
+from decoding.analysis.luck import luck_of, lucks, rerolled, run_luck, token_distribution, walked_tokens
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
@@ -44,22 +44,27 @@ def test_rerolled_draws_agree_with_the_law(run):
 
 
 def test_the_run_adds_up(run):
-    whole = run_luck(run.iterations)
-    assert whole.happened == sum(walked_tokens(iteration) for iteration in run.iterations)
-    assert whole.mean == pytest.approx(sum(luck_of(iteration).expected for iteration in run.iterations))
-    assert whole.deviation**2 == pytest.approx(sum(luck_of(each).deviation ** 2 for each in run.iterations))
+    whole, each = run_luck(run), lucks(run)
+    assert whole.happened == len(run.output_ids), "block efficiency counts the same tokens"
+    assert whole.mean == pytest.approx(sum(luck.expected for luck in each))
+    assert whole.deviation**2 == pytest.approx(sum(luck.deviation**2 for luck in each))
+    assert [luck.probs for luck in each[:-1]] == [luck_of(iteration).probs for iteration in run.iterations[:-1]]
     assert whole.score == pytest.approx((whole.happened - whole.mean) / whole.deviation)
 
 
 def test_token_law_by_hand():
     trace = traces.bonus()  # 0 -> 1 -> 3, 0 -> 2
-    assert token_distribution(trace, {0: 1.0, 1: 0.6, 2: 0.1, 3: 0.5}) == pytest.approx({1: 0.3, 2: 0.2, 3: 0.5})
+    kept = {0: 1.0, 1: 0.6, 2: 0.1, 3: 0.5}
+    assert token_distribution(trace, kept) == pytest.approx({1: 0.3, 2: 0.2, 3: 0.5})
+    assert token_distribution(trace, kept, room=2) == pytest.approx({1: 0.3, 2: 0.7})
+    stop = [trace.nodes[1].token_id]  # its node is the end of the text: nothing counts after it
+    assert token_distribution(trace, kept, stop) == pytest.approx({1: 0.9, 2: 0.1})
 
 
 def test_greedy_decoding_leaves_nothing_to_luck():
     luck = luck_of(traces.dynatree_recovered())
     assert luck.certain and luck.expected == luck.tokens == 3
-    assert run_luck([traces.dynatree_recovered(), traces.bonus()]).score is None
+    assert run_luck(traces.run_of([traces.dynatree_recovered(), traces.bonus()])).score is None
 
 
 def test_a_path_cut_by_the_end_of_the_text_counts_whole():
@@ -70,7 +75,7 @@ def test_a_path_cut_by_the_end_of_the_text_counts_whole():
 
 def test_an_iteration_without_its_tree_has_no_luck_to_tell():
     assert luck_of(traces.summary()) is None
-    assert run_luck([traces.summary()]).places == ()
+    assert run_luck(traces.run_of([traces.summary()])).places == ()
 
 
 def test_without_rows_a_reroll_is_refused(run):

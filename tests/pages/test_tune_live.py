@@ -9,11 +9,12 @@ from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.models import manager
 from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
-from pages.ui.tune.view import BY_BATCH, nodes_words
+from pages.ui.tune.view import BY_BATCH, changes_html, nodes_words, overlap
 from pages.ui.widgets.controls import setting_key
+from tests.helpers import traces
 from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
-from viz.branches.diff import TreeDiff, compare_trees
+from viz.branches.diff import TreeDiff, compare_trees, what_changed
 
 PAGE = "pages/tune_live.py"
 SLOTS = ("tune_draft", "tune_measure")
@@ -306,3 +307,10 @@ def test_both_trees_by_batch_size_once_batches_are_measured(page, monkeypatch):
     page.select_slider(key="tune_batch").set_value(8).run()
     captions = " ".join(caption.value for caption in page.caption)
     assert "Modelled from passes measured on this machine" in captions and "8 sequences at once" in captions
+
+
+def test_times_that_overlap_are_called_noise():
+    assert overlap([1.0, 1.1, 1.2, 1.3], [1.1, 1.2, 1.3, 1.4]) and overlap([1.0], [9.0])
+    assert not overlap([1.0, 1.1, 1.2, 1.3], [2.2, 2.3, 2.4, 2.5])
+    changes = what_changed(traces.dynatree_recovered(), traces.bonus(), 0.0243, 0.0423)
+    assert "may be noise" in changes_html(changes, 4, noise=True) and "noise" not in changes_html(changes, 4)

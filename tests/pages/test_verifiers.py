@@ -1,12 +1,14 @@
 """Verifiers: all on one tree, replayed without a model; another tree drafted on the same prefix; the whole run."""
 
+import html
 from dataclasses import replace
 
 import pytest
 
-from decoding.recorded import logits_run, recorded_run
+from decoding.recorded import home_run, logits_run, recorded_run
 from decoding.replay.replay import recorded_outcome, replay
 from decoding.replay.steps import node_steps
+from decoding.replay.stored_state import sampling_of
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
@@ -194,7 +196,7 @@ def test_the_chosen_verifier_is_the_one_that_steps_are_shown_of(page):
     page.session_state["verify_verifier"] = "spectr"
     page.run()
     assert "SpecTr tests all entries" in reported(page)
-    assert "α_opt" in reported(page)
+    assert "best possible" in reported(page)
     page.session_state["verify_verifier"] = "greedy"
     page.run()
     assert sentences(page) == []
@@ -391,3 +393,23 @@ def test_a_recovered_token_is_looked_at_where_the_path_ended(page):
     stop = looked.iteration.accepted[-1] if looked.iteration.accepted else 0
     at = tree.tested_at(looked, stop)
     assert (f"node {at}, depth" if at else "the root") in reported(page)
+
+
+def test_the_run_whose_tree_was_asked_about_stays_though_it_has_no_logits():
+    at = open_page(None)
+    run = Run(home_run(), "recorded")
+    at.session_state["run"] = run
+    assert run_of(at.switch_page(PAGE).run()).trace is not home_run(), "nobody chose it: one with logits is shown"
+    at.session_state["run"], at.session_state["verify_asked"] = run, run.key
+    assert run_of(at.run()).trace is home_run()
+    assert any("Decode its prompt again" in each.value for each in at.info)
+
+
+@pytest.mark.parametrize("name", ["traversal", "nss"])
+def test_a_verifier_says_why_a_drawn_tree_is_no_bias(name):
+    run = logits_run()
+    iteration, sampling = run.iterations[2], sampling_of(run)
+    looked = Looked(("a", 2), Run(run, "recorded"), iteration, run.label, name, sampling)
+    (replayed,) = replay(iteration, sampling, [VERIFIERS[name]()], rerolls=0)
+    said = words_html(looked, replayed, node_steps(iteration, sampling, replayed, 0, str))
+    assert html.escape(tree.EVEN_OUT) in said

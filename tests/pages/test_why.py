@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.analysis.hindsight import hindsight
-from decoding.analysis.luck import Luck, luck_of, run_luck
+from decoding.analysis.luck import Luck, luck_of, lucks, run_luck
 from decoding.analysis.smallest_change import SettingChange, SmallestChanges
 from decoding.recorded import home_run, telling_iteration
 from decoding.replay.stored_state import method_of
@@ -284,13 +284,15 @@ def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     assert "load the run's pair" in texts(show(at, other, "What was possible"))
 
 
-def test_the_tokens_that_the_text_lacks_are_counted():
+def test_what_follows_the_end_of_the_text_is_not_counted():
     trace = cut()
     kept = (None, 1.0, 0.9, 0.36)
     nodes = tuple(replace(node, acceptance_probability=kept[node.node_id]) for node in trace.nodes)
     iteration = replace(trace, nodes=nodes)
-    luck = luck_of(iteration)
-    assert luck.tokens == 3 and len(iteration.committed_ids) == 1
-    assert "after 1 of them" in luck_html(iteration, luck)
-    assert "The text has 2 tokens fewer" in run_html(run_luck([iteration]), 2)
-    assert "All of these tokens are in the text" in run_html(run_luck([iteration]), 0)
+    run = traces.run_of([traces.sampled_recovered(), iteration])
+    run = replace(run, max_new_tokens=len(run.output_ids), totals=replace(run.totals, stopped="length"))
+    luck = lucks(run)[1]
+    assert luck_of(iteration).tokens == 3 and luck.tokens == len(iteration.committed_ids) == 1
+    assert luck.expected == 1 and "The text ends there" in luck_html(iteration, luck)
+    said = run_html(run_luck(run))
+    assert f"{len(run.output_ids) / 2:.2f} tokens per pass came" in said, "that of the strip and of Compare"

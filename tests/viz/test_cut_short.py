@@ -34,7 +34,7 @@ def test_what_was_accepted_after_the_end_is_known():
 
 
 def test_sentences_say_where_the_text_ended_and_what_it_lost():
-    assert "no final token as the text or its requested length ended with ‘</s>’" in iteration_summary(cut())
+    assert "no final token as the text ended, or reached its length limit, with ‘</s>’" in iteration_summary(cut())
     assert why_final(cut()).endswith(" after it is discarded: ‘·Once’ and the final token ‘·named’.")
     assert why_verdict(cut(), 2).startswith("The verifier accepted it, but it was not committed")
     assert why_verdict(cut(), 3).startswith("After the end of the text, so without effect. Accepted if the draw")

@@ -25,7 +25,7 @@ def test_a_rejected_node_with_a_draw_says_the_draw():
     assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
     assert "The target gives ‘Yes’ 0.17 and its most likely token, ‘No’, 0.69 at temperature 1." in said
     assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
-    assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
+    assert why_verdict(traces.sampled_recovered(), 1).startswith("Its test passes with certainty.")
 
 
 def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
@@ -110,7 +110,7 @@ def test_pruning_names_the_threshold():
 
 def test_final_tokens():
     assert "leaf" in why_final(traces.bonus()) and "free" in why_final(traces.bonus())
-    assert "the text or its requested length ended with ‘</s>’" in why_final(traces.ended()).lower()
+    assert "the text ended, or reached its length limit, with ‘</s>’" in why_final(traces.ended()).lower()
     assert "Nothing was drafted" in why_final(traces.autoregressive())
     assert why_final(traces.fallback()).endswith("is the target's most likely token here.")
 
@@ -141,8 +141,8 @@ def test_a_replayed_iteration_has_no_times_to_explain():
 def test_why_not_faster_uses_the_measured_phases():
     run, plain = traces.run_of([traces.dynatree_recovered()] * 4), traces.run_autoregressive()
     said = why_not_faster(run, plain)
-    assert said.startswith("Draft takes 49% of each iteration (7.9 ms of 16.2 ms) and 2.0 drafted tokens are accepted")
-    assert "6.9 ms per target pass" in said and "5.4 ms per committed token" in said
+    assert said.startswith("Draft takes 49% of an iteration (7.9 ms of 16.2 ms, a target pass 6.9 ms).")
+    assert "commits 3.00 tokens, 2.00 of them drafted: 5.4 ms per token" in said
     assert "Autoregressive takes 8.7 ms per token" in said and "1.61x as fast" in said and "commit 1.9 tokens" in said
     assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
 

@@ -7,6 +7,9 @@ import pytest
 
 from decoding.trace.records import InterventionTrace, node_paths
 from tests.helpers import traces
+from viz.explain.expansion import children_words
+from viz.explain.known import Known
+from viz.scope.cards import cards
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, overview_data, scene_to_json
 from viz.tokens import columns
@@ -216,3 +219,29 @@ def test_the_data_hold_every_node_with_state_and_text():
     assert data["depths"] == [0, 1, 1, 2, 2]
     forced = replace(traces.pruned(), interventions=(InterventionTrace("force_out", node_paths(traces.pruned())[2]),))
     assert overview_data(forced)["states"] == "oafrp"
+
+
+def test_select_counts_draws_where_nothing_is_tested_and_commit_names_the_freed_slots():
+    tested = traces.sampled_recovered()
+    steps = tuple(replace(step, kind="choice") for step in tested.steps)
+    captions = {p.key: p.caption for p in build_scene(replace(tested, steps=steps), scene_id="s").phases}
+    assert f"by {len(steps)} draws from the target's distribution" in captions["select"]
+    assert "test" not in captions["select"].partition(".")[0]
+    trace = traces.dynatree_recovered()
+    kv, caption = trace.kv_target, {p.key: p.caption for p in build_scene(trace, scene_id="s").phases}["commit"]
+    freed = set(range(kv.slots_before, kv.slots_before + kv.slots_written)) - set(kv.moved_from)
+    named = caption.partition(f"{kv.slots_freed} freed (")[2].partition(")")[0]
+    ranges = [each.split(" to ") for each in named.split(", ")]
+    assert {slot for each in ranges for slot in range(int(each[0]), int(each[-1]) + 1)} == freed
+
+
+def test_the_card_of_a_node_names_its_children_and_the_rows_it_attends_to():
+    trace = traces.dynatree_recovered()
+    known = Known(trace)
+    assert "the draft's" in children_words(known, 0) and "likeliest first" in children_words(known, 0)
+    leaf = next(node.node_id for node in trace.nodes if not trace.children(node.node_id))
+    assert children_words(known, leaf) == ""
+    facts = dict(cards(trace, build_scene(trace, scene_id="s"))["2"]["facts"])
+    seen = [str(each) for each in trace.path(2)[:-1]]
+    assert facts["attends to"].startswith(f"{trace.kv_target.slots_before} prefix tokens, ")
+    assert all(each in facts["attends to"] for each in seen) and facts["attends to"].endswith("itself")

@@ -141,7 +141,9 @@ def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
     nodes = (*trace.nodes[:2], replace(trace.nodes[2], verdict="not_reached"))
     steps = (VerificationStep(2, None, 1, 1.0, None, True, kind="choice"),)
     cut = replace(trace, nodes=nodes, accepted=(1,), steps=steps)
-    assert "it was not committed: the text or its requested length ended with ‘</s>’ before it" in why_verdict(cut, 2)
+    assert "it was not committed: the text ended, or reached its length limit, with ‘</s>’ before it" in why_verdict(
+        cut, 2
+    )
 
 
 def test_residuals_follow_the_rejections_of_a_place():

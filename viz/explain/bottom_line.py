@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
+from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from decoding.trace.records import RunTrace
 from viz.formats import duration, listed, plural
@@ -15,7 +15,7 @@ CAUSES: dict[str, str] = {
     VERIFY: "the target's pass took {mine} instead of {other}",
     REBUILD: "a second target pass took {mine} instead of {other}",
     REST: "mask, verdicts and cache took {mine} an iteration instead of {other}",
-    TOKENS: "an iteration committed {mine} tokens instead of {other}",
+    TOKENS: "an iteration committed {mine} tokens on average instead of {other}",
 }
 
 
@@ -28,6 +28,8 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
     if line is None:
         return "No method that drafts was measured, so nothing can be said on speculating: add one."
     said = [_line_words(line, where)]
+    if line.verdict != "plain" and line.best.settings:
+        said.append(f"Settings of {line.best.label}: {line.best.settings}.")
     if line.verdict == "speculate" and line.best.batches:
         said.append(batch_words(line.best.batches))
     if line.draft_model is not None:
@@ -72,24 +74,24 @@ def _line_words(line: BottomLine, where: str) -> str:
         return f"{said}{cause}{_pays_words(best.slowdown)}"
     noisy = figure.decides and _noisy(line)
     if noisy and line.verdict == "open":
-        return f"Not decided {where}. {noisy} {_named(best)} had {over}."
+        return f"Not decided {where}. {noisy} {best.label} had {over}."
     if line.verdict == "open":
         if not figure.decides:
             said = (
                 f"No verdict from {_counted(figure)}: {best.label} had {figure.value:.2f}× the speed of {line.plain}."
             )
             return f"{said} {_decides_words(line)}"
-        said = f"Not decided {where}: {_named(best)} has {over}, which may be no gain."
+        said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
     if noisy and figure.high > NOISY * figure.low:
-        return f"Speculating was faster {where}, by how much is not decided: {_named(best)} had {over}. {noisy}"
+        return f"Speculating was faster {where}, by how much is not decided: {best.label} had {over}. {noisy}"
     if line.rivals:
         said = (
-            f"Speculate {where}; which method is best is open: {_named(best)} has {over}; {_rivals(line)} may be just "
+            f"Speculate {where}; which method is best is open: {best.label} has {over}; {_rivals(line)} may be just "
             "as fast."
         )
         return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
-    return f"Use {_named(best)} {where}: {over}.{_pays_words(best.slowdown)}"
+    return f"Use {best.label} {where}: {over}.{_pays_words(best.slowdown)}"
 
 
 def figure_words(figure: Interval) -> str:
@@ -146,16 +148,16 @@ def _depths(run: RunTrace, places: Sequence[int]) -> str:
 def _without_plain(line: BottomLine, where: str) -> str:
     """The best of the measured methods: without plain decoding nothing says whether any of them pays."""
     best, figure = line.best, line.best.figure
-    unknown = "Speculating pays where plain decoding is slower than that: measure Autoregressive beside it"
+    unknown = "To see whether speculating pays at all, measure Autoregressive too"
     if line.winner is not None:
-        return f"Of these, {_named(best)} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
+        return f"Of these, {best.label} is the fastest {where}: {figure.value:.1f} tokens/s. {unknown}."
     said = f"No verdict from {_counted(figure)}: {best.label} reached {figure.value:.1f} tokens/s over the call, "
     said += "prefill included."
     if line.rivals and figure.decides:
         said = (
             f"{best.label} reached {figure.value:.1f} tokens/s; {_rivals(line)} may be as fast. {_decides_words(line)}"
         )
-    return f"{said} {unknown}, at least {FEWEST} times in turn."
+    return f"{said} {unknown}, with at least {FEWEST} repeats."
 
 
 def _decides_words(line: BottomLine) -> str:
@@ -173,12 +175,13 @@ def _decides_words(line: BottomLine) -> str:
 
 def _noisy(line: BottomLine) -> str:
     """That repeats of the same work differ too much, and what to do; empty where they do not."""
-    widest = max((line.best.figure, *(each.figure for each in line.rivals)), key=lambda each: each.high / each.low)
-    if widest.per == "prompt" or widest.high <= NOISY * widest.low:
+    widest = max((line.best, *line.rivals), key=lambda each: each.figure.high / each.figure.low)
+    if widest.figure.per == "prompt" or widest.figure.high <= NOISY * widest.figure.low:
         return ""
     return (
-        f"Repeats of the same work differ too much to tell (one interval reaches from {widest.low:.2f} to "
-        f"{widest.high:.2f}): stop other work on this machine and measure again, with more repeats."
+        f"Repeats of the same work differ too much to tell (the interval of {widest.label} reaches from "
+        f"{widest.figure.low:.2f} to {widest.figure.high:.2f}): stop other work on this machine and measure again, "
+        "with more repeats."
     )
 
 
@@ -198,10 +201,6 @@ def break_even_words(passes: float, tokens: float) -> str:
         f"an iteration takes as long as {passes:.2f} plain tokens and commits {tokens:.2f}; where it commits fewer "
         f"than {passes:.2f}, do not speculate."
     )
-
-
-def _named(option: Option) -> str:
-    return f"{option.label} ({option.settings})" if option.settings else option.label
 
 
 def _rivals(line: BottomLine) -> str:

@@ -11,6 +11,7 @@ from viz.tokens import quote
 
 # What ended sampling below a node; the other codes say how many children a node gets.
 DRAWN = ("outdrawn", "worth", "budget", "shape", "all_drawn")
+MOST_CHILDREN = 6
 
 
 def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -31,6 +32,23 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
     drawn = node.breadth in DRAWN and iteration.draft_sampling != "deterministic"
     return f"expanded: {draws if drawn else count}"
+
+
+def children_words(known: Known, node_id: int) -> str:
+    """The children of a node and why these: `‘ a’, ‘ b’: the draft's 2 likeliest tokens, likeliest first`, or empty."""
+    iteration = known.iteration
+    children = [iteration.nodes[child] for child in iteration.children(node_id)]
+    if not children or len(children) > MOST_CHILDREN or iteration.nodes[node_id].draft_level is None:
+        return ""
+    said = ", ".join(quote(child.text) for child in children)
+    likeliest = [token for token, _, _ in iteration.draft_top(node_id)[: len(children)]]
+    if iteration.draft_sampling != "deterministic":
+        return f"{said}: drawn from the draft, in this order"
+    if likeliest != [child.token_id for child in children]:
+        return said
+    if len(children) == 1:
+        return f"{said}: the draft's likeliest token"
+    return f"{said}: the draft's {len(children)} likeliest tokens, likeliest first"
 
 
 def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:

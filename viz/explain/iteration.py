@@ -47,7 +47,7 @@ REASONS: dict[Reason | None, str] = {
     "sibling_taken": "A sibling was accepted before it was tested.",
     "path_settled": "Not tested: another node had already passed its test, which settled the path.",
     "first_path_only": "Not tested: this verifier looks only at the first path drawn.",
-    "text_ended": "The text or its requested length ended before this token.",
+    "text_ended": "The text ended, or reached its length limit, before this token.",
 }
 
 
@@ -130,7 +130,9 @@ def _by_draws(known: Known, node: NodeTrace) -> str:
             "the path ends with it."
         )
     text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, choice)
-    return f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
+    said = f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
+    untested = all(step.kind == "choice" for step in known.iteration.steps)
+    return f"{said} This verifier tests no node: rejected means that another token was drawn." if untested else said
 
 
 def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
@@ -142,8 +144,8 @@ def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
         about = known.iteration, tests[0], known.before(tests[0])
         limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
         if tests[0].acceptance_probability == 1:
-            why, said = certain_words(*about), "Accepted with its whole path" if from_below else "Accepted"
-            return f"{said}: its test passes with certainty{', because ' + why if why else ''}."
+            why, said = certain_words(*about), "Its whole path is accepted: its" if from_below else "Its"
+            return f"{said} test passes with certainty{', because ' + why if why else ''}."
         if tests[0].acceptance_probability == 0:
             said = f"{'Not accepted' if from_below else 'Rejected'}: its test passes with probability 0."
             return f"{said} {impossible_words(*about)}".strip()
@@ -235,8 +237,8 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
     where = f"{quote(blocker.text)} (node {blocker.node_id})"
     if known.iteration.final_kind == "none" and blocker.node_id in known.walked:
         if blocker is node:
-            return "The text or its requested length ended before this token, so it was not committed."
-        return f"The text or its requested length ended before its ancestor {where}."
+            return "The text ended, or reached its length limit, before this token, so it was not committed."
+        return f"The text ended, or reached its length limit, before its ancestor {where}."
     if blocker is not node:
         return f"Its ancestor {where} was not accepted, so the verifier never got here."
     if node.parent_id in known.taken:
@@ -393,10 +395,9 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
         return "No token was committed."
     token_s = total / count / tokens
     said = (
-        f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of each iteration "
-        f"({duration(seconds[largest] / count)} of {duration(total / count)}) and {accepted:.1f} drafted "
-        f"tokens are accepted: at {duration(pass_s)} per target pass, that is {duration(token_s)} per committed "
-        "token."
+        f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of an iteration "
+        f"({duration(seconds[largest] / count)} of {duration(total / count)}, a target pass {duration(pass_s)}). It "
+        f"commits {tokens:.2f} tokens, {accepted:.2f} of them drafted: {duration(token_s)} per token."
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."

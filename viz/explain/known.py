@@ -41,7 +41,7 @@ def cut_nodes(iteration: IterationTrace) -> tuple[int, ...]:
 
 def end_words(iteration: IterationTrace) -> str:
     """Where the text ended."""
-    return f"the text or its requested length ended with {quote(iteration.committed_texts[-1])}"
+    return f"the text ended, or reached its length limit, with {quote(iteration.committed_texts[-1])}"
 
 
 def would_have(iteration: IterationTrace) -> str:

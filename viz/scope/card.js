@@ -193,16 +193,24 @@ function paintProbs(view, probs, entry, room) {
   const middle = html("span", "head", grid, "after " + probs.after);
   middle.title = middle.textContent;
   html("span", "head right", grid, probs.has_target ? probs.target_head : "").title = probs.target_help;
-  const own = probs.rows.findIndex((row) => row.token_id === entry.token_id);
-  // The node's own token always has its row, even far down the list.
-  const rows = probs.rows.filter((_, place) => place < room || place === own);
-  if (rows.length > room) rows.splice(room - 1, 1);
+  // The node's own token and those drawn here always have their rows, even far down the list; the last row is the rest.
+  const must = (row) => row.drawn || row.token_id === entry.token_id;
+  let spare = room - probs.rows.filter(must).length - 1;
+  const rows = probs.rows.filter((row) => must(row) || spare-- > 0);
+  const rest = (side) => Math.max(1 - rows.reduce((sum, row) => sum + (row[side] || 0), 0), 0);
   const most = Math.max(0.01, ...rows.map((row) => Math.max(row.draft || 0, row.target || 0)));
   for (const row of rows) {
     const mark = row.token_id === entry.token_id ? " mine s-" + entry.state : "";
     probsSide(grid, "left" + mark, probs.has_draft, row.draft, probs.draft_floor, most);
     distributionToken(view, grid, entry, row, mark);
     probsSide(grid, "right" + mark, probs.has_target, row.target, probs.target_floor, most);
+  }
+  const left = { draft: probs.has_draft ? rest("draft") : 0, target: probs.has_target ? rest("target") : 0 };
+  if (rows.length && (left.draft || left.target)) {
+    const scale = Math.max(most, left.draft, left.target);
+    probsSide(grid, "left", probs.has_draft, left.draft, 0, scale);
+    html("span", "name no-node", grid, "all others").title = "The rest of each distribution, over all other tokens.";
+    probsSide(grid, "right", probs.has_target, left.target, 0, scale);
   }
   if (!probs.has_draft || !probs.has_target) {
     const missing = probs.has_draft ? "The target" : "The draft";

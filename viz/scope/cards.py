@@ -5,10 +5,10 @@ from functools import partial
 
 from decoding.trace.records import IterationTrace
 from viz.explain.draft_rule import DraftRanks, gates_met
-from viz.explain.expansion import Absences, why_drafted, why_not_expanded
+from viz.explain.expansion import Absences, children_words, why_drafted, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
-from viz.formats import number
+from viz.formats import chance, listed, number, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID, final_state
 from viz.scope.scene import Scene
@@ -70,9 +70,14 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
         facts.append(["path probability", number(node.path_probability, 4)])
     # Greedy decoding has no randomness: 0 and 1 would only repeat the verdict.
     if node.acceptance_probability not in (None, 0.0, 1.0):
-        facts.append(["reached and accepted (exact)", number(node.acceptance_probability, 3)])
+        facts.append(["reached and accepted (exact)", chance(node.acceptance_probability)])
     if node.multiplicity > 1:
         facts.append(["times drawn", str(node.multiplicity)])
+    if children := children_words(known, node_id):
+        facts.append(["children", children])
+    if node.flat_index is not None and iteration.verified:
+        seen = listed([str(each) for each in iteration.path(node_id)[:-1]] + ["itself"])
+        facts.append(["attends to", f"{plural(iteration.kv_target.slots_before, 'prefix token')}, {seen}"])
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
         facts.append(["target's next token", best])
@@ -155,8 +160,11 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
     final = iteration.committed_ids[-1] if FINAL_ID in children else None
     if final is not None:
         rows[final] = iteration.final_text or ""
+    chosen = {step.token_id for step in known.decisions.get(parent, ()) if step.kind == "choice"}
+    rows = {token: iteration.texts.get(token, f"<{token}>") for token in chosen} | rows
+    must = chosen if final is None else {*chosen, final}
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
-    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token == final]
+    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token in must]
     here = absences.children_of(parent)
 
     def row(token: int) -> dict:
@@ -167,7 +175,10 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         elif node not in children:
             node, absent = None, f"Drafted: node {node} is inside a fold."
         text = visible(rows[token], 16)
-        return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
+        return {
+            "token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent,
+            "drawn": token in must,
+        }  # fmt: skip
 
     head, meaning = distribution_title(iteration)
     return {

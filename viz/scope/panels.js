@@ -249,7 +249,7 @@ export function paintCache(view) {
     paintRows(view, after, strip, false, size);
   });
   const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
-  cache.hint = (size ? KV_HINT_DENSE : KV_HINT) + (late ? " · c: text read late" : "");
+  cache.hint = (size ? KV_HINT_DENSE : KV_HINT) + (late ? " · c: committed earlier, cached only now" : "");
   write(cache.foot, cache.hint);
   const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
   cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);

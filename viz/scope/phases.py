@@ -7,15 +7,15 @@ draft has one time. Time outside all phases is `other`.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import inf
 
-from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, NodeTrace
+from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, KVTrace, NodeTrace
 from decoding.trace.searches import search_kind
 from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
-from viz.formats import byte_size, duration, number, plural
+from viz.formats import byte_size, duration, listed, number, plural
 from viz.glossary import statistic_words
 from viz.theme import PHASE_WORDS
 from viz.tokens import quote
@@ -64,6 +64,7 @@ def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
 
 MAX_DRAFT_PHASES = 8
 WINDOW_TOLD = 10
+MOST_NAMED = 8
 FINAL_ID = -2
 
 # What is shown next to a node's text in a phase: draft probability, row of the pass, draft -> target.
@@ -280,18 +281,23 @@ def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
-        agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
+        agree = [n.node_id for n in compared if iteration.nodes[n.parent_id].target_argmax == n.token_id]
+        which = f": {listed([str(each) for each in agree])}" if 0 < len(agree) <= MOST_NAMED else ""
         caption += (
-            f" {agree} of {plural(len(compared), 'node')} are the target's top token at their position (shown: "
-            f"draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
+            f" {len(agree)} of {plural(len(compared), 'node')} are the target's top token at their position{which} "
+            f"(shown: draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
 
 
 def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     late = Known(iteration).after_end
-    tests = sum(step.child_id is not None and step.node_id not in late for step in iteration.steps)
+    counted = [step for step in iteration.steps if step.node_id not in late]
+    tests = sum(step.kind == "test" and step.child_id is not None for step in counted)
+    draws = sum(step.kind == "choice" for step in counted)
     after = f" after {plural(tests, 'test')}" if tests else ""
+    if not tests and draws and is_sampled(iteration):  # NSS tests nothing
+        after = f" by {plural(draws, 'draw')} from the target's distribution"
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
     caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)
     if not iteration.drafted:
@@ -307,13 +313,22 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}, {kv.slots_freed} freed{moved}; "
+        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}, {kv.slots_freed} freed{_freed(kv)}{moved}; "
         f"it now holds {kv.slots_before + kept:,} slots."
     )
     if kv.rebuilt and iteration.timed:
         caption += f" The second pass took {duration(iteration.times.rebuild_s)} of that time."
     seconds = iteration.times.commit_s + iteration.times.rebuild_s
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
+
+
+def _freed(kv: KVTrace) -> str:
+    """Which written slots were freed, as ranges: ` (61, 63 to 68)`; empty where none was, or too many to name."""
+    written = range(kv.slots_before, kv.slots_before + kv.slots_written)
+    freed = [slot for slot in written if slot not in kv.moved_from]
+    runs = [list(group) for _, group in groupby(freed, key=lambda slot: slot - freed.index(slot))]
+    words = [f"{run[0]:,} to {run[-1]:,}" if len(run) > 1 else f"{run[0]:,}" for run in runs]
+    return f" ({', '.join(words)})" if 0 < len(words) <= MOST_NAMED else ""
 
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:

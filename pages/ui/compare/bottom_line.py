@@ -13,7 +13,8 @@ from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paire
 from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
 from decoding.compare.comparison import Contestant, Score
-from decoding.methods.methods import changed_words
+from decoding.methods.methods import settings_words
+from decoding.replay.stored_state import method_of
 from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.metrics import Spread
 from decoding.trace.records import RunTrace
@@ -68,8 +69,8 @@ def decided(
         slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
         options.append(
             Option(
-                entry.contestant.label, paired(speeds, base), _unchanged(entry.contestant), not is_plain(entry), speeds,
-                slow, entry.contestant.draft_model, _by_batch(mine, batches),
+                entry.contestant.label, paired(speeds, base), _settings(entry.contestant, entry.run),
+                not is_plain(entry), speeds, slow, entry.contestant.draft_model, _by_batch(mine, batches),
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
@@ -98,10 +99,11 @@ def needs_by_kind(prompts: Sequence[tuple[Score, ...]], names: Sequence[str]) ->
     return said
 
 
-def _unchanged(contestant: Contestant) -> str:
-    """That a method has its default settings: its label says which ones have changed, else nothing."""
-    method = contestant.method
-    return "default settings" if method and method.drafter.drafts and not changed_words(method) else ""
+def _settings(contestant: Contestant, run: RunTrace | None) -> str:
+    """Every setting of a method that drafts, with the verifier that decided; empty for others."""
+    if contestant.method is None or run is None or not contestant.method.drafter.drafts:
+        return ""
+    return ", ".join(settings_words(method_of(run)))
 
 
 def best_chain(prompts: Sequence[Sequence[Score]], best: str) -> MeasuredChain | None:
@@ -179,8 +181,8 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
     if len(trees) > 1:
         labels, fastest = [entry.contestant.label for entry in trees], both[0].contestant.label
         named = st.selectbox(
-            "Tree compared with the fastest chain, token by token", labels, labels.index(fastest), key="compared_tree",
-            width=420,
+            "Tree compared with the fastest chain, token by token", labels, labels.index(fastest),
+            key=f"compared_tree_{fastest}", width=420,
         )  # fmt: skip
         both = trees[labels.index(named)], both[1]
     for place, slower, faster in zip(st.columns(2, gap="medium"), both, both[::-1], strict=True):
@@ -189,10 +191,20 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
             st.markdown(escape_markdown(f"Where {names[0]} lost to {names[1]}").join(("**", "**")))
             found = losses(steady(slower, outcome), steady(faster, outcome))
             if not found:
-                st.caption("Nowhere that both begin and end at the same token of the same text, by different steps.")
+                st.caption(nowhere_words(names, slower.output_ids == faster.output_ids))
             for stretch in found[:LINES]:
                 _draw_stretch(stretch, slower, faster, outcome, go_to)
-    st.caption("Each iteration at its median time over the repeats, prefill left out, where both begin and end one.")
+    st.caption(
+        "Compared are stretches of the same text that both began and ended with an iteration. Times are medians over "
+        "the repeats, without prefill. Open an iteration to see the setting or gate that ended its path."
+    )
+
+
+def nowhere_words(names: tuple[str, str], same_text: bool) -> str:
+    """That one run never was the slower one for the same tokens, or that they have too few tokens in common."""
+    if not same_text:
+        return f"{names[0]} and {names[1]} wrote different texts, and in what they share {names[0]} was never slower."
+    return f"{names[0]} was nowhere slower than {names[1]} for the same tokens."
 
 
 def places(scores: Sequence[Score]) -> list[int]:

@@ -181,7 +181,7 @@ def expected_tokens(
         session = DecodeSession(engine, method, ids, plan.sampling, Limits(plan.max_new_tokens))
         while not session.finished and job.go_on():
             session.step()
-        luck = run_luck(session.trace().iterations)
+        luck = run_luck(session.trace())
         if luck.tokens and session.finished:
             found[number] = luck
     return found

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -12,11 +13,10 @@ from decoding.analysis.bottom_line import FEWEST, BottomLine, Interval, paired
 from decoding.analysis.luck import RunLuck
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
-from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.state import RunRequest
+from pages.ui.common.state import PromptChoice, RunRequest
 from pages.ui.compare.bottom_line import (
     best_chain,
     decided,
@@ -50,6 +50,12 @@ from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
 # Text of a table cell, the number that decides the best, and its interval where each repeat measured it
+if TYPE_CHECKING:
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
+
+# Opens the form of a sweep filled with a method, prompts, a sampling and a number of tokens
+Fill = Callable[["Method", Sequence[PromptChoice], "Sampling", int], None]
 Cell = tuple[str, float | None, Interval | None]
 NOTHING: Cell = ("–", None, None)
 WINNER = "winner"  # rows whose best is that of the bottom line
@@ -187,7 +193,7 @@ def same_words(entry: Score, comparison: Comparison) -> str:
         return "another distribution (window of attention)"
     if not comparison.sampling.greedy:
         theirs = next((each.output_ids for each in comparison.of(reference) if not each.failure), None)
-        return f"same distribution, {'this time the same text' if entry.output_ids == theirs else 'other draws'}"
+        return f"same distribution, {'same text with this seed' if entry.output_ids == theirs else 'another text'}"
     if entry.same_output is None:
         return "–"
     if entry.same_output:
@@ -199,14 +205,15 @@ def same_words(entry: Score, comparison: Comparison) -> str:
 def sampled_words(outcome: ComparisonResult, number: int) -> str:
     """What is comparable of a sampled output: its tokens per pass, and their mean over all draws of the verifier."""
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    said = f"Sampled from the distribution of {reference} by draws of its own, so a text that differs proves nothing."
+    said = f"Every method samples from the distribution of {reference} with the same seed. Their texts may agree or "
+    said += "differ: neither proves anything."
     luck = outcome.expected.get(number)
     if luck is None:
         return said
     passes = len(luck.tokens)
     return (
-        f"{said} Comparable are the tokens per pass: {luck.happened / passes:.2f} realised, {luck.mean / passes:.2f} "
-        f"expected (exact, over all draws of the verifier), standard deviation {luck.deviation / passes:.2f}."
+        f"{said} Compare the tokens per pass: {luck.happened / passes:.2f} came, {luck.mean / passes:.2f} ± "
+        f"{luck.deviation / passes:.2f} expected (exact, over all draws of the verifier)."
     )
 
 
@@ -254,7 +261,7 @@ def _rows(
     title, meaning = f"Same output as {reference}", "Token for token; see Outputs for the first difference."
     if not comparison.sampling.greedy:
         title = f"Output beside {reference}"
-        meaning = "Sampled texts follow the same distribution with other draws: they cannot be compared token by token."
+        meaning = "Sampled texts follow the same distribution: neither equal nor different ones prove anything."
 
     def expectation(entry: Score) -> Cell:
         luck = expected.get(comparison.contestants.index(entry.contestant))
@@ -277,7 +284,7 @@ def _rows(
         row("Block efficiency", "Committed tokens / verification passes: tokens per iteration.", "high",
             _typical("tokens_per_iteration", "{:.2f}".format)),
         *([row("Expected block efficiency", "Exact mean over all draws of the verifier, given the trees of a call with "
-               "the same seed: what the realised one scatters around.", "", expectation)]
+               "the same seed: what block efficiency scatters around.", "", expectation)]
           if expected else []),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
             _typical("accepted_mean", "{:.2f}".format)),
@@ -349,15 +356,16 @@ def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
 
 
 def draw_overview(
-    scores: tuple[Score, ...], outcome: ComparisonResult, go_to: Callable[[RunRequest, int], None]
+    scores: tuple[Score, ...], outcome: ComparisonResult, go_to: Callable[[RunRequest, int], None], fill: Fill
 ) -> None:
     """The bottom line, speed with its spread, the reasons, where tree and chain part, and the table.
 
     Args:
         go_to: has Step through decode a request up to an iteration; a callback.
+        fill: opens the form of a sweep filled.
     """
     where = "for this text on " + ("the machine that recorded it" if outcome.recorded else "this machine")
-    line = _draw_bottom_line([scores], where, outcome)
+    line = _draw_bottom_line([scores], where, outcome, fill)
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
@@ -378,7 +386,8 @@ def draw_overview(
             "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
             "allocations inside Hugging Face's own calls are unknown."
         )
-    st.caption(f"{BOLD} In brackets: quartiles over the repeats; the bottom line has 95% intervals. {words}")
+    around = "quartiles over the repeats" if outcome.repeats > 3 else "the lowest and the highest repeat"
+    st.caption(f"{BOLD} In brackets: {around}; the bottom line has 95% intervals. {words}")
 
 
 def _draw_bullets(sentences: Sequence[str]) -> None:
@@ -398,7 +407,9 @@ def measured_words(outcome: ComparisonResult) -> str:
     return f"{said} Press Compare to measure on this machine." if outcome.recorded else said
 
 
-def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str, outcome: ComparisonResult) -> BottomLine | None:
+def _draw_bottom_line(
+    prompts: Sequence[tuple[Score, ...]], where: str, outcome: ComparisonResult, fill: Fill
+) -> BottomLine | None:
     here = not outcome.recorded and outcome.generation == manager().generation
     line = decided(prompts, manager().batch_costs if here else {})
     best = "" if line is None or line.verdict == "plain" else line.best.label
@@ -407,19 +418,28 @@ def _draw_bottom_line(prompts: Sequence[tuple[Score, ...]], where: str, outcome:
         st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(line, where))}", help=SURE)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(escape_markdown(measured_words(outcome)), width="stretch")
-            st.page_link(
-                PAGES["Sweep"], label="Would other settings be faster?", icon=":material/grid_on:",
-                help="Sweep runs every combination of settings",
-            )  # fmt: skip
+            winner = next((each.contestant.method for each in prompts[0] if each.run is run), None)
+            if winner is not None:
+                _draw_sweep_button(winner, outcome.plan, fill)
             if run is not None:
                 engine_button(run, "engine_of_best", lambda: best_chain(prompts, best))
     return line
 
 
-def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult) -> None:
+def _draw_sweep_button(method: "Method", plan: ComparisonPlan, fill: Fill) -> None:
+    """Opens the form of a sweep filled with the best method on the same prompts."""
+    if st.button(
+        "Would other settings be faster?", key="compare_sweep", icon=":material/grid_on:", type="tertiary",
+        disabled=not torch_there(),
+        help=why_not("Opens a sweep of this method on these prompts, with this sampling and verifier, ready to start"),
+    ):  # fmt: skip
+        fill(method, plan.prompts, plan.sampling, plan.max_new_tokens)
+
+
+def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult, fill: Fill) -> None:
     """The bottom line over several prompts, whether each kind needs a draft model, and the speed-ups of each prompt."""
     names = outcome.comparison.prompts
-    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine", outcome)
+    _draw_bottom_line(prompts, f"for these {len(names)} prompts on this machine", outcome, fill)
     if said := needs_by_kind(prompts, [each.name for each in outcome.plan.prompts]):
         st.markdown("**Do you need a draft model?** · by kind of text", help=SURE)
         _draw_bullets(said)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from decoding.analysis.budgets import SLOW, Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
 from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
-from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, run_luck
+from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, lucks, rerolled, run_luck, walked_tokens
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
@@ -35,11 +35,11 @@ def draw_luck(run: Run) -> None:
         keep(*result)
     index = selected_iteration()
     iteration = run.trace.iterations[index]
-    luck = luck_of(iteration)
+    luck = lucks(run.trace)[index]
     if luck is None:
         st.caption("The probabilities of this iteration were not recorded: decode the run again to see its luck.")
         return
-    whole = kept(("luck", run.key, len(run.trace.iterations)), lambda: run_luck(run.trace.iterations))
+    whole = kept(("luck", run.key, len(run.trace.iterations)), lambda: run_luck(run.trace))
     if whole.score is None:
         said = "**No luck involved:** in every iteration, every draw of the verifier commits the same number of tokens."
         if run.trace.sampling.temperature == 0:
@@ -58,10 +58,10 @@ def draw_luck(run: Run) -> None:
             key = ("tokens", run.key, index, rolled is not None, is_dark())
             figure = kept(key, lambda: charts.token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
-        reroll_button(run, iteration, rolled is not None)
+        if luck_of(iteration).probs == luck.probs:  # a re-roll counts the whole walk
+            reroll_button(run, iteration, rolled is not None)
     with right:
-        committed = sum(len(run.trace.iterations[place].committed_ids) for place in whole.places)
-        st.html(f'<div class="why summary">{run_html(whole, whole.happened - committed)}</div>')
+        st.html(f'<div class="why summary">{run_html(whole)}</div>')
         series = whole.places, whole.tokens, whole.expected, whole.variances
         key = ("run_luck", run.key, len(run.trace.iterations), index, is_dark())
         figure = kept(key, lambda: charts.run_luck_figure(*series, iteration.index, is_dark()))
@@ -76,9 +76,8 @@ def luck_html(iteration: IterationTrace, luck: Luck) -> str:
         f"<b>{plural(luck.tokens, 'token')}</b> from this tree, {luck.expected:.2f} expected (exact): "
         f"{'all draws commit this many' if luck.certain else shares}."
     )
-    committed = len(iteration.committed_ids)
-    if committed < luck.tokens:
-        said += f" The text ended or reached its length limit after {committed} of them."
+    if walked_tokens(iteration) > luck.tokens:
+        said += " The text ends there, so the rest of the accepted path is not counted, nor expected."
     steps = []  # the accepted path with the exact probability of reaching and accepting each node
     for node_id in iteration.accepted[:MOST_NODES]:
         node = iteration.nodes[node_id]
@@ -98,21 +97,16 @@ def luck_html(iteration: IterationTrace, luck: Luck) -> str:
     return f"<p>{said}</p>" + "".join(f'<p class="quiet">{each}</p>' for each in paragraphs)
 
 
-def run_html(whole: RunLuck, cut: int) -> str:
-    """The run explained; `cut` is how many accepted tokens the end of the text cut off."""
-    ahead, sign = whole.happened - whole.mean, "ahead of" if whole.happened >= whole.mean else "behind"
-    rest = f"{abs(whole.score):.1f} standard deviations"
-    words = "equal to" if abs(ahead) < 0.05 else f"{abs(ahead):.1f} {sign}"
-    said = "All of these tokens are in the text."
-    if cut:
-        said = (
-            f"The text has {plural(cut, 'token')} fewer: it ended or reached its length limit within the last accepted "
-            "path, which counts in full."
-        )
+def run_html(whole: RunLuck) -> str:
+    """The run explained, per target pass and in all."""
+    passes, ahead = len(whole.places), whole.happened - whole.mean
+    words = f"{abs(ahead):.1f} {'more' if ahead > 0 else 'fewer'} than" if abs(ahead) >= 0.05 else "as many as"
     return (
-        f"<p><b>{plural(whole.happened, 'token')}</b> from {plural(len(whole.places), 'tree')}, {whole.mean:.1f} ± "
-        f"{whole.deviation:.1f} expected (exact, given the trees): {words} the expectation, {rest}.</p>"
-        f'<p class="quiet">{said} Luck in sampling the trees is not counted.</p>'
+        f"<p><b>{whole.happened / passes:.2f} tokens per pass came, {whole.mean / passes:.2f} expected</b> (exact, "
+        f"given the trees).</p><p>In all {plural(whole.happened, 'token')} from {plural(passes, 'tree')}, {words} the "
+        f"{whole.mean:.1f} ± {whole.deviation:.1f} expected: {abs(whole.score or 0.0):.1f} standard deviations.</p>"
+        '<p class="quiet">Nothing after the end of the text counts, as in block efficiency. The draws of the trees are '
+        "not part of this luck.</p>"
     )
 
 

@@ -53,9 +53,9 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
             said = "The root is the last committed token: it is always there."
         st.caption(said)
         if subject.in_tree or subject.node == FINAL_ID:
-            verifiers_link()
+            verifiers_link(run)
         return
-    verifiers_link()
+    verifiers_link(run)
     path = path_to(iteration, subject)
     found = known_results().get(key_of(run, subject.index, path))
     if found is not None:
@@ -75,12 +75,14 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     job_bar(SLOT)
 
 
-def verifiers_link() -> None:
+def verifiers_link(run: Run) -> None:
     """Leads from a verdict to what every verifier does with the tree."""
-    st.page_link(
-        PAGES["Verifiers"], label="Which verifier accepts more on this tree?", icon=":material/fact_check:",
+    if st.button(
+        "Which verifier accepts more on this tree?", key="why_verifiers", icon=":material/fact_check:", type="tertiary",
         help="Every verifier on this tree, and its tests node by node",
-    )  # fmt: skip
+    ):  # fmt: skip
+        st.session_state["verify_asked"] = run.key
+        st.switch_page(PAGES["Verifiers"], query_params={})
 
 
 def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
@@ -230,7 +232,8 @@ def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
         return ""
     body = ""
     for each in left:
-        tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
+        rest = ("", 1.0 - sum(p for _, p in each["rows"]))
+        tokens = "".join(map(_bar, [*each["rows"], *([rest] if rest[1] > 5e-4 else [])]))
         after = each["after"].removeprefix("residual of the target's distribution ")
         body += f'<tr><td>{html.escape(after)}</td><td class="number">{each["own"]}</td><td>{tokens}</td></tr>'
     own = html.escape(visible(subject.text, 16))
@@ -239,6 +242,14 @@ def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
         f'rejection</h5><div class="all"><table><tr><th></th><th class="number"><code>{own}</code></th>'
         f"<th>likeliest left</th></tr>{body}</table></div></div>"
     )
+
+
+def _bar(row: tuple[str, float]) -> str:
+    """A token of a residual with its probability as a bar; without text, the rest of the residual."""
+    text, p = row
+    name = f"<code>{html.escape(visible(text, 16))}</code>" if text else "all others"
+    bar = f'<i style="display:inline-block;height:.5em;width:{4 * p:.2f}em;background:currentColor;opacity:.45"></i>'
+    return f"<div>{bar} {name} {number(p, 3)}</div>"
 
 
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
@@ -289,12 +300,14 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
     rank, target = target_of(iteration, subject.parent, subject.token_id)
+    # Greedy decoding takes the likeliest token at any temperature.
+    whose = f"target, {distribution_text(iteration)}" if is_sampled(iteration) else "target"
     if target is not None:
-        pairs.append((f"target, {distribution_text(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
+        pairs.append((whose, f"{number(target, 4)} · {ordinal(rank)}"))
     elif node is not None and node.target_probability is not None:
-        pairs.append((f"target, {distribution_text(iteration)}", number(target_shown(node), 4)))
+        pairs.append((whose, number(target_shown(node), 4)))
     if node is not None and node.acceptance_probability is not None and is_sampled(iteration):
-        pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
+        pairs.append(("reached and accepted (exact)", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
         pairs.append(("drafted", f"{node.multiplicity} times"))
     facts = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
@@ -333,6 +346,8 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
     if drawn and {step.kind for step in steps} == {"choice"}:
         title = f"No acceptance tests after {after}: one token is drawn from the target's distribution"
+        if iteration.children(place):
+            title += ". A child with it is accepted, the others are rejected"
     return f"<h5>{html.escape(title)}</h5><table><tr>{header}</tr>{body}</table>"
 
 
@@ -346,7 +361,9 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
     limits = ["", ""]
     if drawn and step.kind == "choice":
         limits[0] = chance(step.acceptance_probability)
-    elif drawn:
+    if drawn and step.kind == "choice" and step.drawn is not None:
+        limits[1] = number(step.drawn)
+    elif drawn and step.kind != "choice":
         limits = list(limit_and_drawn(step.acceptance_probability, step.drawn))
     cells = [number(child.draft_probability if child is not None else draft, 3), number(target, 3)]
     cells += limits if drawn else []

@@ -56,9 +56,12 @@ def draw_proof() -> None:
 def proof_words(pairs: Sequence[dict]) -> str:
     """How many pairs were enumerated, and the largest bias of those that are offered and of those that are refused."""
     offered, refused = ([pair["bias"] for pair in pairs if pair["allowed"] is allowed] for allowed in (True, False))
+    exact = sum(bias <= 1e-9 for bias in refused)
+    unproven = f" {exact} of them show no bias here: no proof of their verifiers covers such trees." if exact else ""
     return (
         f"**{len(offered)} pairs of drafter and verifier are offered: the largest bias of any text's probability is "
         f"{max(offered):.1g}.** {len(refused)} pairs are refused: the largest bias among them is {max(refused):.2g}."
+        f"{unproven}"
     )
 
 

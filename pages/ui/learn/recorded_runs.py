@@ -66,8 +66,8 @@ def _helps() -> RecordedRunCard:
     run, other = recorded_run("tree_helps"), rivals("tree_helps")
     words = (
         f"{run.label} commits {tokens_per_pass(run):.2f} tokens per pass, the chain "
-        f"{tokens_per_pass(other[CHAIN]):.2f}. It took {slowdown(run, other[CHAIN]).ratio:.2f} times the chain's time "
-        "per token."
+        f"{tokens_per_pass(other[CHAIN]):.2f}. Prefill left out, it took {slowdown(run, other[CHAIN]).ratio:.2f} times "
+        "the chain's time per token."
     )
     return RecordedRunCard(
         "tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN])
@@ -79,8 +79,8 @@ def _loses() -> RecordedRunCard:
     lost = slowdown(run, other[CHAIN])
     words = (
         f"{run.label} commits {lost.mine.tokens:.2f} tokens per pass, the chain {lost.other.tokens:.2f}: its trees are "
-        f"{_mean_depth(run):.1f} deep, the chain {_mean_depth(other[CHAIN]):.1f}. The tree took {lost.ratio:.2f} times "
-        "the chain's time per token."
+        f"{_mean_depth(run):.1f} deep, the chain {_mean_depth(other[CHAIN]):.1f}. Prefill left out, the tree took "
+        f"{lost.ratio:.2f} times the chain's time per token."
     )
     return RecordedRunCard("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
                 beside=(other[CHAIN], other[PLAIN]))  # fmt: skip
@@ -161,7 +161,7 @@ def draw_cards() -> None:
     st.caption(
         escape_markdown(
             "Decoded by the embedded pair and stored; found by a search over the sample prompts "
-            "(python -m decoding.recorded). Runs whose speeds are compared were measured in turn, on "
+            "(python -m decoding.recorded). Speeds beside bars include prefill; these runs were measured in turn, on "
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )

@@ -1,5 +1,6 @@
 """The film of the run on screen: the iterations that the browser has, and where it was last sent."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.charts import STYLE, chart, is_dark
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.engine.config import engine_button
 from pages.ui.scope.component import scope
@@ -136,17 +137,23 @@ def draw_scope(run: Run) -> None:
         )
 
 
-def draw_charts(run: Run) -> None:
-    """The bottom line of the run, and charts of it: thresholds, accepted lengths, tokens and time."""
+def draw_charts(run: Run, to_sweep: Callable[[Run], None]) -> None:
+    """The bottom line of the run, and charts of it: thresholds, accepted lengths, tokens and time.
+
+    Args:
+        to_sweep: opens the form of a sweep filled with what the run was decoded with.
+    """
     measured = measure_run(run.trace)
     if measured is not None and measured.throughput and measured.drafted:
         alone = bottom_line([Option(run.trace.label, paired({(0, 0): measured.throughput}))])
         with st.container(key="run_bottom_line", horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**Bottom line** · {escape_markdown(bottom_line_words(alone))}", width="stretch")
             st.page_link(PAGES["Compare"], label=FASTEST, icon=":material/speed:")
-            st.page_link(
-                PAGES["Sweep"], label="Which settings are fastest here?", icon=":material/grid_on:", help=SETTINGS_HELP
-            )
+            if st.button(
+                "Which settings are fastest here?", key="run_sweep", icon=":material/grid_on:", type="tertiary",
+                disabled=not torch_there(), help=why_not(SETTINGS_HELP),
+            ):  # fmt: skip
+                to_sweep(run)
             engine_button(run.trace, "engine_of_run")
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend only on the run: stepping through its iterations must not rebuild them.
@@ -168,7 +175,7 @@ def draw_charts(run: Run) -> None:
                 chart(figure, key=f"chart_{title}")
 
 
-SETTINGS_HELP = "Sweep measures a method with every combination of settings on this machine and names the fastest"
+SETTINGS_HELP = "Opens a sweep of this method on this prompt, with this sampling and verifier, ready to start"
 PARTS = ("Tree", "Panels", "Run")
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from decoding.methods.method import Method
 
 PREFIX_CHARACTERS = 64
-SAMPLED = "The tokens are sampled, so that they may change with these settings, but not their distribution"
+SAMPLED = "Drawn anew here, from the same distribution: the run may have committed other tokens"
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
@@ -94,7 +94,7 @@ def draw_changes(bench: Bench) -> None:
         return
     medians = [median(seconds) for seconds in times]
     alike = bench.shown[0].worked_like(bench.shown[1])
-    changes = changes_html(what_changed(pinned, now, *medians), len(times[0]), alike)
+    changes = changes_html(what_changed(pinned, now, *medians), len(times[0]), alike, not alike and overlap(*times))
     st.html(changes + text_html(bench.tail(), pinned, now, _why(bench), alike))
 
 
@@ -159,11 +159,19 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
         st.caption(escape_markdown(bench.whole_words or "It adds a point that stays when the prefix changes."))
 
 
-def changes_html(changes: Sequence[MeasureChange], repeats: int = 0, alike: bool = False) -> str:
+def overlap(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether the middle halves of two sets of repeats overlap, so that their medians may differ by chance."""
+    if min(len(first), len(second)) < 2:
+        return True
+    (low, _, high), (other_low, _, other_high) = (quantiles(each, n=4, method="inclusive") for each in (first, second))
+    return low <= other_high and other_low <= high
+
+
+def changes_html(changes: Sequence[MeasureChange], repeats: int = 0, alike: bool = False, noise: bool = False) -> str:
     """The changes, one cell per measure: pinned → now, and the difference.
 
     Args:
-        alike: both did the same work, so that the `repeats` are of both.
+        alike: both did the same work, so that the `repeats` are of both. noise: their times overlap.
     """
     cells = []
     for change in changes:
@@ -174,6 +182,7 @@ def changes_html(changes: Sequence[MeasureChange], repeats: int = 0, alike: bool
             words = f"{words}, {'same work' if alike else 'both re-timed'} · median of {repeats}"
         if change.unit:
             delta = relative_change(change.first, change.second)
+            delta += ", may be noise" if noise else ""
         value = second if first == second else f"<small>{first} →</small> {second}"
         about = html.escape(ABOUT.get(change.unit, ""), quote=True)
         hint = f' title="{about}"' if about else ""

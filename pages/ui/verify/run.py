@@ -116,9 +116,9 @@ def charts(theory: "RunTheory", draws: int) -> None:
         )
         st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
     notes = (
-        f"Probability that a solver's token is among {plural(draws, 'independent draw')} from the draft after the "
-        "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. α_opt: the best "
-        "possible solver. Khisti's is a lower bound. Below: L1 distance of the two distributions. Compare Figure 1 of "
+        f"Probability that a verifier accepts one of {plural(draws, 'independent draw')} from the draft after a "
+        "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. Dashed: the best "
+        "possible. Khisti's is a lower bound. Below: L1 distance of the two distributions. Compare Figure 1 of "
         "the delayed-expansion paper.",
         "Drafted tokens by draft probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the acceptance "
         "probability of a single draw tested first. Compare Figure 2 of DySpec.",
@@ -148,7 +148,7 @@ def depth_curves(theory: "RunTheory", draws: int) -> tuple[list[Curve], Curve]:
         )
         for name in SOLVERS
     ]
-    best = curve_of("α_opt", depths, [row.best[draws] for row in theory.depths], bound=True)
+    best = curve_of("best possible", depths, [row.best[draws] for row in theory.depths], bound=True)
     return [*rates, best], curve_of("L1 distance", depths, [row.l1 for row in theory.depths])
 
 

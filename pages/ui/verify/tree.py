@@ -167,11 +167,11 @@ def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
     if own is None:
         return f"**Most expected tokens on this tree: {listed([named(each) for each in order[:2]])}.**"
     own_words = f"{own.verifier.label}, which verified it"
-    more = [named(each) for each in order if each.expected_tokens > own.expected_tokens + SAME]
+    more = [named(each) for each in order if round(each.expected_tokens, 2) > round(own.expected_tokens, 2)]
     if more:
         said = f"**More expected tokens on this tree than {own_words} ({own.expected_tokens:.2f}): {listed(more)}.**"
     else:
-        after = next((each for each in order if each.expected_tokens < own.expected_tokens - SAME), None)
+        after = next((each for each in order if round(each.expected_tokens, 2) < round(own.expected_tokens, 2)), None)
         said = (
             f"**No other verifier has more expected tokens on this tree than {own_words}: {own.expected_tokens:.2f}**"
         )
@@ -257,6 +257,7 @@ def own_words(looked: Looked) -> str:
 
 
 LAWS_HEIGHT = 290
+EVEN_OUT = "this tree is one draw; over all trees that the draft may draw here the probabilities are the target's own"
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
@@ -316,10 +317,12 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
         least = "at least " if steps.rate_is_bound else ""
         said += (
             f"Before the draws are known, it accepts one of {count} with probability {least}{number(steps.rate, 3)}; "
-            f"no top-down verifier exceeds {number(steps.best_rate, 3)} (α_opt)."
+            f"the best possible is {number(steps.best_rate, 3)}."
         )
     if steps.off_target is not None:
         said += _proof_words(looked, steps.off_target)
+    elif looked.iteration.draft_sampling not in ("deterministic", "none"):
+        said += f"“Taken” may differ from the target here: {EVEN_OUT}."
     return (
         f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
         f"{html.escape(said)}</div>"
@@ -332,7 +335,7 @@ def _proof_words(looked: Looked, off_target: float) -> str:
     said += f"from the target's by at most {off_target:.1g}"
     if looked.iteration.draft_sampling in ("deterministic", "none"):
         return f"{said}: lossless at this node."
-    return f"{said}; over all trees that the draft may have drawn here they are the target's own."
+    return f"{said}. That is no bias: {EVEN_OUT}."
 
 
 def how(verifier: "Verifier", entries: int) -> str:

@@ -1,0 +1,44 @@
+"""The form of a sweep filled from a measurement: its method, prompts, sampling and verifier, ready to start."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from decoding.common.prompts import load_prompts
+from decoding.compare.contestants import parse_contestant
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from pages.ui.common.state import PromptChoice
+from pages.ui.sweep.filled import fill
+from pages.ui.sweep.form import OWN
+from tests.pages.apptest import open_page, sentences
+
+
+def filled(monkeypatch, tmp_path: Path, *asked) -> dict:
+    """What `fill` writes into the session."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    state: dict = {}
+    monkeypatch.setattr(st, "session_state", state)
+    monkeypatch.setattr(st, "query_params", {})
+    fill(*asked)
+    return state
+
+
+def test_the_form_holds_what_was_measured_and_is_ready_to_start(monkeypatch, tmp_path: Path):
+    prompts = [PromptChoice("own text", "My own <b> text"), PromptChoice("stories/frog", "A frog")]
+    method = METHODS["dynatree"].with_settings(base_depth=6)
+    with monkeypatch.context() as patch:
+        state = filled(patch, tmp_path, method, prompts, Sampling(0.8, seed=3), 32)
+    assert sorted(each.text for each in load_prompts(Path(state["sweep_plan_folder"]))) == ["A frog", "My own <b> text"]
+    assert state["sweep_kind"] == OWN and state["sweep_chosen"] == "new"
+    at = open_page("pages/sweep.py")
+    for key, value in state.items():
+        at.session_state[key] = value
+    at.run()
+    assert not sentences(at) and not at.button(key="sweep_start").disabled
+    (grid,) = (code.value for code in at.code if "[[methods]]" in code.value)
+    line = next(line for line in grid.splitlines() if line.startswith("method ="))
+    named = parse_contestant(line.partition('"')[2].rpartition('"')[0]).method
+    assert named.name == "dynatree" and named.verifier.name == "nss", "the verifier that fits temperature 0.8 decided"
+    assert "temperature = 0.8" in grid and "new_tokens = [32]" in grid and "seeds = [3]" in grid
+    assert "base_depth = [3, 6, 12]" in grid, "around the value that was measured"
