@@ -47,10 +47,7 @@ def draw_proof() -> None:
     with st.expander("Every pair"):
         st.html(STYLE)
         st.html(table_html(pairs_table(stored["pairs"])))
-    st.caption(
-        f"Enumerated on {stored['created'][:10]} by `{stored['command']}`, which prints this table; without --quick it "
-        "takes tables of 4 tokens too."
-    )
+    st.caption(f"Enumerated on {stored['created'][:10]} by `{stored['command']}`, which prints this table.")
 
 
 def proof_words(pairs: Sequence[dict]) -> str:
