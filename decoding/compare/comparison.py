@@ -261,10 +261,12 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
     # Timed from the outside: the clock runs from the call to each iteration's end, and stands while others have a turn.
     started = time.perf_counter()
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
-    ends, agreement = [], []
+    ends: list[float] = []
+    agreement: list[tuple[int, int]] = []
     for _ in session:
         ends.append(ended := time.perf_counter() - started)
-        agreement.append(session.last.agreement())
+        if (counted := session.last.agreement()) is not None:
+            agreement.append(counted)
         started += time.perf_counter() - started - ended  # counting is no part of the call
         if cancelled is not None and cancelled():
             raise CancelledError
@@ -276,7 +278,8 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
         for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
     )
     totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
-    return result_of(replace(run, label=contestant.label, iterations=iterations, totals=totals), agreement)
+    run = replace(run, label=contestant.label, iterations=iterations, totals=totals)
+    return result_of(run, agreement if len(agreement) == len(iterations) else ())
 
 
 def result_of(run: RunTrace, agreement: Sequence[tuple[int, int]] = ()) -> Result:

@@ -110,7 +110,7 @@ class Method:
                 f"{self.label} has no setting {name!r}; it has {', '.join(known) or 'none of its own'}.",
             )
         label = self.label
-        if head != self.draft_head:  # `SALF` becomes `SALF + TALF head`
+        if head != self.draft_head and isinstance(head, str):  # `SALF` becomes `SALF + TALF head`
             bare = label.removesuffix(f" + {head_label(self.draft_head)}") if self.draft_head else label
             label = f"{bare} + {head_label(head)}" if head else bare
         return replace(

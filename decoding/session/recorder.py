@@ -113,8 +113,13 @@ class IterationState:
         """Depth of the verified tree."""
         return int(self.draft.tree.depths[self.draft.order].max())
 
-    def agreement(self) -> tuple[int, int]:
-        """Drafted tokens that the target likes best after their parents, and those of which that is known."""
+    def agreement(self) -> tuple[int, int] | None:
+        """Drafted tokens that the target likes best after their parents, and those of which that is known.
+
+        None for an iteration that left its logits on the device.
+        """
+        if not hasattr(self, "logits"):
+            return None
         tree, row_of = self.draft.tree, np.full(self.draft.tree.size, -1)
         row_of[self.draft.order] = np.arange(len(self.draft.order))
         rows = row_of[tree.parents[1:]]

@@ -42,3 +42,10 @@ def test_the_form_holds_what_was_measured_and_is_ready_to_start(monkeypatch, tmp
     assert named.name == "dynatree" and named.verifier.name == "nss", "the verifier that fits temperature 0.8 decided"
     assert "temperature = 0.8" in grid and "new_tokens = [32]" in grid and "seeds = [3]" in grid
     assert "base_depth = [3, 6, 12]" in grid, "around the value that was measured"
+
+
+def test_a_text_of_ones_own_is_written_nowhere_else(monkeypatch, tmp_path: Path):
+    prompts = [PromptChoice("Own text ‘../../../../outside/text…’", "../../../../outside/text of mine")]
+    state = filled(monkeypatch, tmp_path / "cache", METHODS["linear"], prompts, Sampling(), 8)
+    (written,) = tmp_path.rglob("*.txt")
+    assert written.is_relative_to(state["sweep_plan_folder"]) and ".." not in written.parts

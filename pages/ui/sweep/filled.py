@@ -1,5 +1,6 @@
 """The form of a sweep filled from a measurement: its best method, prompts and sampling, one click before the start."""
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import islice
@@ -82,7 +83,8 @@ def _written(prompts: Sequence[PromptChoice]) -> Path:
     whole = "\0".join(each.text for each in prompts).encode()
     folder = user_folder("prompts") / sha256(whole).hexdigest()[:12]
     for number, each in enumerate(prompts, start=1):
-        kind, _, name = each.name.replace(" ", "_").rpartition("/")
+        # A text of one's own is named by how it begins, and may come with an address: its name must lead nowhere.
+        kind, name = (re.sub(r"\W+", "_", part) for part in each.name.rpartition("/")[::2])
         file = folder / (kind or name) / f"{name}_{number}.txt"
         write_whole(file, each.text.encode(), "set XDG_CACHE_HOME to another folder")
     return folder
