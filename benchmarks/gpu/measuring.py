@@ -315,7 +315,7 @@ def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
     def ratio(what: str, base: str) -> float | None:
         if not {what, base} <= set(labels):
             return None
-        found = ratios(comparison.of(labels.index(what)), comparison.of(labels.index(base)))
+        found = ratios(comparison.of(labels.index(what)), comparison.of(labels.index(base)), "loop_free")
         return found.median if found else None
 
     spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []

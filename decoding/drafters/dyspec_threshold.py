@@ -64,7 +64,8 @@ class DySpecThresholdDrafter(DrawnDrafter):
         return replace(state, threshold=min(max(moved, LOWEST), 1.0)), None
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        builder, threshold = TreeBuilder(source, root_token), state.threshold if self.mean_nodes else self.threshold
+        builder, seeks = TreeBuilder(source, root_token), self.mean_nodes and state is not None
+        threshold = state.threshold if seeks else self.threshold
         tree, frontier = builder.tree, builder.root_frontier()
         while len(frontier):
             nodes = self._grow_level(builder, frontier, threshold, draws)

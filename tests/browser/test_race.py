@@ -130,7 +130,7 @@ def test_a_race_of_ones_own_is_recorded_and_replayed(race):
     page.locator(".st-key-race_start button").click()
     page.wait_for_selector(f"{ROOT}[data-race]:not([data-race=recorded])", timeout=WAIT_MS)
     page.wait_for_selector(SETTLED, timeout=WAIT_MS)
-    assert page.locator(f"{ROOT} .lane").count() == 4
+    assert page.locator(f"{ROOT} .lane").count() == 3
     page.locator(ROOT).focus()
     page.keyboard.press("End")
     assert len(set(texts(page))) == 1 and texts(page)[0]

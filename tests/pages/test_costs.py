@@ -94,7 +94,7 @@ def test_step_through_warns_and_measures_again(monkeypatch):
     assert "A machine, 2 threads" in said
     assert (
         "Over the run, measured without prefill" in said
-        and said.index("measured without prefill") < said.index("Modelled: ")
+        and said.index("measured without prefill") < said.index("Over the run, modelled")
         and "slower than modelled" in said
     )
     assert {"step_measure_again", "why_measure_again"} <= {button.key for button in at.button}

@@ -278,7 +278,7 @@ def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     finish(at, "why_possible")
     at.button(key="why_run_budget").click().run()
     said = texts(finish(at, "why_possible"))
-    assert "Modelled" in said and "Subtrees: the nodes sampled first" in said
+    assert "Over the run, modelled" in said and "Subtrees: the nodes sampled first" in said
     assert "Over the run, measured" in said and "This iteration, measured: " in said and not sentences(at)
     other = replace(sampled, pair=replace(sampled.pair, name="another"))
     assert "load the run's pair" in texts(show(at, other, "What was possible"))

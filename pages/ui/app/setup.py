@@ -10,6 +10,7 @@ from pages.ui.app.address import OBEYED, keep_open_run
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_errors
 from pages.ui.common.models import describe_pair, manager
+from pages.ui.common.state import DRAWINGS
 from pages.ui.common.worker import DIALOG, come_back, entered_by_history, worker_note
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
@@ -20,6 +21,7 @@ def setup(title: str) -> None:
     word_uncaught_errors()
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
     entered = st.session_state.get("page") != title or entered_by_history()
+    st.session_state[DRAWINGS] = st.session_state.get(DRAWINGS, 0) + (2 if entered else 1)
     if entered:
         st.session_state["page"] = title
         st.session_state[OBEYED] = False  # an address is applied once, when its page is entered

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Raw logits stored per run for replaying other verifiers, as many as its file can hold; those of the oldest iterations
 # are dropped first.
 ROW_BYTES = MAX_ROW_BYTES
+DRAWINGS = "drawings"  # key of how often pages were drawn, a page that is entered counted twice
 
 
 @dataclass(eq=False)

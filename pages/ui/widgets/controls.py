@@ -16,7 +16,7 @@ from decoding.trace.records import DraftSampling, RunTrace, Setting
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
-from pages.ui.common.state import PromptChoice
+from pages.ui.common.state import DRAWINGS, PromptChoice
 from pages.ui.widgets.trained import TRAINED, presets, trained_choices
 from viz.glossary import explain_term
 
@@ -184,13 +184,17 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
 
 
 def hold(key: str, value: float, limits: tuple[float, float] | None = None) -> None:
-    """Set a slider, before it is drawn, where its value or its `limits` differ: with other limits it is another widget.
+    """Set a slider, before it is drawn, where its value or its `limits` differ or the page was drawn last without it:
+    with other limits, or anew, it is another widget.
 
     A value set from here replaces what the browser has by then: keys pressed meanwhile would be lost.
     """
-    drawn, known = (type(value), value, limits), st.session_state.get(f"{key}_limits")
-    if (type(st.session_state.get(key)), st.session_state.get(key), known) != drawn:
-        st.session_state[key], st.session_state[f"{key}_limits"] = value, limits
+    state, drawing = st.session_state, st.session_state.get(DRAWINGS, 0)
+    same = type(state.get(key)) is type(value) and state[key] == value
+    known, last = state.get(f"{key}_drawn", (None, -1))
+    if not same or known != limits or last < drawing - 1:
+        state[key] = value
+    state[f"{key}_drawn"] = limits, drawing
 
 
 def as_widget_holds(name: str, value: float) -> float:
