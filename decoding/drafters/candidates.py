@@ -34,7 +34,7 @@ def bar(values: np.ndarray, count: int) -> float:
 
 
 def joined(*candidates: np.ndarray) -> np.ndarray:
-    """Candidates one after another; told their type, NumPy does not compare it field by field."""
+    """Candidates one after another; with a dtype given, NumPy does not compare it field by field."""
     return np.concatenate(candidates, dtype=CANDIDATE)
 
 

@@ -65,7 +65,7 @@ def compared(paper: Protocol, here: Protocol) -> list[Aspect]:
     for name in (each.name for each in fields(Protocol) if each.name != "note"):
         theirs, ours = getattr(paper, name), getattr(here, name)
         if theirs or ours:
-            said = "" if theirs == ours else "not told by the paper" if not theirs else DIFFERS[name]
+            said = "" if theirs == ours else "not given by the paper" if not theirs else DIFFERS[name]
             found.append(Aspect(name.replace("_", " "), theirs or "–", ours or "–", said))
     return found
 

@@ -65,7 +65,7 @@ class ChosenAction:
 
     Attributes:
         action: the one taken.
-        past: what it was told.
+        past: the iterations that it was asked with.
         scalars: what it read of that beside hidden states, in the order of the chooser's names.
         outputs: of the network, by action.
     """

@@ -69,7 +69,7 @@ def test_the_charts_show_the_figures_and_the_bounds():
     assert len(alone.data) == 2 and list(beside.data[2].y) == [50, 25]
     figure = other_lengths_figure(metrics)
     drawn = [(line.line.color, line.line.dash, line.marker.symbol) for line in figure.data]
-    assert len(set(drawn)) == len({color for color, *_ in drawn}) == 4, "lines that can be told apart"
+    assert len(set(drawn)) == len({color for color, *_ in drawn}) == 4, "lines that differ at a glance"
     high, stayed, low = (trace.y for trace in figure.data[1:])
     assert all(most >= mid >= least for most, mid, least in zip(high, stayed, low, strict=True)) and high[-1] > low[-1]
     assert figure.data[0].x[-1] == metrics.draft_length == figure.data[1].x[0]
@@ -136,7 +136,7 @@ def pays(page, log: str = "", tensor_parallel: int = 4, **changed):
 
 
 def has_table(page) -> bool:
-    """Whether the best K is told by batch."""
+    """Whether a best K stands by batch."""
     return any("best K" in each.proto.body for each in page.get("html"))
 
 
@@ -293,7 +293,7 @@ def test_a_mean_length_alone_asks_for_k(page):
     page.number_input(key="batch_told_k").set_value(4).run()
     pays(page, "Mean acceptance length: 1.60")
     assert not sentences(page) and "one rate for all positions" in shown(page)
-    assert "**K = 4 is" in shown(page), "the K that was told is the one that is judged"
+    assert "**K = 4 is" in shown(page), "the K that was given is the one that is judged"
 
 
 def test_a_low_first_position_leads_to_the_doctor(page):
@@ -330,12 +330,12 @@ def test_the_words_by_hand():
     assert "Not even an engine that adds nothing" in flip_words([own(8, 0.9)])
     slow, ends = LogCheck(300.0, 540.0, (533.0, 1066.0), 6), (own(6, 1.2), own(12, 1.2))
     assert "Or about 6 sequences ran on average" in check_words(slow, *ends)
-    assert "sequences ran" not in check_words(slow, *ends, told=True)
+    assert "sequences ran" not in check_words(slow, *ends, running_known=True)
     assert log_headline(slow, *ends) == (
         "Your log contradicts the model at a batch of 6 to 12: if so many ran, a round takes 20 to 40 ms, not 15 ms. "
         "If the engine adds the difference, K = 3 gives 0.45x to 0.90x."
     )
-    assert "at a batch of 6: a round takes 20 ms" in log_headline(slow, own(6, 1.2), own(6, 1.2), told=True)
+    assert "at a batch of 6: a round takes 20 ms" in log_headline(slow, own(6, 1.2), own(6, 1.2), running_known=True)
     assert "2,000 rounds a second, not 533 to 1,066" in log_headline(replace(slow, rounds=2000.0), *ends)
     assert "they agree" in check_words(replace(slow, rounds=600.0), own(8, 1.2), own(16, 1.2))
     assert "about 30 sequences ran" in check_words(

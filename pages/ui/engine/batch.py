@@ -59,7 +59,7 @@ class Judged:
     Attributes:
         about: models and setup in a sentence. below: what to know of it, a sentence each.
         wrong: why not to act on it. check: the log beside the model; None where there is nothing to compare.
-        told: whether the log tells how many sequences ran.
+        running_known: whether the log has how many sequences ran.
         command: target, draft, devices and engine; None where no command is written.
     """
 
@@ -70,7 +70,7 @@ class Judged:
     below: Sequence[str]
     wrong: tuple[str, ...]
     check: LogCheck | None = None
-    told: bool = False
+    running_known: bool = False
     command: tuple[ModelShape, ModelShape | None, int, str] | None = None
 
 
@@ -190,10 +190,10 @@ def _draw(judged: Judged) -> None:
     contradicted = check is not None and not check.agrees
     said = headline(own, is_modelled)
     if check and contradicted:
-        said = log_headline(check, own[0], own[-1], judged.told)
+        said = log_headline(check, own[0], own[-1], judged.running_known)
     said = escape_markdown(said)
     st.markdown(f"**{said}**")
-    words = [check_words(check, own[0], own[-1], judged.told)] if check else []
+    words = [check_words(check, own[0], own[-1], judged.running_known)] if check else []
     if check is None and is_modelled and judged.acceptance.imported and own[0].length == judged.acceptance.length:
         words.append(UNCHECKED)
     if check and contradicted:

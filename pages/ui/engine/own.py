@@ -74,11 +74,11 @@ def flip_words(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     )
 
 
-def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
+def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, running_known: bool = False) -> str:
     """What a log says that contradicts the model.
 
     Args:
-        told: whether the log tells how many sequences ran.
+        running_known: whether the log has how many sequences ran.
     """
     ends = (first, last)
     said = f"Your log contradicts the model at a batch of {_between([each.batch for each in ends], '{}')}: "
@@ -88,7 +88,7 @@ def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = 
     expected = _between([1000 * each.round_s for each in ends], "{:.3g}")
     gains = _between([each.with_engine(check.engine_s(each)) for each in ends], "{:.2f}x")
     return (
-        f"{said}{'' if told else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. If the engine adds "
+        f"{said}{"" if running_known else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. If the engine adds "
         f"the difference, K = {first.length} gives {gains}."
     )
 
@@ -96,11 +96,11 @@ def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = 
 UNCHECKED = "No throughput in what you pasted, so nothing checks the model: paste whole lines, “Running” too."
 
 
-def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = False) -> str:
+def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, running_known: bool = False) -> str:
     """The throughput of the log beside that of the model, and what else may explain a difference.
 
     Args:
-        told: whether the log tells how many sequences ran.
+        running_known: whether the log has how many sequences ran.
     """
     running = _between([first.batch, last.batch], "{}")
     said = (
@@ -112,7 +112,7 @@ def check_words(check: LogCheck, first: OwnPoint, last: OwnPoint, told: bool = F
     sequences = f"about {plural(check.sequences, 'sequence')} ran on average" if check.sequences else ""
     if check.rounds > max(check.modelled):
         return f"{said}. Either {sequences or 'more ran'}, or rounds are faster than modelled."
-    tells = "" if told else f"Or {sequences or 'fewer ran'}: “Running: N reqs” in the log tells. "
+    tells = "" if running_known else f"Or {sequences or 'fewer ran'}: “Running: N reqs” in the log says it. "
     return (
         f"{said}. {tells}Idle time, prefill or a slower step of the target look alike; with the last, plain decoding "
         "is slower too. An A/B with and without speculation decides."
