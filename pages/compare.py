@@ -30,8 +30,9 @@ from pages.ui.compare.plan import (
     so_far_words,
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
-from pages.ui.widgets.controls import prompt_title, seed
+from pages.ui.widgets.controls import seed
 from pages.ui.widgets.counting import counted_words, counting_switch
+from pages.ui.widgets.prompts import prompt_title
 from viz.formats import plural
 
 if TYPE_CHECKING:

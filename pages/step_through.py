@@ -27,7 +27,7 @@ from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.sweep.filled import open_for_run
 from pages.ui.what_if.branches import ask_what_if
-from pages.ui.widgets import controls
+from pages.ui.widgets import controls, prompts
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
 from viz.formats import listed
@@ -102,10 +102,10 @@ def to_decode() -> RunRequest | None:
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
     with (
-        st.popover(escape_markdown(controls.picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
+        st.popover(escape_markdown(prompts.picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
         st.container(width=460),
     ):
-        prompt = controls.prompt_picker("prompt", bind=False)
+        prompt = prompts.prompt_picker("prompt", bind=False)
         tokens = controls.length_control()
     sampling = controls.picked_sampling()
     controls.seed_method("method")

@@ -34,7 +34,7 @@ from pages.ui.compare.results import (
     unrest_words,
 )
 from pages.ui.widgets.contestants import COMPARE, check_contestants
-from pages.ui.widgets.controls import prompt_title, sample_prompts
+from pages.ui.widgets.prompts import prompt_title, sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.explain.bottom_line import need_words
 from viz.formats import elapsed

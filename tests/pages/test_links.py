@@ -10,7 +10,8 @@ from decoding.methods.methods import METHODS
 from pages.ui.app.links import MAX_TEXT, RunName, View, decode, encode, split_run, with_run
 from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import ModelTask
-from pages.ui.widgets.controls import DEFAULT_PROMPT, SAMPLING, sample_prompts
+from pages.ui.widgets.controls import SAMPLING
+from pages.ui.widgets.prompts import DEFAULT_PROMPT, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"

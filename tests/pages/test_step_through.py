@@ -10,7 +10,8 @@ from decoding.methods.methods import METHODS, PRESETS, START, method_label
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
-from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts, set_method
+from pages.ui.widgets.controls import set_method
+from pages.ui.widgets.prompts import DEFAULT_PROMPT, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
 from viz.learn.tour import STORY
 
@@ -204,7 +205,8 @@ def test_choices_outlive_a_page_switch(page):
 
 def pickers():
     """A page with nothing but the two pickers."""
-    from pages.ui.widgets.controls import method_picker, prompt_picker
+    from pages.ui.widgets.controls import method_picker
+    from pages.ui.widgets.prompts import prompt_picker
 
     prompt_picker("prompt")
     method_picker("method")

@@ -39,17 +39,8 @@ from pages.ui.common.state import (
     set_aside,
 )
 from pages.ui.common.worker import address_is, found_again, start_job
-from pages.ui.widgets.controls import (
-    DEFAULT_NEW_TOKENS,
-    DEFAULT_PROMPT,
-    OWN_TEXT,
-    SAMPLING,
-    prompt_of,
-    sample_prompts,
-    set_method,
-    setting_key,
-    start_method,
-)
+from pages.ui.widgets.controls import DEFAULT_NEW_TOKENS, SAMPLING, set_method, setting_key, start_method
+from pages.ui.widgets.prompts import DEFAULT_PROMPT, OWN_TEXT, prompt_of, sample_prompts
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import plural
 from viz.scope.phases import FINAL_ID

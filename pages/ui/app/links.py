@@ -22,7 +22,8 @@ import decoding
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
 from pages.ui.common.run_store import RUN_ID
-from pages.ui.widgets.controls import DEFAULT_METHOD, MAX_TEXT, SAMPLING, prompt_words, sample_prompts
+from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING
+from pages.ui.widgets.prompts import MAX_TEXT, prompt_words, sample_prompts
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 

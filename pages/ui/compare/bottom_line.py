@@ -23,7 +23,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.engine.config import measured_chain
-from pages.ui.widgets.controls import OWN_TEXT, prompt_words
+from pages.ui.widgets.prompts import OWN_TEXT, prompt_words
 from viz.explain.bottom_line import need_words, stretch_words
 from viz.formats import plural
 

@@ -19,18 +19,14 @@ from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
     length_control,
-    picked_prompt_words,
     picked_sampling,
-    prompt_of,
-    prompt_picker,
-    prompt_words,
     proof_link,
-    sample_prompts,
     sampling_controls,
     sampling_words,
     seed,
 )
 from pages.ui.widgets.costs import other_words
+from pages.ui.widgets.prompts import picked_prompt_words, prompt_of, prompt_picker, prompt_words, sample_prompts
 from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:

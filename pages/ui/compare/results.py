@@ -28,8 +28,9 @@ from pages.ui.compare.bottom_line import (
 )
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
-from pages.ui.widgets.controls import prompt_title, sampling_words
+from pages.ui.widgets.controls import sampling_words
 from pages.ui.widgets.costs import busy_words
+from pages.ui.widgets.prompts import prompt_title
 from viz.charts.methods import (
     Acceptance,
     Bar,

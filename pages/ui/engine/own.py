@@ -88,8 +88,8 @@ def log_headline(check: LogCheck, first: OwnPoint, last: OwnPoint, running_known
     expected = _between([1000 * each.round_s for each in ends], "{:.3g}")
     gains = _between([each.with_engine(check.engine_s(each)) for each in ends], "{:.2f}x")
     return (
-        f"{said}{"" if running_known else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. If the engine adds "
-        f"the difference, K = {first.length} gives {gains}."
+        f"{said}{'' if running_known else 'if so many ran, '}a round takes {taken} ms, not {expected} ms. "
+        f"If the engine adds the difference, K = {first.length} gives {gains}."
     )
 
 

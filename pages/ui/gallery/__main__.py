@@ -18,7 +18,7 @@ from pages.ui.compare.results import STYLE, findings, speed_bars, table_html
 from pages.ui.learn.recorded_runs import cards
 from pages.ui.learn.tour import all_steps
 from pages.ui.race import recorded_race
-from pages.ui.widgets.controls import prompt_words
+from pages.ui.widgets.prompts import prompt_words
 from viz.charts.methods import ProgressCurve, progress_figure, speed_figure
 from viz.formats import plural
 from viz.learn.tour import STEP_THROUGH

@@ -27,7 +27,8 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, ask_view, current_run, draw_set_aside, keep_run, selected_iteration, set_aside
 from pages.ui.compare.plan import recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
-from pages.ui.widgets.controls import prompt_of, set_method
+from pages.ui.widgets.controls import set_method
+from pages.ui.widgets.prompts import prompt_of
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote

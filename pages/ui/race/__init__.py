@@ -19,7 +19,7 @@ from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
 from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words
-from pages.ui.widgets.controls import prompt_title, prompt_words
+from pages.ui.widgets.prompts import prompt_title, prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
 from viz.race.data import reference_lane

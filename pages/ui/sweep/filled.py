@@ -18,7 +18,8 @@ from pages.ui.jobs import FORM
 from pages.ui.sweep.form import FOLDER, OWN, SWEEP, proposed_values
 from pages.ui.sweep.view import PAGE
 from pages.ui.widgets.contestants import add_slot
-from pages.ui.widgets.controls import prompt_of, set_method, setting_key
+from pages.ui.widgets.controls import set_method, setting_key
+from pages.ui.widgets.prompts import prompt_of
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

@@ -15,7 +15,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, decode_more, keep_run
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, base_label
-from pages.ui.widgets.controls import OWN_TEXT
+from pages.ui.widgets.prompts import OWN_TEXT
 from viz.charts.sweeps import Measure, value_words
 from viz.formats import plural
 

@@ -17,10 +17,8 @@ from pages.ui.widgets.controls import (
     hold,
     is_idle,
     method_as_verified,
-    picked_prompt_words,
     picked_sampling,
     picked_settings,
-    prompt_picker,
     sampling_controls,
     seed,
     seed_method,
@@ -32,6 +30,7 @@ from pages.ui.widgets.controls import (
     start_method,
     verifier_buttons,
 )
+from pages.ui.widgets.prompts import picked_prompt_words, prompt_picker
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

@@ -28,7 +28,7 @@ from pages.ui.common.state import (
     selected_iteration,
 )
 from pages.ui.common.worker import ModelTask, start_job
-from pages.ui.widgets.controls import OWN_TEXT, sample_prompts
+from pages.ui.widgets.prompts import OWN_TEXT, sample_prompts
 from viz.branches.graph import BranchLine
 from viz.formats import byte_size, duration, plural
 from viz.tokens import visible

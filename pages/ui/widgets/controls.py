@@ -1,22 +1,18 @@
-"""Widgets for single settings, sampling and length; `controls` puts them together."""
+"""Widgets of a method, its settings, sampling and length, and what stands in them before they are drawn."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
 import streamlit as st
 
 import decoding
-from decoding.common.errors import PromptError, SettingsError
-from decoding.common.prompts import Prompt, load_prompts
+from decoding.common.errors import SettingsError
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
-from decoding.recorded import PROMPT as HOME_PROMPT
-from decoding.trace.records import DraftSampling, RunTrace, Setting
+from decoding.trace.records import DraftSampling, Setting
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
-from pages.ui.common.state import DRAWINGS, PromptChoice
+from pages.ui.common.state import DRAWINGS
 from pages.ui.widgets.trained import TRAINED, presets, trained_choices
 from viz.glossary import explain_term
 
@@ -312,98 +308,10 @@ def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
     return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)
 
 
-OWN_TEXT = "own text"
-TITLE_CHARACTERS = 20
-MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
-DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
 CONFIGURATION = "Ready-made configuration"
 OURS, PAPERS = "our settings", "Paper's default"
 FASTEST = "Which method is fastest here?"
-
-
-@lru_cache(maxsize=1)
-def sample_prompts() -> dict[str, Prompt]:
-    """The sample prompts shipped with Draftscope, by `kind/name`."""
-    return {f"{prompt.kind}/{prompt.name}": prompt for prompt in load_prompts()}
-
-
-def prompt_of(run: RunTrace) -> PromptChoice:
-    """The prompt of a run: the sample with its text, or the text alone."""
-    text = "".join(run.prompt_texts)
-    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
-    return PromptChoice(name, text)
-
-
-def prompt_words(name: str) -> str:
-    """A prompt's name as shown on the screen: `Stories · Tim and the bell`."""
-    return " · ".join(part.replace("_", " ").capitalize() for part in name.split("/"))
-
-
-def prompt_title(prompt: PromptChoice) -> str:
-    """A prompt as a title names it: a sample by its name, a text of one's own by how it begins."""
-    words = prompt_words(prompt.name)
-    begins = " ".join(prompt.text.split())
-    if prompt.name != OWN_TEXT or not begins:
-        return words
-    return f"{words} ‘{begins[:TITLE_CHARACTERS].rstrip()}{'…' if len(begins) > TITLE_CHARACTERS else ''}’"
-
-
-def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
-    """Pick a sample prompt or type one; with a chat pair also whether the chat template is used."""
-    samples = _samples_or_sentence()
-    names = [*samples, OWN_TEXT]
-    text_key = f"{key}_text"
-    seed(key, DEFAULT_PROMPT if samples else OWN_TEXT, {name: prompt_words(name) for name in names})
-
-    def take_sample() -> None:
-        sample = samples.get(st.session_state[key])
-        st.session_state[text_key] = sample.text if sample else ""
-
-    name = st.selectbox(
-        "Prompt",
-        names,
-        key=key,
-        format_func=prompt_words,
-        on_change=take_sample,
-        persist_state="session",
-        bind="query-params" if bind else None,
-    )
-    if text_key not in st.session_state:
-        take_sample()
-    else:
-        say_again(text_key)
-
-    text = st.text_area(
-        "Text to continue · Ctrl+Enter keeps it, Start keeps and runs it, Escape drops it",
-        key=text_key,
-        height=160,
-        persist_state="session",
-        placeholder="Type what the models should continue",
-        help="Overwrite it, or choose “Own text” above for an empty field.",
-    )
-    # The selection stays: setting it here does not reach a browser that has closed the popover meanwhile, and would
-    # come back as a choice.
-    own = _named_by_text(name, text)
-    if own != name:
-        st.caption("Edited: a text of your own now.")
-    if bind:
-        _keep_in_address((text or "") if own == OWN_TEXT else "")
-    chat = manager().settings.chat
-    if chat:
-        seed(f"{key}_chat", True)
-        hint = "Off: the models get the text unchanged."
-        chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=hint)
-    return PromptChoice(own, text or "", chat)
-
-
-def _keep_in_address(text: str) -> None:
-    """Keep a text of one's own in the address of the page, where it fits, so that a reload has it."""
-    if text.strip() and len(quote_plus(text)) <= MAX_TEXT:
-        if st.query_params.get("text") != text:
-            st.query_params["text"] = text
-    elif "text" in st.query_params:
-        del st.query_params["text"]
 
 
 def method_picker(
@@ -533,19 +441,6 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
-def picked_prompt_words() -> str:
-    """The name of the chosen prompt, for a button."""
-    name = picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()})
-    text = st.session_state.get("prompt_text")
-    return prompt_title(PromptChoice(_named_by_text(name, text), text or ""))
-
-
-def _named_by_text(name: str, text: str | None) -> str:
-    """A sample whose text was edited is a text of one's own, whatever the browser still says of the selection."""
-    sample = sample_prompts().get(name)
-    return name if sample is None or text is None or text == sample.text else OWN_TEXT
-
-
 def method_words(key: str = "method") -> str:
     """The choice under `key`, for a button: its label, or that its settings contradict one another."""
     method = method_as_verified(st.session_state[key], key)
@@ -553,14 +448,6 @@ def method_words(key: str = "method") -> str:
         return decoding.method_label(method.with_settings(**picked_settings(method, key)))
     except SettingsError:
         return f"{method.label}: settings?"
-
-
-def _samples_or_sentence() -> dict[str, Prompt]:
-    try:
-        return sample_prompts()
-    except PromptError as error:
-        show_error(error)
-        return {}
 
 
 def proof_link() -> None:
