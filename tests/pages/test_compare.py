@@ -23,16 +23,9 @@ from decoding.trace.metrics import Spread, spread
 from pages.ui.common.errors import sentence
 from pages.ui.common.state import PromptChoice, Run
 from pages.ui.compare.bottom_line import best_chain, decided, losses, needs_by_kind, places, rivals, steady
+from pages.ui.compare.findings import findings, same_words, slower_words, times_words, two_medians_words, unrest_words
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.results import (
-    findings,
-    same_words,
-    slower_words,
-    table_html,
-    times_words,
-    two_medians_words,
-    unrest_words,
-)
+from pages.ui.compare.results import table_html
 from pages.ui.widgets.contestants import COMPARE, check_contestants
 from pages.ui.widgets.prompts import prompt_title, sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences

@@ -28,13 +28,18 @@ def bottom_line_words(line: BottomLine | None, where: str = "for this text on th
     if line is None:
         return "No method that drafts was measured, so nothing can be said on speculating: add one."
     said = [_line_words(line, where)]
-    if line.verdict != "plain" and line.best.settings:
-        said.append(f"Settings of {line.best.label}: {line.best.settings}.")
     if line.verdict == "speculate" and line.best.batches:
         said.append(batch_words(line.best.batches))
     if line.draft_model is not None:
         said.append(f"Do you need a draft model? {need_words(line.draft_model)}")
     return " ".join(said)
+
+
+def settings_words(line: BottomLine | None) -> str:
+    """All settings of the best method, where it is one to decode with."""
+    if line is None or line.verdict == "plain" or not line.best.settings:
+        return ""
+    return f"Settings of {line.best.label}: {line.best.settings}. "
 
 
 def batch_words(gains: Mapping[int, float]) -> str:

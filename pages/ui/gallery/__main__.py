@@ -13,8 +13,9 @@ from pathlib import Path
 from decoding.common.errors import command
 from decoding.compare.comparison import score
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run
+from pages.ui.compare.findings import findings
 from pages.ui.compare.plan import hardware_words, recorded_result
-from pages.ui.compare.results import STYLE, findings, speed_bars, table_html
+from pages.ui.compare.results import STYLE, speed_bars, table_html
 from pages.ui.learn.recorded_runs import cards
 from pages.ui.learn.tour import all_steps
 from pages.ui.race import recorded_race
