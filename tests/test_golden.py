@@ -68,9 +68,10 @@ def test_a_difference_is_found():
     assert not files.differences(
         left, {"residual_ids": [[4, 9]], "residual_probs": [[1.0, 1e-14]], "odds": "1.63 0.9369"}
     )
-    full = {"residual_ids": [[*range(8)]], "residual_probs": [[0.125] * 8]}
-    assert not files.differences(full, {**full, "residual_ids": [[*range(7), 9]]})
-    assert files.differences(full, {**full, "residual_ids": [[9, *range(1, 8)]]})
+    full = {"residual_ids": [[*range(7), 980]], "residual_probs": [[0.125] * 8]}
+    assert not files.differences(full, {**full, "residual_ids": [[*range(7), 1065]]})
+    assert files.differences(full, {**full, "residual_ids": [[*range(7), 9]]})
+    assert files.differences(full, {**full, "residual_ids": [[1065, *range(1, 7), 980]]})
     assert files.differences(left, {**left, "residual_ids": [[9]]}) and files.differences(
         left, {**left, "odds": "1.6 1"}
     )

@@ -265,7 +265,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
     agreement: list[tuple[int, int]] = []
     for _ in session:
         ends.append(ended := time.perf_counter() - started)
-        if (counted := session.last.agreement()) is not None:
+        if session.last is not None and (counted := session.last.agreement()) is not None:
             agreement.append(counted)
         started += time.perf_counter() - started - ended  # counting is no part of the call
         if cancelled is not None and cancelled():

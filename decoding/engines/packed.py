@@ -57,7 +57,8 @@ class PackedLinear:
 class Float16Linear:
     """The same product in float32 with weights that float16 holds exactly: half the bytes are read, nothing is rounded.
 
-    Of most models it is float16 that was stored. What a row gives does not depend on how many there are.
+    So it is with models that were stored in float16. What a row gives does not depend on how many there are. For few
+    rows it is faster than oneDNN, for more than some 32, as in a large prefill, up to a third slower.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
@@ -79,7 +80,7 @@ class Float16Linear:
 
 
 def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear | Float16Linear:
-    """The product with a weight that `can_pack`, from the fewest bytes that give the same numbers."""
+    """The product with a weight that `can_pack`, from the fewest bytes that hold the same weights."""
     return (Float16Linear if Float16Linear.fits(weight) else PackedLinear)(weight, bias)
 
 

@@ -200,6 +200,7 @@ def make_head(
     digest: str = "",
     tokens: np.ndarray | None = None,
     copies: int = 1,
+    engine: HeadEngine | None = None,
 ) -> Head:
     """A head made of weights at hand, stored or not; `PairError` where they do not fit the target.
 
@@ -207,6 +208,7 @@ def make_head(
         tokens: ids that it is to draft; None: all.
         copies: how many times a widened target holds the features that the head was trained on, side by side: it reads
             the first copy, and stays as small as the pair's draft model does.
+        engine: one with the same weights and copies; None: it is made.
     """
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
@@ -219,10 +221,12 @@ def make_head(
     with torch.inference_mode():  # a target without features is refused here, not in the middle of a text
         target.engine.project(torch.zeros(1, info.hidden_size, dtype=target.dtype, device=target.device))
     parameters = sum(weight.numel() for weight in network.parameters())
-    if copies > 1:
-        embedding = torch.nn.Embedding.from_pretrained(embedding.weight[:, : config.hidden_size].detach().contiguous())
-    kind = MergedHeadEngine if MergedHeadEngine.fits(embedding, target.device, target.dtype) else HeadEngine
-    engine = kind(network, embedding, target.positions, target.device, target.dtype)
+    if engine is None:
+        if copies > 1:
+            copy = embedding.weight[:, : config.hidden_size].detach().contiguous()
+            embedding = torch.nn.Embedding.from_pretrained(copy)
+        kind = MergedHeadEngine if MergedHeadEngine.fits(embedding, target.device, target.dtype) else HeadEngine
+        engine = kind(network, embedding, target.positions, target.device, target.dtype)
     shown = ModelInfo(
         name=label,
         architecture="DraftHead",
@@ -274,7 +278,8 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
         require_fit(card, identity)
         tokens = np.array(card.frequent[: card.tokens]) if card.tokens else None
         named = (card.name, card.label, weights_digest(card))
-        made = make_head(pair.target, load_network(card), *named, tokens, copies_of(card, identity))
+        engine = next((head.engine for each, head in known.items() if each[:2] == stamp[:2]), None)
+        made = make_head(pair.target, load_network(card), *named, tokens, copies_of(card, identity), engine)
         for other in [each for each in known if each[0] == card.folder and each[1] != stamp[1]]:
             del known[other]  # trained again since
         known[stamp] = made

@@ -96,10 +96,11 @@ def find_head(name: str) -> HeadCard:
         return card
     require(
         bool(card.frequent),
-        f"The head {stored} was stored without its most frequent tokens: train it again, or write {stored} alone.",
+        f"The head {stored} was stored without its most frequent tokens: write {stored} alone, or train one of another "
+        "name.",
     )
     require(
-        count.isdecimal() and 1 <= int(count) <= len(card.frequent),
+        count.isdecimal() and len(count) < 8 and 1 <= int(count) <= len(card.frequent),
         f"{name} must have a number of tokens from 1 to {len(card.frequent):,} behind the @, such as {stored}@1000.",
     )
     return replace(card, name=name, tokens=int(count))

@@ -149,11 +149,12 @@ class ModelSource(_DraftSource):
 
     def before_next(self, draft: Draft, logits: Tensor, node: int, length: int) -> BeforeRoot:
         """What this iteration's passes gave after the last accepted node, behind which a text of `length` goes on."""
-        target, level = logits[int(np.flatnonzero(draft.order == node)[0])], int(draft.tree.level[node])
+        # Copies: a view would hold on to the rows of the whole tree.
+        target, level = logits[int(np.flatnonzero(draft.order == node)[0])].clone(), int(draft.tree.level[node])
         if level < 0:
             return BeforeRoot(length, target, None)
         row = int(np.flatnonzero(draft.rows[level][0] == node)[0])
-        return BeforeRoot(length, target, (self.features[level][row], self.logits[level][row]))
+        return BeforeRoot(length, target, (self.features[level][row].clone(), self.logits[level][row].clone()))
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         if nodes[0] != 0 or self._root_logits is None:
@@ -242,7 +243,7 @@ class CachedModels:
         if self.draft_cache is not None and self.pair.drafting.engine is pair.drafting.engine:
             draft_rows = self.draft_cache.length
         other = self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
-        other.before_root = self.before_root if draft_rows else None
+        other.before_root = self.before_root if draft_rows and needs_past else None
         return other
 
     def cut_clone(

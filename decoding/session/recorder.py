@@ -160,7 +160,7 @@ class IterationState:
 
 WRITTEN_LATER = (
     "nodes", "steps", "texts", "draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs",
-    "tested_top_probs",
+    "tested_top_probs", "selector",
 )  # fmt: skip
 
 
@@ -198,7 +198,8 @@ def write_iteration(
 ) -> IterationTrace:
     """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time.
 
-    The tree of a full record is written when it is read, unless its rows lie on another device or stay in the record.
+    The tree of a full record is written when it is read, unless its rows lie on another device or stay in the record;
+    what that takes is noted nowhere.
     """
     started = time.perf_counter()
     full: dict[str, Any] = {"nodes": (), "steps": ()}
@@ -235,9 +236,10 @@ def write_iteration(
         rule=step.method.drafter.rule(step.settings),
         **full,
     )
+    step.source = None  # it holds on to the cache
     if isinstance(trace, UnwrittenTrace):
-        step.source = None  # it holds on to the cache
         rows = sum(probs.nbytes for _, probs in step.draft.rows)
+        vars(step).pop("target_probs", None)  # as many bytes again, where a drafter asked
         trace.wait(partial(_full_record, step, text_of, sampling, full_rows), step.logits.nbytes + rows)
     return trace
 

@@ -120,6 +120,7 @@ class DecodeSession:
         self._checkpoints = Checkpoints()
         self._interventions = Interventions()
         self._unwritten: list[UnwrittenTrace] = []
+        self.last: IterationState | None = None
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
         drafter = self.method.drafter
         self._models = CachedModels(self.pair, capacity, drafter.uses_draft_model, drafter.needs_past)
@@ -188,7 +189,7 @@ class DecodeSession:
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
-        other._checkpoints, other._unwritten = Checkpoints(self._checkpoints), []
+        other._checkpoints, other._unwritten, other.last = Checkpoints(self._checkpoints), [], None
         other._interventions = self._interventions if interventions is None else interventions
         drafter = other.method.drafter
         other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
@@ -201,8 +202,8 @@ class DecodeSession:
     def rewind(self, index: int) -> "DecodeSession":
         """An independent session that stands before iteration `index`: text, caches, drafter state and draws as then.
 
-        It decodes on as this one did, to the bit; `index` may be the next iteration. Where the caches were released
-        meanwhile, its first step fills them again.
+        It decodes on as this one did, to the bit, but for rounding in what a selector reads of the token before the
+        root; `index` may be the next iteration. Where the caches were released meanwhile, its first step fills them again.
 
         Raises:
             SettingsError, PairError: the iteration is not among those recorded; the pair was released.
@@ -217,7 +218,7 @@ class DecodeSession:
         other.pair = point.method.drafting(self.pair)
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
-        other._checkpoints, other._unwritten = self._checkpoints.before(index), []
+        other._checkpoints, other._unwritten, other.last = self._checkpoints.before(index), [], None
         other._begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
         other._count, other.stopped, other._interventions = (
@@ -320,7 +321,6 @@ class DecodeSession:
 
     def _iteration(self) -> IterationTrace:
         step = IterationState(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
-        self.last = step
         checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
         clock = PhaseClock(self.pair.target.device)
@@ -342,6 +342,7 @@ class DecodeSession:
         trace = write_iteration(
             step, self.pair.vocabulary.text, self.sampling, self.limits.record, self.limits.rows != "top"
         )
+        self.last = step
         trace = explain_interventions(trace, self._interventions, self.method.verifier, self.sampling)
         self._interventions = Interventions()
         if self.limits.record != "none":

@@ -184,7 +184,7 @@ class PhaseTimes:
 
     `draft_levels_s` holds the draft's forward passes one by one and is part of `draft_s`; `rebuild_s` is the second
     target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`; what is
-    written when it is first read is not in it.
+    written later, when it is read or for want of room, is not in it.
     """
 
     draft_s: Seconds

@@ -118,7 +118,7 @@ def test_names_that_are_not_there(pair, home):
 
 def test_a_head_over_the_most_frequent_tokens_alone(pair, home):
     folder = save(pair, home / "shipped" / "talf")
-    with pytest.raises(SettingsError, match="talf was stored without its most frequent tokens: train it again"):
+    with pytest.raises(SettingsError, match="talf was stored without its most frequent tokens: write talf alone"):
         find_head("talf@2")
     edited(folder, frequent="7 3 9")
     for wrong in ("talf@4", "talf@0", "talf@", "talf@two"):

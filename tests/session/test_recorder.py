@@ -1,5 +1,7 @@
 """Full records write their trees when they are read, and hold few rows until then."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +13,12 @@ from decoding.session.session import DecodeSession, Limits
 
 
 def test_the_tree_of_a_record_is_written_when_it_is_read(pair, monkeypatch):
-    written, write = [], recorder._full_record
+    written, fields_of_full, write = [], [], recorder._full_record
 
     def counted(step, *how):
         written.append(step.index)
-        return write(step, *how)
+        fields_of_full.append(write(step, *how))
+        return fields_of_full[-1]
 
     monkeypatch.setattr(recorder, "_full_record", counted)
     prompt, method = pair.vocabulary.encode("One day a little dog"), METHODS["dynatree"]
@@ -23,6 +26,7 @@ def test_the_tree_of_a_record_is_written_when_it_is_read(pair, monkeypatch):
     list(late)
     assert not written
     list(soon)
+    assert set(recorder.WRITTEN_LATER) == set(fields_of_full[-1]) - {"draft_logits", "target_logits"}
     assert written == [trace.index for trace in soon.iterations]
     written.clear()
     for one, other in zip(late.iterations, soon.iterations, strict=True):
@@ -45,3 +49,15 @@ def test_trees_that_wait_hold_no_more_rows_than_there_is_room_for(pair, monkeypa
         session.step()
     assert [trace.waiting_bytes for trace in session.iterations] == [0, 0, 0, row, row, row]
     assert session.fork().step().waiting_bytes == row
+
+
+@pytest.mark.parametrize("how", [{"record": "summary"}, {"rows": "full"}, {"rows": "top"}])
+def test_a_released_session_holds_no_cache(pair, how):
+    session = DecodeSession(pair, METHODS["dynatree"], pair.vocabulary.encode("One day"), limits=Limits(12, **how))
+    assert session.last is None
+    session.step()
+    branch = session.fork()
+    held = weakref.ref(session._models.draft_cache)
+    session.release()
+    gc.collect()
+    assert held() is None and branch.last is None and session.last.agreement()[1] > 0
