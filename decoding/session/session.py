@@ -203,7 +203,8 @@ class DecodeSession:
         """An independent session that stands before iteration `index`: text, caches, drafter state and draws as then.
 
         It decodes on as this one did, to the bit, but for rounding in what a selector reads of the token before the
-        root; `index` may be the next iteration. Where the caches were released meanwhile, its first step fills them again.
+        root; `index` may be the next iteration. Where the caches were released meanwhile, its first step fills them
+        again.
 
         Raises:
             SettingsError, PairError: the iteration is not among those recorded; the pair was released.
