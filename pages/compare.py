@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_trees
 from decoding.trace.metrics import Counting
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
@@ -60,7 +60,8 @@ def main() -> None:
         partial
         or st.session_state.get("comparison")
         or kept(
-            ("recorded comparison",), lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP)
+            ("recorded comparison",),
+            lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP, recorded_trees()),
         )
     )
     if not partial and outcome.key in KEPT and st.query_params.get("comparison") != outcome.key:

@@ -210,6 +210,25 @@ def trees_on_prefix(
     return trees
 
 
+def call_with_trees(
+    pair: Pair,
+    contestant: Contestant,
+    prompt_ids: list[int],
+    sampling: Sampling,
+    max_new_tokens: int,
+    go_on: Callable[[], bool] = lambda: True,
+) -> RunTrace | None:
+    """A call of a method that drafts, not timed and recorded in full; None of others, and where `go_on` ended it."""
+    if contestant.method is None or not contestant.method.drafter.drafts:
+        return None
+    pair = pair.with_engine(contestant.engine) if contestant.engine else pair
+    method = prepared(contestant.own_method, pair, sampling)
+    session = DecodeSession(pair, method, prompt_ids, sampling, Limits(max_new_tokens))
+    while not session.finished and go_on():
+        session.step()
+    return session.trace() if session.finished else None
+
+
 def warm_call(pair: Pair, call: Callable[[], Result]) -> Result:
     """The result of a call, made again where a CUDA graph was made during it: that one says little about the others."""
     for _ in range(MOST_TRIES):

@@ -50,6 +50,7 @@ RACE_SPEEDS = FOLDER / "race_speeds.json"  # tokens per second of every repeat, 
 COMPARED = ("autoregressive", "hf_generate", "linear", "fixed_tree", "DynaTree, first level may branch")
 COMPARED_TOKENS, COMPARED_REPEATS, COMPARED_WARMUP = 96, 3, 1
 COMPARISON = FOLDER / "comparison.zip"
+IN_FULL = "trees"  # in place of the repeat in the name of a call of the comparison that was not timed
 
 
 def recording_file(name: str, rival: str = "") -> Path:
@@ -106,6 +107,8 @@ def recorded_comparison() -> "Comparison":
     with zipfile.ZipFile(COMPARISON) as archive:
         for name in archive.namelist():
             contestant, repeat, kind = name.split(".")
+            if repeat == IN_FULL:
+                continue
             if kind == "dscope":
                 result = result_of(load_run(io.BytesIO(archive.read(name))))
             else:
@@ -115,6 +118,17 @@ def recorded_comparison() -> "Comparison":
             results.append(replace(result, contestant=int(contestant), repeat=int(repeat)))
     contestants = tuple(parse_contestant(text) for text in COMPARED)
     return Comparison(contestants, (PROMPT,), tuple(results), differences=(), reference=0)
+
+
+def recorded_trees() -> dict[int, RunTrace]:
+    """The call of each method that drafts once more, not timed, recorded in full, by contestant."""
+    found = {}
+    with zipfile.ZipFile(COMPARISON) as archive:
+        for name in archive.namelist():
+            contestant, repeat, _ = name.split(".")
+            if repeat == IN_FULL:
+                found[int(contestant)] = load_run(io.BytesIO(archive.read(name)))
+    return found
 
 
 def telling_iteration(run: RunTrace) -> int:

@@ -39,7 +39,7 @@ import torch
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
 from decoding.common.files import whole_file
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.compare.comparison import Comparison, Score, compare, score
+from decoding.compare.comparison import Comparison, Score, call_with_trees, compare, score
 from decoding.compare.contestants import parse_contestant
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS, START
@@ -51,6 +51,7 @@ from decoding.recorded import (
     COMPARED_TOKENS,
     COMPARED_WARMUP,
     COMPARISON,
+    IN_FULL,
     PLAIN,
     PROMPT,
     RACE_PROMPT,
@@ -261,6 +262,12 @@ def record_comparison(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
                 figures = [call.output_ids, line.seconds, line.tokens, call.metrics.peak_memory_bytes]
                 data = json.dumps(figures).encode()
             archive.writestr(zipfile.ZipInfo(f"{call.contestant}.{call.repeat}.{kind}"), data, zipfile.ZIP_DEFLATED)
+        ids = pair.vocabulary.encode(_text(prompts, PROMPT))
+        for number, each in enumerate(found.contestants):
+            if run := call_with_trees(pair, each, ids, found.sampling, COMPARED_TOKENS):
+                save_run(run, written := io.BytesIO())
+                place = zipfile.ZipInfo(f"{number}.{IN_FULL}.dscope")
+                archive.writestr(place, written.getvalue(), zipfile.ZIP_DEFLATED)
     return speed_words(score(found, loop_free=False))
 
 

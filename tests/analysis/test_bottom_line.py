@@ -9,8 +9,9 @@ import pytest
 from decoding.analysis.bottom_line import Interval, Option, bottom_line, paired
 from decoding.analysis.slowdown import TOKENS, slowdown, stretches
 from decoding.trace.records import IterationTrace
-from tests.helpers.traces import run_autoregressive, run_mixed, run_of, summary
-from viz.explain.bottom_line import bottom_line_words, stretch_words
+from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
+from viz.explain.bottom_line import bottom_line_words, ended_words, stretch_words
+from viz.explain.expansion import why_absent
 
 PLAIN = {(0, repeat): speed for repeat, speed in enumerate((50.0, 60.0, 40.0, 50.0))}
 
@@ -155,6 +156,20 @@ def test_a_stretch_is_reported_with_its_text_and_its_measured_cause():
     depth = chain.iterations[0].tree_depth
     its = f"1 token in iteration 1, 1 in iteration 2, 1 in iteration 3, the other's {depth} tokens in iteration 1"
     assert f"its deepest verified path had {its}" in said, "that of each iteration to which a link leads"
+
+
+def test_a_path_ended_where_a_setting_left_the_next_token_out():
+    iteration = dynatree_recovered(0)
+    place, token = iteration.accepted[-1], iteration.committed_ids[-1]
+    drafted = [node.token_id for node in iteration.nodes if node.parent_id == place]
+    assert token not in drafted
+    said = ended_words(iteration)
+    assert said.startswith("In iteration 1, ") and iteration.committed_texts[-1].strip() in said
+    assert "was not in the tree. " in said and said.endswith(why_absent(iteration, place, token))
+    assert ended_words(summary()) == "" and ended_words(replace(iteration, final_kind="none")) == ""
+    tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
+    (stretch,) = stretches(tree, chain)
+    assert stretch_words(stretch, (tree, chain), ("Tree", "Chain"), "a", said).split("\n\n")[1] == said
 
 
 def test_repeats_that_differ_widely_give_no_advice_to_act_on():

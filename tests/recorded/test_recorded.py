@@ -20,6 +20,7 @@ from decoding.recorded import (
     recorded_comparison,
     recorded_run,
     recorded_runs,
+    recorded_trees,
     rescues,
     rivals,
     speed,
@@ -184,3 +185,12 @@ def test_the_comparison_has_every_call_and_all_wrote_the_same():
     assert len({result.output_ids for result in comparison.results}) == 1
     assert all(result.metrics.throughput > 0 for result in comparison.results)
     assert [result.contestant for result in comparison.results if result.run is None] == [1] * COMPARED_REPEATS
+
+
+def test_the_comparison_has_a_call_with_its_trees_that_went_the_same_steps():
+    runs = {result.contestant: result.run for result in recorded_comparison().results}
+    trees = recorded_trees()
+    assert set(trees) == {number for number, run in runs.items() if run and any(i.drafted for i in run.iterations)}
+    for number, run in trees.items():
+        assert [each.committed_ids for each in run.iterations] == [e.committed_ids for e in runs[number].iterations]
+        assert all(each.nodes for each in run.iterations)

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
-from decoding.trace.records import RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
+from viz.explain.expansion import Absences, why_pruned
+from viz.explain.known import Known
 from viz.formats import duration, listed, plural
 from viz.tokens import quote
 
@@ -117,11 +119,14 @@ def cause_words(lost: Slowdown) -> str:
     return CAUSES[reason].format(mine=mine, other=other)
 
 
-def stretch_words(stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tuple[str, str], text: str) -> str:
-    """What both runs spent for the same tokens, and what made the first, slower one lose.
+def stretch_words(
+    stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tuple[str, str], text: str, ended: str = ""
+) -> str:
+    """What made the first, slower run lose on the same tokens, and what both spent, in two or three paragraphs.
 
     Args:
         runs, names: those of the slower one and of the faster one.
+        ended: what ended the path of the slower one's first iteration, where its tree is known: `ended_words`.
     """
     count, found = stretch.end - stretch.start, []
     sides = zip(names, runs, (stretch.mine, stretch.other), (stretch.lost.mine, stretch.lost.other), strict=True)
@@ -140,7 +145,30 @@ def stretch_words(stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tupl
         if deepest[0] >= deepest[1]:
             why = "it drafted at least as deep, but fewer of its tokens were accepted"
         cause = f"{cause}: {why}"
-    return f"{quote(text)}, {plural(count, 'token')}. {'; '.join(found)}. {names[0]} lost because {cause}."
+    said = f"{quote(text)}, {plural(count, 'token')}. {names[0]} lost because {cause}."
+    # The other's path went on where that of the first iteration ended.
+    parts = [said, ended if len(stretch.mine) > 1 else "", f"{'; '.join(found)}."]
+    return "\n\n".join(filter(None, parts))
+
+
+def ended_words(iteration: IterationTrace) -> str:
+    """The setting or gate that ended an accepted path: why the token that came next was not verified; empty if it was.
+
+    Args:
+        iteration: recorded in full.
+    """
+    if not iteration.nodes or iteration.final_kind == "none":
+        return ""
+    place, token = (iteration.accepted or (0,))[-1], iteration.committed_ids[-1]
+    known = Known(iteration)
+    absences = Absences(known)
+    child = absences.children_of(place).get(token)
+    why = absences.why(place, token) if child is None else why_pruned(iteration, child, known)
+    after = quote(iteration.nodes[place].text) if place else "the last committed token"
+    missed = (
+        f"{quote(iteration.committed_texts[-1])} after {after} was not {'in the tree' if child is None else 'verified'}"
+    )
+    return f"In iteration {iteration.index + 1}, {missed}. {why}" if why else ""
 
 
 def _depths(run: RunTrace, places: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
-from pages.ui.compare.plan import ComparisonResult
+from pages.ui.compare.plan import ComparisonResult, Step
 from pages.ui.engine.config import measured_chain
 from pages.ui.widgets.prompts import OWN_TEXT, prompt_words
 from viz.explain.bottom_line import need_words, stretch_words
@@ -224,7 +224,9 @@ def _draw_stretch(
     text = "".join(outcome.texts[token] for token in slower.output_ids[stretch.start : stretch.end])
     both, plan = (slower, faster), outcome.plan
     names = slower.contestant.label, faster.contestant.label
-    st.markdown(escape_markdown(stretch_words(stretch, (slower.run, faster.run), names, text)))
+    known = outcome.ended.get(outcome.comparison.contestants.index(slower.contestant), {})
+    ended = known.get(Step.of(slower.run.iterations[stretch.mine[0]]), "")
+    st.markdown(escape_markdown(stretch_words(stretch, (slower.run, faster.run), names, text, ended)))
     with st.container(horizontal=True, gap="medium"):
         for entry, place in zip(both, (stretch.mine[0], stretch.other[0]), strict=True):
             method, label = entry.contestant.method, entry.contestant.label

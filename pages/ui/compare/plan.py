@@ -4,14 +4,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import streamlit as st
 
 from decoding.models.presets import PairSettings
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, race_runs
-from decoding.trace.records import IterationTrace, PairInfo
+from decoding.trace.records import IterationTrace, PairInfo, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
@@ -27,6 +28,7 @@ from pages.ui.widgets.controls import (
 )
 from pages.ui.widgets.costs import other_words
 from pages.ui.widgets.prompts import picked_prompt_words, prompt_of, prompt_picker, prompt_words, sample_prompts
+from viz.explain.bottom_line import ended_words
 from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class ComparisonResult:
         settings, generation: the pair it ran with, and which load of a pair that was.
         trees: iterations on one prefix by length of the prefix, computed when viewed.
         expected: how lucky a sampled output was, by contestant: what it committed and the mean over all draws.
+        ended: what ended the paths of each method that drafts, by contestant and `Step`.
         parts: the same of each prompt, where there are several.
         recorded: it was measured before and came with the program.
     """
@@ -90,6 +93,7 @@ class ComparisonResult:
     pauses: int = 0
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
     expected: "dict[int, RunLuck]" = field(default_factory=dict)
+    ended: "dict[int, dict[Step, str]]" = field(default_factory=dict)
     parts: "tuple[ComparisonResult, ...]" = ()
     recorded: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -126,7 +130,7 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     pair = models.pair()
     prompts = [(prompt_words(each.name), encode_prompt(pair, each)) for each in plan.prompts]
     hardware, started = dict(describe_hardware(pair.target.device)), time.monotonic()
-    expected: list[dict[int, RunLuck]] = [{} for _ in prompts]
+    told: list[Told] = [Told() for _ in prompts]
     text = pair.vocabulary.text
 
     def progress(done: int, total: int, doing: str) -> None:
@@ -143,7 +147,7 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         parts = [
             ComparisonResult(
                 comparison.on(number), replace(plan, prompt=plan.prompts[number], more=()),
-                expected=expected[number], **given[number], **shared,
+                expected=told[number].expected, ended=told[number].ended, **given[number], **shared,
             )
             for number in range(len(prompts))
         ]  # fmt: skip
@@ -155,32 +159,54 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         pair, contestants, prompts, plan.max_new_tokens, plan.repeats, plan.warmup, plan.sampling, progress=progress,
         cancelled=lambda: job.cancelled, measured=lambda found: job.show(made(found)),
     )  # fmt: skip
-    if not (plan.sampling.greedy or job.cancelled):
-        expected[:] = [expected_tokens(job, pair, contestants, ids, plan) for _, ids in prompts]
+    if not job.cancelled:
+        told[:] = [told_by_trees(job, pair, contestants, ids, plan) for _, ids in prompts]
     return made(comparison)
 
 
-def expected_tokens(
-    job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
-) -> "dict[int, RunLuck]":
-    """What a sampled output of each method could have committed: its call once more, not timed, with its trees."""
-    from decoding.analysis.luck import run_luck
-    from decoding.session.session import DecodeSession, Limits, prepared
+@dataclass(frozen=True)
+class Told:
+    """What only trees tell, by contestant: see `ComparisonResult`."""
 
-    found = {}
+    expected: "dict[int, RunLuck]" = field(default_factory=dict)
+    ended: "dict[int, dict[Step, str]]" = field(default_factory=dict)
+
+
+def told_by_trees(
+    job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
+) -> Told:
+    """The call of each method that drafts once more, not timed, in full: calls that are timed keep no trees."""
+    from decoding.analysis.luck import run_luck
+    from decoding.compare.comparison import call_with_trees
+
+    told = Told()
     for number, each in enumerate(contestants):
-        if each.method is None or not each.method.drafter.drafts:
+        job.report(number, len(contestants), f"{each.label}: its trees, not timed")
+        run = call_with_trees(pair, each, ids, plan.sampling, plan.max_new_tokens, job.go_on)
+        if run is None:
             continue
-        job.report(number, len(contestants), f"{each.label}: expected tokens")
-        engine = pair.with_engine(each.engine) if each.engine else pair
-        method = prepared(each.method, engine, plan.sampling)
-        session = DecodeSession(engine, method, ids, plan.sampling, Limits(plan.max_new_tokens))
-        while not session.finished and job.go_on():
-            session.step()
-        luck = run_luck(session.trace())
-        if luck.tokens and session.finished:
-            found[number] = luck
-    return found
+        told.ended[number] = ended_by_step(run)
+        if not plan.sampling.greedy and (luck := run_luck(run)).tokens:
+            told.expected[number] = luck
+    return told
+
+
+class Step(NamedTuple):
+    """What an iteration recorded in full has in common with a timed one, which keeps no tree."""
+
+    prefix_length: int
+    committed_ids: tuple[int, ...]
+    drafted: int
+
+    @classmethod
+    def of(cls, iteration: IterationTrace) -> "Step":
+        """That of an iteration."""
+        return cls(iteration.prefix_length, iteration.committed_ids, iteration.drafted)
+
+
+def ended_by_step(run: RunTrace) -> dict[Step, str]:
+    """What ended the path of each iteration of a run recorded in full."""
+    return {Step.of(iteration): ended_words(iteration) for iteration in run.iterations}
 
 
 COSTS = "seconds_per_token"
@@ -231,8 +257,14 @@ def so_far_words(outcome: ComparisonResult) -> str:
     return f"{outcome.repeats} of {plural(outcome.plan.repeats, 'repeat')} in. Tokens/s so far: {figures}."
 
 
-def recorded_result(comparison: "Comparison", repeats: int, warmup: int) -> ComparisonResult:
-    """A comparison that came with the program, of runs on one prompt."""
+def recorded_result(
+    comparison: "Comparison", repeats: int, warmup: int, trees: Mapping[int, RunTrace] = MappingProxyType({})
+) -> ComparisonResult:
+    """A comparison that came with the program, of runs on one prompt.
+
+    Args:
+        trees: calls that were recorded in full, by contestant.
+    """
     runs = [result.run for result in comparison.results if result.run is not None]
     first = runs[0]
     return ComparisonResult(
@@ -251,6 +283,7 @@ def recorded_result(comparison: "Comparison", repeats: int, warmup: int) -> Comp
         settings=PairSettings(),
         generation=manager().generation,
         hardware=dict(first.hardware),
+        ended={number: ended_by_step(run) for number, run in trees.items()},
         recorded=True,
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from decoding.common.errors import command
 from decoding.compare.comparison import score
-from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run
+from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run, recorded_trees
 from pages.ui.compare.findings import findings
 from pages.ui.compare.plan import hardware_words, recorded_result
 from pages.ui.compare.results import STYLE, speed_bars, table_html
@@ -68,7 +68,7 @@ def race_page() -> tuple[str, str, str, str]:
 
 def comparison_page() -> tuple[str, str, str, str]:
     """The recorded comparison: what was found, figures, and the table."""
-    outcome = recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP)
+    outcome = recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP, recorded_trees())
     scores = score(outcome.comparison)
     curves = [
         ProgressCurve(each.contestant.label, each.typical.timeline.seconds, each.typical.timeline.tokens)
