@@ -70,8 +70,8 @@ def accelerator(text: str) -> Accelerator:
 
 def table_lines(found: Answer) -> Iterator[str]:
     """A line per batch size, each of which says that it is modelled."""
-    heads = (f"{'chain':>6} {'gain':>7} {'tree':>9} {'gain':>7}", f"{'round':>9}")
-    yield f"{'batch':>14}   {'tokens/s':>10} {'step':>9} {heads[0]} {heads[1]}  verification limited by"
+    heads = f"{'chain':>6} {'round':>9} {'gain':>7} {'tree':>9} {'gain':>7}"
+    yield f"{'batch':>14}   {'tokens/s':>10} {'step':>9} {heads}  verification limited by"
     yield from map(_line, found.rows)
 
 
@@ -80,8 +80,8 @@ def _line(row: BatchRow) -> str:
     branching = (f"{tree.shape.nodes}/{tree.shape.depth}", f"{tree.speedup:.2f}x") if tree else ("-", "-")
     return (
         f"modelled, {row.point.batch:>4}:  {row.point.plain:>10,.0f} {1000 * row.plain_s:>6.2f} ms "
-        f"{f'K={chain.shape.depth}':>6} {f'{chain.speedup:.2f}x':>7} {branching[0]:>9} {branching[1]:>7} "
-        f"{1000 * row.round_s:>6.2f} ms  {row.limit}"
+        f"{f'K={chain.shape.depth}':>6} {1000 * row.round_s:>6.2f} ms {f'{chain.speedup:.2f}x':>7} "
+        f"{branching[0]:>9} {branching[1]:>7}  {row.limit}"
     )
 
 

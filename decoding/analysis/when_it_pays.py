@@ -18,8 +18,9 @@ class BatchRow:
     """One batch size of the answer.
 
     Attributes:
-        plain_s, round_s: a step of plain decoding, and a round of the faster of chain and tree.
-        limit: what the target's pass in the latter waits for most; empty where passes were measured.
+        plain_s, round_s: a step of plain decoding, and a round of the best chain.
+        limit: what the target's pass waits for most that verifies the faster of chain and tree; empty where passes
+            were measured.
         gains: over plain decoding, of chains of 1, 2, ... tokens.
         own: the K that a server runs; None where none was given.
     """
@@ -84,7 +85,7 @@ def answer(
         shape, batch = best_choice(point).shape, point.batch
         plain, verified = (pass_time(target, setup, batch, tokens) for tokens in (1, shape.nodes + 1))
         own = own_point(costs[batch], acceptance, length, setup.engine_s(batch)) if length else None
-        gains, round_s = chain_gains(costs[batch], acceptance), shape.seconds(costs[batch])
+        gains, round_s = chain_gains(costs[batch], acceptance), point.chain.shape.seconds(costs[batch])
         rows.append(BatchRow(point, plain.seconds, round_s, verified.limit, gains, own))
     waits = pass_time(target, setup, points[-1].batch, 1).limit
     said = verdict(
@@ -101,10 +102,10 @@ def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: i
     points = speed_by_batch(costs, acceptance)
     rows = []
     for point in points:
-        one, shape = costs[point.batch], best_choice(point).shape
+        one = costs[point.batch]
         own = own_point(one, acceptance, length) if length else None
         plain_s, gains = float(one.verification.seconds(1)), chain_gains(one, acceptance)
-        rows.append(BatchRow(point, plain_s, shape.seconds(one), "", gains, own))
+        rows.append(BatchRow(point, plain_s, point.chain.shape.seconds(one), "", gains, own))
     said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
     ends = crossings(points, "chain"), crossings(points, "tree")
     return Answer(tuple(rows), *ends, f"Modelled from measured passes: {said}", MEASURED)

@@ -160,6 +160,19 @@ def test_measured_passes_answer_in_the_same_words():
     assert dear.sentence.endswith("At 1 drafting takes 50% of a plain iteration for 0.50 more tokens.")
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_the_round_is_that_of_the_chain_whose_gain_stands_beside_it(measured):
+    target, setup, rates = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"]), Rates((0.6,), (0.6, 0.3))
+    head = eagle_head(target, None)
+    found = answer(target, head, setup, rates, (1, 8))
+    if measured:
+        found = measured_answer({batch: roofline_costs(target, head, setup, batch) for batch in (1, 8)}, rates)
+    assert any(row.point.tree.speedup > row.point.chain.speedup for row in found.rows)
+    for row in found.rows:
+        chain = row.point.chain
+        assert chain.shape.tokens * row.plain_s / row.round_s == pytest.approx(chain.speedup)
+
+
 def test_the_sentence_fits_the_case():
     target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"], 16, context=16_384)
     head = eagle_head(target)
