@@ -189,6 +189,13 @@ def test_a_servers_own_k_at_its_batch(page):
     assert "**" not in shown(page) and not page.code
 
 
+def test_a_log_beyond_what_the_controls_offer_is_judged(page):
+    rates = ", ".join(["0.500"] * 20)
+    pays(page, f"{MEAN[:-4]}11.00, Per-position acceptance rate: {rates}\n{ENGINE.replace('16', '70000')}")
+    assert not sentences(page) and page.number_input(key="batch_k_20").value == 20
+    assert page.number_input(key="batch_to_65536_65536").value == 65_536
+
+
 def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
     pays(page, f"{ENGINE}\n{LOG}")
     assert "at a batch of 16: a round takes" in shown(page), "the log tells how many ran"

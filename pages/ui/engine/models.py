@@ -257,7 +257,7 @@ def ask_load(
     """
     places = st.columns(4)
     running = metrics.running if metrics else ()
-    fewest, most = (min(running), max(running)) if running else USUAL_BATCH
+    fewest, most = (min(each, MOST_BATCH) for each in ((min(running), max(running)) if running else USUAL_BATCH))
     seen = f"_{fewest}_{most}" if running else ""  # what another log has takes the place of what was set
     said = "Your log has it" if running else "`Running: N reqs` in vLLM's log; paste that line too, and it is read"
     first = places[0].number_input(
@@ -270,7 +270,7 @@ def ask_load(
     )  # fmt: skip
     known = acceptance.length or min(USUAL_K, acceptance.rates.deepest)
     length = places[2].number_input(
-        "Your K", 1, MOST_DEPTH, known, key=f"batch_k_{known}", persist_state="session",
+        "Your K", 1, max(MOST_DEPTH, known), known, key=f"batch_k_{known}", persist_state="session",
         help="num_speculative_tokens of vLLM. Beyond the K that a log has seen, nothing is known.",
     )  # fmt: skip
     engine_ms = 0.0
