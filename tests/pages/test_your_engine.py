@@ -196,6 +196,21 @@ def test_a_log_beyond_what_the_controls_offer_is_judged(page):
     assert page.number_input(key="batch_to_65536_65536").value == 65_536
 
 
+def test_a_batch_that_memory_has_no_room_for_gets_no_verdict(page):
+    pays(page, f"{ENGINE.replace('16', '900')}\n{LOG}")
+    page.number_input(key="batch_context").set_value(4096).run()
+    assert not sentences(page) and "No verdict" in shown(page) and "**" not in shown(page)
+    assert "Memory as set has room for 119 sequences, your log has 900: correct the context" in shown(page)
+    page.number_input(key="batch_from_900_900").set_value(8)
+    page.number_input(key="batch_to_900_900").set_value(64).run()
+    assert "at a batch of 8 to 64" in shown(page), "what is said to run instead is judged"
+    page.text_area(key="engine_text").set_value(LOG).run()
+    page.number_input(key="batch_to").set_value(150).run()
+    assert "at a batch of 8 to 119" in shown(page) and "room for 119 sequences" in shown(page)
+    page.number_input(key="batch_from").set_value(120).run()
+    assert "Memory as set has room for 119 sequences, 150 are asked for" in shown(page) and "**" not in shown(page)
+
+
 def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
     pays(page, f"{ENGINE}\n{LOG}")
     assert "at a batch of 16: a round takes" in shown(page), "the log tells how many ran"
@@ -389,7 +404,13 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
     page.run()
     assert not sentences(page)
-    assert "**K = 3" in shown(page) and "A pair. Acceptance of " in shown(page)
+    assert "**K = 3" in shown(page) and "A pair, measured at batches of 1 and 8, of which" in shown(page)
+    page.number_input(key="batch_to").set_value(8).run()
+    assert "A pair. Acceptance of " in shown(page)
+    page.number_input(key="batch_to").set_value(64)
+    page.number_input(key="batch_from").set_value(64).run()
+    assert "Passes are measured of up to 8 sequences, 64 are asked for" in shown(page) and "**" not in shown(page)
+    page.number_input(key="batch_from").set_value(8).run()
     assert "Other programs" not in shown(page)
     monkeypatch.setattr(manager(), "batch_costs", {"": {1: replace(one, others=0.4)}})
     page.run()

@@ -35,7 +35,7 @@ from pages.ui.engine.models import (
 from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
-from viz.formats import plural
+from viz.formats import listed, plural
 
 CHART_HEIGHT = 380
 EXAMPLE = "An example: acceptance of a recorded run, models of nobody. Paste your engine's log on the left for yours."
@@ -106,15 +106,31 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     load, length, engine_s = asked
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
     found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
-    vocabulary, engine = other_vocabulary(target, draft), metrics.engine if metrics else "vLLM"
+    engine = metrics.engine if metrics else "vLLM"
+    room = _lacking(
+        found.most, load, metrics, "Memory as set has room for", "the context, KV cache, weights or tensor parallel"
+    )
     return Judged(
         found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
-        (*acceptance.wrong, *([vocabulary] if vocabulary else [])),
-        _check(metrics, acceptance, _within(found, load),
-               lambda batch: _own(target, draft, setup, acceptance, batch, length)),
+        (*acceptance.wrong, *filter(None, (other_vocabulary(target, draft), room))),
+        None if room else _check(metrics, acceptance, _within(found, load),
+                                 lambda batch: _own(target, draft, setup, acceptance, batch, length)),
         acceptance.imported and metrics is not None and bool(metrics.running),
         (target, draft, setup.devices, engine) if engine in COMMANDS and given != "example" else None,
     )  # fmt: skip
+
+
+def _lacking(most: int | None, load: tuple[int, int], metrics: EngineMetrics | None, has: str, correct: str) -> str:
+    """Why there is no verdict at a server's batch; empty where there is, at the part of it that can be judged at least.
+
+    Args:
+        most: the largest batch that can be judged; None: any can. has: of which this is said. correct: what to change.
+    """
+    running = metrics.running if metrics else ()
+    if most is None or load[1] <= most or not (running or load[0] > most):
+        return ""
+    asked = f"your log has {load[1]:,}" if load[1] in running else f"{load[1]:,} are asked for"
+    return f"{has} {plural(most, 'sequence')}, {asked}: correct {correct}."
 
 
 def _own(
@@ -151,9 +167,17 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
         f"{measured_on(first)[:1].upper()}{measured_on(first)[1:]}, behind {first.prefix_length} tokens of each text. "
         "What an iteration takes beside its passes is counted once for the whole batch."
     )
-    wrong = (*acceptance.wrong, *(["Other work disturbed the passes while they were measured."] if disturbed else []))
+    sizes = sorted(costs)
+    beyond = _lacking(
+        sizes[-1], load, metrics, "Passes are measured of up to", "the batch, or take the passes of a server"
+    )
+    disturbance = "Other work disturbed the passes while they were measured." if disturbed else ""
     found = measured_answer(costs, acceptance.rates, length)
-    return Judged(found, acceptance, load, manager().info.name, (said,), wrong)
+    about, near = manager().info.name, _within(found, load)
+    if (near[0].batch, near[-1].batch) != load:
+        about += f", measured at batches of {listed([*map(str, sizes)])}, of which the nearest to yours are judged"
+    wrong = (*acceptance.wrong, *filter(None, (disturbance, beyond)))
+    return Judged(found, acceptance, load, about, (said,), wrong)
 
 
 def _about(target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
@@ -198,6 +222,8 @@ def _draw(judged: Judged) -> None:
         words.append(UNCHECKED)
     if check and contradicted:
         words.append(f"By the model alone: {headline(own, is_modelled)} {flip_words(own, is_modelled)}")
+        if found.most and found.most < judged.load[1]:
+            words.append(f"Memory as set has room for {plural(found.most, 'sequence')}.")
     else:
         rows = _rows(found, judged.load)
         ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
