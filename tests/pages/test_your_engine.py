@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.analysis.batch import Rates
-from decoding.analysis.known_models import known_shape
+from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.own_server import LogCheck, OwnPoint
 from decoding.analysis.published import gain_band
 from decoding.analysis.roofline import ACCELERATORS, Setup
@@ -131,7 +131,8 @@ def pays(page, log: str = "", tensor_parallel: int = 4, **changed):
         for role, name in (SERVER | changed).items():
             page.selectbox(key=f"batch_{role}").set_value(name)
         page.run()
-        page.number_input(key="batch_tp").set_value(tensor_parallel).run()
+        if OWN_CONFIG not in changed.values():  # whose text comes first
+            page.number_input(key="batch_tp").set_value(tensor_parallel).run()
     return page
 
 
@@ -425,7 +426,7 @@ def test_a_configuration_of_ones_own_and_a_damaged_one(page):
     pays(page)
     page.selectbox(key="example_target").set_value(OWN_CONFIG).run()
     assert not sentences(page) and "your target" in shown(page)
-    page.text_area(key="batch_target_text").set_value('{"model_type": "llama"}').run()
+    page.text_area(key="example_target_text").set_value('{"model_type": "llama"}').run()
     (said,) = sentences(page)
     assert "your target has no hidden_size" in said
     page.selectbox(key="example_target").set_value("GPT-2").run()
@@ -433,6 +434,21 @@ def test_a_configuration_of_ones_own_and_a_damaged_one(page):
     page.selectbox(key="example_draft").set_value(LOOKUP).run()
     assert not sentences(page) and "your own accelerator" in shown(page).replace("\\", "")
     assert not page.code, "an example has no command to paste"
+
+
+def test_a_servers_own_configuration_is_not_that_of_the_example(page):
+    pays(page)
+    page.selectbox(key="example_target").set_value(OWN_CONFIG).run()
+    assert page.text_area(key="example_target_text").value
+    pays(page, LOG, target=OWN_CONFIG, draft=OWN_CONFIG)
+    assert not page.text_area(key="batch_target_text").value and "**" not in shown(page)
+    assert "No verdict yet: paste the config.json of your target and draft" in shown(page)
+    page.text_area(key="batch_target_text").set_value(KNOWN_MODELS["Llama-3.1-70B"].text).run()
+    assert "paste the config.json of your draft," in shown(page) and "**" not in shown(page)
+    page.text_area(key="batch_draft_text").set_value(KNOWN_MODELS["Llama-3.2-1B"].text)
+    page.run()
+    page.number_input(key="batch_tp").set_value(4).run()
+    assert not sentences(page) and "**" in shown(page) and "your target, 70.6B parameters" in shown(page)
 
 
 def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():

@@ -185,7 +185,11 @@ def ask_models(
     if imported and not example:
         _set_ran(metrics, pair)
     own = [role for role in ("target", "draft") if chosen[role] == OWN_CONFIG]
-    texts = {role: _own(role, place) for role, place in zip(own, st.columns(len(own)) if own else (), strict=True)}
+    places = st.columns(len(own)) if own else ()
+    texts = {role: _own(role, place, whose) for role, place in zip(own, places, strict=True)}
+    if missing := [role for role in own if not texts[role].strip()]:
+        st.info(f"No verdict yet: paste the config.json of your {listed(missing)}, or upload it.")
+        return None
     name, drafter = chosen["target"], chosen["draft"]
     target = read_shape(texts["target"], "your target") if name == OWN_CONFIG else _named(name)
     if drafter in HEADS:
@@ -209,15 +213,15 @@ def _set_ran(metrics: EngineMetrics | None, pair: tuple[str, str]) -> None:
     st.session_state[RAN] = metrics, pair
 
 
-def _own(role: str, place) -> bytes:
-    """A config.json, pasted or uploaded; the example's until then."""
-    example = KNOWN_MODELS[TARGET if role == "target" else "Llama-3.2-1B"].text
+def _own(role: str, place, whose: str) -> bytes:
+    """A config.json, pasted or uploaded; until then that of a known model in the example, and empty of a server."""
+    known = KNOWN_MODELS[TARGET if role == "target" else "Llama-3.2-1B"].text if whose == "example" else ""
     pasted = place.text_area(
-        f"config.json of the {role}", example, key=f"batch_{role}_text", height=150, persist_state="session",
-        help=CONFIG_HELP,
+        f"config.json of the {role}", known, key=f"{whose}_{role}_text", height=150, persist_state="session",
+        placeholder='{"architectures": [...], "hidden_size": ...}', help=CONFIG_HELP,
     )  # fmt: skip
     file = place.file_uploader(
-        f"Or its file ({role})", key=f"batch_{role}_file", help=CONFIG_HELP, max_upload_size=CONFIG_BYTES_MB
+        f"Or its file ({role})", key=f"{whose}_{role}_file", help=CONFIG_HELP, max_upload_size=CONFIG_BYTES_MB
     )
     return file.getvalue() if file is not None else pasted.encode()
 
