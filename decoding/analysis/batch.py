@@ -266,8 +266,9 @@ def engine_acceptance(metrics: EngineMetrics, draft_length: int | None = None) -
         if each.conditional is None:
             break
         rates.append(each.conditional)
-    if rates:
-        return Rates(tuple(rates), deepest=len(rates))
+    if rates:  # where none of a position passes, none of those behind it does
+        known = max(len(rates), metrics.draft_length or 0) if rates[-1] == 0 else len(rates)
+        return Rates(tuple(rates), deepest=known)
     mean, length = metrics.value("mean acceptance length"), metrics.draft_length or draft_length
     if mean is None or not length or not 1 <= mean <= length + 1:
         raise SettingsError(

@@ -258,6 +258,8 @@ def test_typed_and_even_acceptance():
 def test_acceptance_of_an_engine():
     profile = {"marginal_accept_rates": [0.8, 0.6, 0.15], "num_speculative_tokens": 3}
     assert engine_acceptance(read_metrics(json.dumps(profile).encode())).by_depth == pytest.approx((0.8, 0.75, 0.25))
+    dead = engine_acceptance(read_metrics(b"Per-position acceptance rate: 0.400, 0.150, 0.000, 0.000, 0.000"))
+    assert dead.by_depth == pytest.approx((0.4, 0.375, 0)) and dead.deepest == 5, "nothing behind a 0 is unknown"
     sglang = {"meta_info": {"spec_verify_ct": 100, "spec_num_correct_drafts": 150, "spec_num_proposed_drafts": 300}}
     metrics = read_metrics(json.dumps(sglang).encode())
     if metrics.draft_length is None:

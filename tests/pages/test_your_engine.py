@@ -1,6 +1,7 @@
 """Your engine: an example at once, an engine's own words read and drawn, a sentence for what is foreign."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -223,6 +224,16 @@ def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
     assert page.number_input(key="batch_engine_ms").value > before + 10
 
 
+def test_the_engines_work_for_each_sequence_is_not_taken_over_twice(page):
+    pays(page, f"{ENGINE}\n{LOG}")
+    page.number_input(key="batch_fixed_3").set_value(500.0).run()
+    assert "at a batch of 16: a round takes" in shown(page)
+    page.button(key="batch_take_engine").click().run()
+    check = next(each.value for each in page.markdown if "rounds a second" in each.value).replace("\\", "")
+    logged, modelled = re.search(r"has (\d+) rounds a second .* expects (\d+)", check).groups()
+    assert logged == modelled and "they agree" in check
+
+
 def test_a_short_paste_and_the_models_are_in_the_address():
     page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     page.query_params["log"] = LOG
@@ -301,6 +312,22 @@ def test_marginal_rates_typed_as_conditional_are_recognised(page):
     assert "**" not in shown(page) and "marginal ones of what you pasted" in shown(page)
     page.text_input(key="batch_typed_depth").set_value("0.4, 0.375, 0.333").run()
     assert "**" in shown(page) and "beyond depth 3 the last rate is kept" in shown(page)
+
+
+def test_marginal_rates_that_are_the_conditional_ones_too_are_taken(page):
+    pays(page, LOG.replace("0.400, 0.150, 0.050", "1.000, 0.700").replace("1.60", "2.70"))
+    next(each for each in page.segmented_control if each.label == "Acceptance of").set_value(TYPED).run()
+    page.text_input(key="batch_typed_depth").set_value("1.000, 0.700").run()
+    assert "marginal ones" not in shown(page) and "**" in shown(page)
+    page.text_area(key="engine_text").set_value("Per-position acceptance rate: 0.400, 0.000, 0.000").run()
+    page.text_input(key="batch_typed_depth").set_value("0.4, 0, 0").run()
+    assert "marginal ones" not in shown(page) and "**" in shown(page)
+
+
+def test_positions_behind_one_that_never_passes_are_known(page):
+    pays(page, LOG.replace("0.400, 0.150, 0.050", "0.400, 0.200, 0.000, 0.000, 0.000"))
+    assert not sentences(page) and page.number_input(key="batch_k_5").value == 5
+    assert "**" in shown(page) and "over all sequences" in shown(page), "judged, and its throughput beside the model"
 
 
 def test_models_that_memory_has_no_room_for_get_no_verdict(page):

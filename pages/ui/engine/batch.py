@@ -61,6 +61,7 @@ class Judged:
         wrong: why not to act on it. check: the log beside the model; None where there is nothing to compare.
         running_known: whether the log has how many sequences ran.
         command: target, draft, devices and engine; None where no command is written.
+        sequence_s: what is taken as the engine's work for each sequence of a round.
     """
 
     found: Answer
@@ -72,6 +73,7 @@ class Judged:
     check: LogCheck | None = None
     running_known: bool = False
     command: tuple[ModelShape, ModelShape | None, int, str] | None = None
+    sequence_s: float = 0.0
 
 
 def draw_batches(metrics: EngineMetrics | None, given: Given) -> None:
@@ -117,6 +119,7 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
                                  lambda batch: _own(target, draft, setup, acceptance, batch, length)),
         acceptance.imported and metrics is not None and bool(metrics.running),
         (target, draft, setup.devices, engine) if engine in COMMANDS and given != "example" else None,
+        setup.efficiency.sequence_s,
     )  # fmt: skip
 
 
@@ -143,7 +146,7 @@ def _check(
     metrics: EngineMetrics | None, acceptance: Chosen, own: Sequence[OwnPoint], of: Callable[[int], OwnPoint]
 ) -> LogCheck | None:
     """The log beside the model, where the K that is judged is the log's own."""
-    same = acceptance.imported and own[0].length == acceptance.rates.deepest
+    same = acceptance.imported and own[0].length == acceptance.length
     return log_check(metrics, own[0], own[-1], of) if metrics and same else None
 
 
@@ -232,7 +235,7 @@ def _draw(judged: Judged) -> None:
     for sentence in words:
         st.markdown(escape_markdown(sentence))
     if check and contradicted and (added := check.engine_s(own[0])) > own[0].engine_s:
-        ms = min(round(1000 * added, 2), MOST_ENGINE_MS)
+        ms = min(round(1000 * (added - own[0].batch * judged.sequence_s), 2), MOST_ENGINE_MS)
         st.button(
             f"Model with {ms:.3g} ms of engine per round", key="batch_take_engine", icon=":material/input:",
             on_click=take_engine_ms, args=(ms,), help="What your log leaves for the engine, at the smallest batch",

@@ -140,9 +140,10 @@ def _imported(metrics: EngineMetrics) -> Chosen | None:
 
 
 def _marginal_words(rates: Rates, metrics: EngineMetrics | None) -> tuple[str, ...]:
-    """That typed rates are the marginal ones that were imported, where they are."""
-    logged = [round(each.marginal, 3) for each in metrics.positions] if metrics else []
-    if len(logged) < 2 or [round(rate, 3) for rate in rates.by_depth] != logged:
+    """That typed rates are the marginal ones that were imported, where they are and conditional ones are others."""
+    logged = [(round(each.marginal, 3), each.conditional) for each in metrics.positions] if metrics else []
+    same = all(round(conditional or 0.0, 3) == rate for rate, conditional in logged)
+    if same or [round(rate, 3) for rate in rates.by_depth] != [rate for rate, _ in logged]:
         return ()
     return ("The rates typed are the marginal ones of what you pasted, and conditional ones are asked for.",)
 
