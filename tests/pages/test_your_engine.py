@@ -17,8 +17,9 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics
 from pages.ui.common.models import ModelManager, manager
+from pages.ui.common.state import Run
 from pages.ui.engine.batch import HERE, above_words, batches_html, speculation
-from pages.ui.engine.models import EAGLE3, LOOKUP, OWN_CHIP, OWN_CONFIG, TYPED
+from pages.ui.engine.models import EAGLE3, LOOKUP, ON_SCREEN, OWN_CHIP, OWN_CONFIG, TYPED
 from pages.ui.engine.own import acceptance_words, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.engine.view import EXAMPLE, PAYS, VIEW, can_pay, definitions_html, example, next_words
 from tests.pages.apptest import ROOT, open_page, sentences
@@ -429,12 +430,13 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     one = CostModel(curve, curve, 0.0, 0.0, 1, 256, "2026-01-02T03:04:05Z", "a machine")
     costs = {1: one, 8: replace(one, draft=curve.raised(0.1), batch=8)}
     monkeypatch.setattr(manager(), "batch_costs", {"": costs})
-    monkeypatch.setattr(ModelManager, "info", replace(recorded_run(EXAMPLE).pair, name="A pair"))
+    pair = recorded_run(EXAMPLE).pair
+    monkeypatch.setattr(ModelManager, "info", pair)
     page.run()
     assert not sentences(page)
-    assert "**K = 3" in shown(page) and "A pair, measured at batches of 1 and 8, of which" in shown(page)
+    assert "**K = 3" in shown(page) and f"{pair.name}, measured at batches of 1 and 8, of which" in shown(page)
     page.number_input(key="batch_to").set_value(8).run()
-    assert "A pair. Acceptance of " in shown(page)
+    assert f"{pair.name}. Acceptance of " in shown(page)
     page.number_input(key="batch_to").set_value(64)
     page.number_input(key="batch_from").set_value(64).run()
     assert "Passes are measured of up to 8 sequences, 64 are asked for" in shown(page) and "**" not in shown(page)
@@ -447,6 +449,34 @@ def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
         and "Other programs used up to 40%" in shown(page)
         and page.button(key="measure_batches").label == "Measure again"
     )
+
+
+def test_measured_passes_are_joined_to_rates_of_the_same_pair_alone(page, monkeypatch):
+    curve = CostCurve((CostPoint(1, 0.01, 0.01, 0.01), CostPoint(64, 0.1, 0.1, 0.1)))
+    costs = {8: CostModel(curve, curve, 0.0, 0.0, 1, 256, "2026-01-02T03:04:05Z", "a machine", batch=8)}
+    run = recorded_run(EXAMPLE)
+    monkeypatch.setattr(manager(), "batch_costs", {"": costs})
+    monkeypatch.setattr(ModelManager, "info", replace(run.pair, name="Another pair"))
+    pays(page)
+    page.segmented_control(key="batch_passes").set_value(HERE).run()
+    said = f"these rates are of {run.pair.name}, and the passes of the pair in memory, Another pair"
+    assert not sentences(page) and said in shown(page) and "**" not in shown(page)
+    page.text_area(key="engine_text").set_value(LOG).run()
+    assert "the rates of the draft that ran in your engine" in shown(page) and "**" not in shown(page)
+    page.button(key="batch_ran_here").click().run()
+    page.number_input(key="batch_to").set_value(8).run()
+    assert "**K = 3" in shown(page) and "Another pair. Acceptance" in shown(page)
+    monkeypatch.setattr(ModelManager, "info", run.pair)
+    page.run()
+    assert f"No verdict yet: the passes are of the pair in memory, {run.pair.name}," in shown(page)
+    headed = replace(run, settings={**run.settings, "draft_head": "eagle"})
+    page.session_state["run"] = Run(headed)
+    page.run()
+    next(each for each in page.segmented_control if each.label == "Acceptance of").set_value(ON_SCREEN).run()
+    assert page.button(key="measure_batches").label == "Measure batches" and "**" not in shown(page)
+    monkeypatch.setattr(manager(), "batch_costs", {"": costs, "eagle": costs})
+    page.run()
+    assert not sentences(page) and "**K = 3" in shown(page)
 
 
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):

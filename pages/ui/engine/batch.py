@@ -30,6 +30,7 @@ from pages.ui.engine.models import (
     ask_models,
     ask_setup,
     batches_of,
+    is_of_pair,
     take_engine_ms,
 )
 from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
@@ -151,16 +152,19 @@ def _check(
 
 
 def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
-    """The answer from measured passes of the pair in memory; None where they are not measured, with a button."""
-    costs = manager().batch_costs.get("")
-    if costs is None:
+    """The answer from measured passes of the pair in memory; None where rates are of another, or where they are not
+    measured, with a button.
+    """
+    models, acceptance = manager(), ask_acceptance(metrics, given)
+    if acceptance is None or (models.info and not is_of_pair(metrics, acceptance, models.info.name)):
+        return None
+    head = acceptance.run.draft_head if acceptance.run else ""
+    costs = models.batch_costs.get(head)
+    if costs is None or models.info is None:
         st.caption(ASK)
-        measure_batches_button([""])
+        measure_batches_button([head])
         return None
-    draw_disturbed_batches(costs)
-    acceptance = ask_acceptance(metrics, given)
-    if acceptance is None:
-        return None
+    draw_disturbed_batches(costs, head)
     asked = ask_load(metrics, acceptance, engine=False)
     if asked is None:
         return None
@@ -176,7 +180,7 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     )
     disturbance = "Other work disturbed the passes while they were measured." if disturbed else ""
     found = measured_answer(costs, acceptance.rates, length)
-    about, near = manager().info.name, _within(found, load)
+    about, near = models.info.name, _within(found, load)
     if (near[0].batch, near[-1].batch) != load:
         about += f", measured at batches of {listed([*map(str, sizes)])}, of which the nearest to yours are judged"
     wrong = (*acceptance.wrong, *filter(None, (disturbance, beyond)))

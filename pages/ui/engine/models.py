@@ -23,6 +23,7 @@ from decoding.analysis.roofline import (
 from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
+from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import current_run
 from viz.formats import listed
@@ -40,6 +41,7 @@ CONFIG_BYTES_MB = 1
 MOST_ENGINE_MS = 900.0
 ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"
 RAN = "engine_ran"  # the record of a log, and the pair that it was said to be of
+RAN_HERE = "engine_ran_here"  # the same of the pair in memory
 Given = Literal["example", "own", "unread"]
 TARGET_HELP = "Choose one, or type its repository, such as meta-llama/Llama-3.3-70B-Instruct."
 CONFIG_HELP = (
@@ -70,6 +72,7 @@ class Chosen:
 
     Attributes:
         length: the K that an engine ran with; None where the rates are of no engine.
+        run: whose they are; None where they are of no run.
     """
 
     rates: Rates
@@ -78,6 +81,7 @@ class Chosen:
     odd: tuple[str, ...] = ()
     imported: bool = False
     length: int | None = None
+    run: RunTrace | None = None
 
 
 def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None:
@@ -101,7 +105,7 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
     if chosen == FIGURES and metrics is not None:
         return _imported(metrics)
     if chosen == ON_SCREEN and run is not None:
-        return Chosen(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}")
+        return Chosen(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}", run=run.trace)
     if chosen == TYPED:
         left, right = st.columns(2)
         depths = left.text_input(
@@ -119,7 +123,8 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
         kept = f"as typed; beyond depth {len(rates.by_depth)} the last rate is kept"
         return Chosen(rates, kept, _marginal_words(rates, metrics))
     recorded = recorded_run(TREES)
-    return Chosen(run_acceptance(recorded), f"of {recorded.pair.name} in a recorded run, {recorded.label}")
+    whose = f"of {recorded.pair.name} in a recorded run, {recorded.label}"
+    return Chosen(run_acceptance(recorded), whose, run=recorded)
 
 
 def _imported(metrics: EngineMetrics) -> Chosen | None:
@@ -202,6 +207,24 @@ def ask_models(
     return target, draft, chosen["chip"]
 
 
+def is_of_pair(metrics: EngineMetrics | None, acceptance: Chosen, pair: str) -> bool:
+    """Whether rates may be joined to the passes of the pair in memory; where not, why is said."""
+    if (run := acceptance.run) and run.pair.name != pair:
+        st.info(
+            f"No verdict: these rates are of {escape_markdown(run.pair.name)}, and the passes of the pair in memory, "
+            f"{escape_markdown(pair)}. Decode a run with it in Step through, or type its rates."
+        )
+        return False
+    if acceptance.imported and st.session_state.get(RAN_HERE) != (metrics, pair):
+        st.info(
+            f"No verdict yet: the passes are of the pair in memory, {escape_markdown(pair)}, and the rates of the "
+            "draft that ran in your engine."
+        )
+        st.button("My log is of this pair", key="batch_ran_here", on_click=_set_ran, args=(metrics, pair, RAN_HERE))
+        return False
+    return True
+
+
 def _named(repository: str) -> ModelShape:
     """The shape of a model by its own name or that of its repository, as which it is then called."""
     known = known_name(repository)
@@ -210,8 +233,8 @@ def _named(repository: str) -> ModelShape:
     return replace(known_shape(known), name=repository)
 
 
-def _set_ran(metrics: EngineMetrics | None, pair: tuple[str, str]) -> None:
-    st.session_state[RAN] = metrics, pair
+def _set_ran(metrics: EngineMetrics | None, pair: tuple[str, str] | str, key: str = RAN) -> None:
+    st.session_state[key] = metrics, pair
 
 
 def _own(role: str, place, whose: str) -> bytes:

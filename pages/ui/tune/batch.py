@@ -40,8 +40,9 @@ def draw_batches(bench: Bench, batch: int | None, height: int) -> None:
     figure = speedup_by_batch_figure(_series(bench, batch), (), "modelled", dark=is_dark())
     figure.update_yaxes(title_text="× plain")
     chart(figure, key="tune_batches", height=height)
-    draw_disturbed_batches(manager().batch_costs[bench.shown[1].method.draft_head])
-    costs = manager().batch_costs[bench.shown[1].method.draft_head][batch]
+    head = bench.shown[1].method.draft_head
+    draw_disturbed_batches(manager().batch_costs[head], head)
+    costs = manager().batch_costs[head][batch]
     rate = batch / float(costs.verification.seconds(1))
     st.caption(
         escape_markdown(

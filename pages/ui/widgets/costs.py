@@ -113,8 +113,10 @@ def measure_batches_button(heads: Sequence[str], again: bool = False) -> None:
             st.rerun(scope="app")
 
 
-def draw_disturbed_batches(costs: Mapping[int, CostModel]) -> None:
-    """That other work ran while batches were measured, with a button that measures again; nothing where none did."""
+def draw_disturbed_batches(costs: Mapping[int, CostModel], head: str) -> None:
+    """That other work ran while batches were measured with a draft head ("": without one), with a button that measures
+    again; nothing where none did.
+    """
     disturbed = {batch: each.others for batch, each in costs.items() if each.others > DISTURBED_FROM}
     if not disturbed:
         return
@@ -124,4 +126,4 @@ def draw_disturbed_batches(costs: Mapping[int, CostModel]) -> None:
             "passes were measured: measure again once they have ended.",
             width="content",
         )
-        measure_batches_button([""], again=True)
+        measure_batches_button([head], again=True)
