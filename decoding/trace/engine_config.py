@@ -184,9 +184,15 @@ def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) 
     return _command(["vllm", "serve", printable(target_name)], flags)
 
 
-def sglang_chain_command(target_name: str, draft: str, method: str, length: int) -> str:
-    """SGLang's command for chains of one length, 0 for none; `method` is what vLLM calls it."""
+def sglang_chain_command(target_name: str, draft: str, method: str, length: int, devices: int = 1) -> str:
+    """SGLang's command for chains of one length, 0 for none; `method` is what vLLM calls it.
+
+    Args:
+        devices: tensor parallel.
+    """
     flags: dict[str, Any] = {"--model-path": printable(target_name)}
+    if devices > 1:
+        flags["--tp-size"] = devices
     if length:
         algorithms = {"draft_model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
         flags["--speculative-algorithm"] = algorithms[method]

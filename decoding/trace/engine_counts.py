@@ -38,6 +38,7 @@ class Counted:
         request_mean: mean over requests of their mean acceptance lengths, as the engine gives it.
         seconds: that the records span; `generated`: tokens per second of all requests; `running`: requests that ran,
             each time that it was written.
+        devices: that share each layer (tensor parallelism).
         odd, notes: sentences on what does not fit together in the records, and on what to know of them.
     """
 
@@ -61,6 +62,7 @@ class Counted:
     seconds: float | None = None
     generated: float | None = None
     running: tuple[int, ...] = ()
+    devices: int | None = None
     odd: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

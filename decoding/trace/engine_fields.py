@@ -43,6 +43,7 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
         "SGLang", "0.5.23", "2026-11-26",
         {
             "sglang/srt/arg_groups/fields/model.py": ("--model-path",),
+            "sglang/srt/arg_groups/fields/parallel.py": ("--tp-size",),
             "sglang/srt/arg_groups/fields/spec.py": (
                 "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
                 "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-ngram-max-bfs-breadth",
@@ -109,8 +110,10 @@ ENGINES = tuple(ENGINE_SOURCES)
 # What they say about their speculative decoding.
 METRIC_SOURCES: dict[str, EngineSource] = {
     "vllm": EngineSource(
-        "vLLM", "0.33.0 (commit 4ba787ec9), and commit 005a810bc40f (loggers.py)", "2026-11-26",
+        "vLLM", "0.33.0 (commit 4ba787ec9), and commits 005a810bc40f (loggers.py) and 000fc94b754f (config/vllm.py)",
+        "2026-11-26",
         {
+            "vllm/config/vllm.py": ("tensor_parallel_size",),
             "vllm/v1/metrics/loggers.py": (
                 "Avg generation throughput", "Running", "vllm:num_requests_running",
             ),
@@ -141,6 +144,7 @@ METRIC_SOURCES: dict[str, EngineSource] = {
             "sglang/srt/entrypoints/http_server.py": ("internal_states",),
             "sglang/srt/managers/scheduler_components/internal_state.py": ("avg_spec_accept_length",),
             "sglang/srt/arg_groups/fields/spec.py": ("speculative_num_draft_tokens",),
+            "sglang/srt/arg_groups/fields/parallel.py": ("tp_size",),
         },
     ),
     "tensorrt-llm": EngineSource(

@@ -95,6 +95,7 @@ class Record(msgspec.Struct):
     meta_info: Raw | UnsetType = UNSET
     internal_states: Raw | UnsetType = UNSET
     speculative_num_draft_tokens: Raw | UnsetType = UNSET
+    tp_size: Raw | UnsetType = UNSET
     spec_decoding_stats: Raw | UnsetType = msgspec.field(default=UNSET, name="specDecodingStats")
     timings: Raw | UnsetType = UNSET
     spec_decode_acceptance: Raw | UnsetType = UNSET
@@ -178,7 +179,8 @@ def _record(document: bytes) -> list[Counted]:
     if given := _given(read.meta_info, SGLangMeta):
         return _sglang(given)
     if given := _given(read.internal_states, list[SGLangState]):
-        return _sglang_info(given, _given(read.speculative_num_draft_tokens, Length))
+        draft_tokens, devices = _given(read.speculative_num_draft_tokens, Length), _given(read.tp_size, Count)
+        return [replace(each, devices=devices or None) for each in _sglang_info(given, draft_tokens)]
     if given := _given(read.timings, LlamaTimings):
         return _llama(given)
     given = _given(read.metrics, VllmMetrics)

@@ -98,7 +98,7 @@ class EngineMetrics:
         definitions: mean acceptance lengths and acceptance rates, each by its definition.
         other_lengths: what another K would give.
         seconds: that the figures span; `generated`: tokens per second of all requests; `running`: requests that ran,
-            each time that it was written.
+            each time that it was written; `devices`: that share each layer (tensor parallelism).
         wrong: what contradicts itself in the figures, a sentence each: nothing should be decided by them.
         odd: all that is strange in the figures, `wrong` first.
         notes: what to know of them, a sentence each.
@@ -122,6 +122,7 @@ class EngineMetrics:
     seconds: float | None
     generated: float | None
     running: tuple[int, ...]
+    devices: int | None
     wrong: tuple[str, ...]
     odd: tuple[str, ...]
     notes: tuple[str, ...]
@@ -221,6 +222,7 @@ def metrics_of(counted: Counted) -> EngineMetrics:
         seconds=counted.seconds,
         generated=counted.generated,
         running=counted.running,
+        devices=counted.devices,
         wrong=tuple(wrong),
         odd=tuple(dict.fromkeys([*wrong, *oddities(counted, marginal, length)])),
         notes=(*counted.notes, *remarks(counted, marginal, length)),

@@ -26,6 +26,7 @@ VLLM_WORDS = (
     "SpecDecoding metrics", "Mean acceptance length", "Accepted", "Drafted", "Per-position acceptance rate",
     "Avg Draft acceptance rate", "Drafted throughput", "Avg generation throughput", "Running",
 )  # fmt: skip
+DEVICES = ("tensor_parallel_size", "tp_size")  # of vLLM and SGLang, in the lines of their start
 SGLANG_WORDS = ("Decode batch", "#running-req", "accept len", "gen throughput (token/s)")
 LLAMA_WORDS = ("draft acceptance", "draft acceptance rate", "accepted", "generated", "mean len", "acc per pos")
 WRAPPED = 12  # lines that a terminal makes of one line of a log, at most
@@ -52,6 +53,7 @@ _LLAMA_LINE = re.compile(
     rf"{LLAMA_WORDS[0]}(?: rate)? = *[^ ]+ \( *([0-9]+) {LLAMA_WORDS[2]} / *([0-9]+) {LLAMA_WORDS[3]}\)"
     rf"(?:, {LLAMA_WORDS[4]} = *([^ ,]+))?"
 )
+_DEVICES = re.compile(rf"(?<![a-z_])(?:{'|'.join(DEVICES)})\\*[\"']?[=:] ?([0-9]{{1,4}})\b".encode())
 _LLAMA_POSITIONS = re.compile(rf"{LLAMA_WORDS[5]} = \(([^)]*)\)")
 
 
@@ -65,6 +67,7 @@ def text_records(data: bytes) -> list[Counted]:
     vllm: list[tuple[int, str]] = []
     llama: list[tuple[int, str]] = []
     sglang: list[Counted] = []
+    devices: set[int] = set()
     if not any(word in data for word in (_COUNTER, *_VLLM, *_LLAMA, _SGLANG)):
         return []
     lines, place, read = BytesIO(data).readlines(), 0, 0
@@ -86,9 +89,12 @@ def text_records(data: bytes) -> list[Counted]:
             load.append((_number(found[1], VLLM_WORDS[7]), int(found[2])))
         elif _SGLANG in line and (found := _SGLANG_LINE.search(_text(number, line))):
             sglang.append(_sglang_batch(found))
+        elif DEVICES[1].encode() in line or DEVICES[0].encode() in line:
+            devices.update(int(each) for each in _DEVICES.findall(line))
         if len(counters) + len(vllm) + len(llama) + len(sglang) + len(load) > MAX_LINES:
             raise EngineMetricsError(f"This has more than {MAX_LINES:,} lines of an engine: give a part of it.")
-    return [*_loaded([*_vllm_scrape(counters), *_vllm_log(vllm)], load), *_llama_log(llama), *sglang]
+    records = [*_loaded([*_vllm_scrape(counters), *_vllm_log(vllm)], load), *_llama_log(llama), *sglang]
+    return [replace(each, devices=max(devices)) for each in records] if len(devices) == 1 else records
 
 
 def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:

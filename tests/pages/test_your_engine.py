@@ -276,7 +276,7 @@ def test_sglang_gets_its_own_command_and_its_throughput_is_checked(page):
     assert (
         page.code[0].value.startswith("python -m sglang.launch_server") and "--model-path org/t" in page.code[0].value
     )
-    assert "SGLang keeps one K" in shown(page)
+    assert "SGLang keeps one K" in shown(page) and "--tp-size 4" in page.code[0].value
     page.text_area(key="engine_text").set_value(log.format(253)).run()
     assert "**Your log contradicts the model at a batch of 19" in shown(page) and not page.code
 
@@ -329,6 +329,15 @@ def test_positions_behind_one_that_never_passes_are_known(page):
     pays(page, LOG.replace("0.400, 0.150, 0.050", "0.400, 0.200, 0.000, 0.000, 0.000"))
     assert not sentences(page) and page.number_input(key="batch_k_5").value == 5
     assert "**" in shown(page) and "over all sequences" in shown(page), "judged, and its throughput beside the model"
+
+
+def test_tensor_parallel_is_that_of_the_log_or_said_to_be_assumed(page):
+    pays(page, LOG, target="Llama-3.1-8B", tensor_parallel=1)
+    assert "Tensor parallel is assumed to be 1" in shown(page)
+    page.number_input(key="batch_tp").set_value(2).run()
+    assert "assumed" not in shown(page)
+    page.text_area(key="engine_text").set_value(f"INFO config: tensor_parallel_size=8, seed=0\n{LOG}").run()
+    assert page.number_input(key="batch_tp_8").value == 8 and "on 8 x H100 SXM" in shown(page)
 
 
 def test_models_that_memory_has_no_room_for_get_no_verdict(page):

@@ -411,7 +411,8 @@ def test_a_chain_for_sglang_counts_the_root_and_names_only_what_sglang_knows():
     assert words[-6:] == [
         "--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4",
     ]  # fmt: skip
-    lookup = sglang_chain_command("org/t", "", "ngram", 3)
+    lookup = sglang_chain_command("org/t", "", "ngram", 3, devices=4)
+    assert "--tp-size 4" in lookup and "--tp-size" not in chain
     assert "NGRAM" in lookup and lookup.endswith("--speculative-num-draft-tokens 4") and "draft-model" not in lookup
     assert all(known.knows(word) for line in (chain, lookup) for word in line.split() if word.startswith("--"))
     assert "speculative" not in sglang_chain_command("org/t", "org/d", "eagle", 0)

@@ -33,7 +33,7 @@ from decoding.trace.engine_json import (
     VllmSpeculation,
 )
 from decoding.trace.engine_metrics import DEFINITIONS, EngineMetrics, compared, load_metrics, read_metrics
-from decoding.trace.engine_text import COUNTERS, LLAMA_WORDS, POSITION, VLLM_WORDS
+from decoding.trace.engine_text import COUNTERS, DEVICES, LLAMA_WORDS, POSITION, VLLM_WORDS
 from decoding.trace.records import RunTrace
 from tests.helpers.traces import run_autoregressive
 
@@ -128,6 +128,7 @@ SGLANG = {
 }
 SERVER_INFO = {
     "speculative_num_draft_tokens": 4,
+    "tp_size": 4,
     "internal_states": [{"avg_spec_accept_length": 2.4, "memory_usage": {}}, {"avg_spec_accept_length": 2.6}],
     "version": "0.5.23",
 }
@@ -281,7 +282,7 @@ def test_scrapes_are_not_counted_twice_and_a_restart_is_noticed():
 def test_records_are_added_up_and_say_how():
     assert good("vllm responses").added.startswith("The counts of 2 records were added up")
     assert "weighted by their passes" in good("vllm log").added
-    assert "count alike" in good("sglang server_info").added
+    assert "count alike" in good("sglang server_info").added and good("sglang server_info").devices == 4
     assert good("profile").added == ""
     assert good("tensorrt-llm").records == 2, "an iteration without drafts is none"
     assert "1 of 3 records hold no figures of speculative decoding and are left out." in good("aiperf").notes
@@ -479,6 +480,7 @@ def test_every_name_that_is_read_is_one_of_the_engines():
     for field in msgspec.structs.fields(Record):
         assert any(source.knows(field.encode_name) for source in METRIC_SOURCES.values()), field
     assert all(METRIC_SOURCES["vllm"].knows(name) for name in (*COUNTERS.values(), POSITION, *VLLM_WORDS))
+    assert METRIC_SOURCES["vllm"].knows(DEVICES[0]) and METRIC_SOURCES["sglang"].knows(DEVICES[1])
     assert all(METRIC_SOURCES["llama.cpp"].knows(name) for name in LLAMA_WORDS)
     by_label = {source.label: source for source in METRIC_SOURCES.values()}
     called = [call for _, _, _, _, _, calls in DEFINITIONS for call in calls]
@@ -605,6 +607,28 @@ def test_requests_and_throughput_of_the_engines_own_lines():
     assert good("vllm scrape").running == (2,) and good("vllm scrape").generated is None
     with pytest.raises(EngineMetricsError, match="no figures of speculative decoding"):
         read_metrics(ENGINE.format(8).encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "devices"),
+    [
+        ("INFO Initializing a V1 LLM engine with config: model='m', tensor_parallel_size=8, data_parallel_size=1", 8),
+        ("INFO non-default args: {'model': 'm', 'tensor_parallel_size': 4}", 4),
+        ("INFO speculative_config=SpeculativeConfig(draft_tensor_parallel_size=2)", None),
+        ("tensor_parallel_size=many", None),
+    ],
+)
+def test_tensor_parallel_is_read_where_the_log_has_one(line, devices):
+    assert read_metrics(f"{line}\n{LINE}".encode()).devices == devices
+    wrapped = "\n".join(json.dumps({"log": each}) for each in (line, LINE))
+    assert read_metrics(wrapped.encode()).devices == devices
+    sglang = f"server_args=ServerArgs(model_path='m', {line.replace('tensor_parallel_size', 'tp_size')}, moe_tp_size=3)"
+    batch = "Decode batch, #running-req: 19, accept len: 2.60, gen throughput (token/s): 253.70"
+    assert read_metrics(f"{sglang}\n{batch}".encode()).devices == devices
+
+
+def test_tensor_parallel_of_two_servers_is_none():
+    assert read_metrics(f"tensor_parallel_size=8\ntensor_parallel_size=4\n{LINE}".encode()).devices is None
 
 
 def test_the_log_of_sglang():

@@ -102,7 +102,7 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
     if models is None:
         return None
     target, draft, chip = models
-    setup = ask_setup(chip)
+    setup = ask_setup(chip, metrics, given)
     asked = ask_load(metrics, acceptance, engine=True)
     if asked is None:
         return None
@@ -288,8 +288,8 @@ def _draw_command(
     if engine == "SGLang":
         row = _rows(found, load)[-1]
         length = row.gains.index(max(row.gains)) + 1 if max(row.gains) > 1 else 0
-        text = sglang_chain_command(served[0], served[-1], method, length)
-        said = f"SGLang keeps one K: this is the best at a batch of {row.point.batch}. Add your tensor parallel size."
+        text = sglang_chain_command(served[0], served[-1], method, length, devices)
+        said = f"SGLang keeps one K: this is the best at a batch of {row.point.batch}."
     else:
         schedule = chain_by_batch([row.point for row in found.rows])
         text = vllm_command(served[0], speculation(method, served[-1], schedule), devices)

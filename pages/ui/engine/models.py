@@ -47,6 +47,10 @@ TARGET_HELP = "Choose one, or type its repository, such as meta-llama/Llama-3.3-
 CONFIG_HELP = (
     "The text of the model's config.json on Hugging Face. No weights are needed, and nothing leaves this machine."
 )
+TP_ASSUMED = (
+    "Tensor parallel is assumed to be 1: set yours, or paste the line of your log that has `tensor_parallel_size` "
+    "(vLLM) or `tp_size` (SGLang), too."
+)
 WEIGHTS_HELP = (
     "fp8 also computes in 8 bits where the accelerator can; int8 and int4 are unpacked to 16 bits. The output head "
     "stays in 16 bits."
@@ -250,13 +254,15 @@ def _own(role: str, place, whose: str) -> bytes:
     return file.getvalue() if file is not None else pasted.encode()
 
 
-def ask_setup(chosen: str) -> Setup:
+def ask_setup(chosen: str, metrics: EngineMetrics | None, given: Given) -> Setup:
     """The chosen accelerator or a person's own numbers, formats, context and what of the sheet is reached."""
     places = st.columns(4)
     kept = {"persist_state": "session", "bind": "query-params"}
+    logged = min(metrics.devices, MOST_DEVICES) if metrics and metrics.devices else 0
     devices = places[0].number_input(
-        "Tensor parallel", 1, MOST_DEVICES, 1, key="batch_tp", help="GPUs that share each layer", **kept
-    )
+        "Tensor parallel", 1, MOST_DEVICES, logged or 1, key=f"batch_tp_{logged}" if logged else "batch_tp",
+        help="GPUs that share each layer" + ("; your log has it" if logged else ""), **kept,
+    )  # fmt: skip
     weights = places[1].selectbox("Weights", list(WEIGHTS), key="batch_weights", help=WEIGHTS_HELP, **kept)
     cache = places[2].selectbox("KV cache", list(CACHES), key="batch_cache", **kept)
     context = places[3].number_input(
@@ -271,6 +277,8 @@ def ask_setup(chosen: str) -> Setup:
         chip = Accelerator("your own accelerator", 1e9 * bandwidth, 1e12 * flops, None, 1e9 * memory, "typed")
     else:
         chip = ACCELERATORS[chosen]
+    if given == "own" and not logged and devices == 1:
+        st.caption(TP_ASSUMED)
     return Setup(chip, int(devices), weights, cache, int(context), _efficiency())
 
 
