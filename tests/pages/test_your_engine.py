@@ -227,7 +227,7 @@ def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
 
 def test_the_engines_work_for_each_sequence_is_not_taken_over_twice(page):
     pays(page, f"{ENGINE}\n{LOG}")
-    page.number_input(key="batch_fixed_3").set_value(500.0).run()
+    page.number_input(key="batch_fixed_3").set_value(20_000.0).run()
     assert "at a batch of 16: a round takes" in shown(page)
     page.button(key="batch_take_engine").click().run()
     check = next(each.value for each in page.markdown if "rounds a second" in each.value).replace("\\", "")
