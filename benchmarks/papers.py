@@ -62,7 +62,7 @@ def show(both: Both, counting: Counting) -> None:
             f"  not run: {paper_result.command}" + (f"\n  it needs {paper_result.needs}" if paper_result.needs else "")
         )
         return
-    print(f"  here: {outcome.here}\n  {COUNTINGS[outcome.counting]}; {'; '.join(outcome.bases)}")
+    print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}")
     if outcome.elsewhere:
         print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
@@ -73,7 +73,7 @@ def show(both: Both, counting: Counting) -> None:
     other = both["whole" if counting == "loop_free" else "loop_free"]
     for each, also in zip(outcome.judged, other.judged, strict=True):
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
-        beside = "" if also.verdict == each.verdict else f"; {COUNTINGS[other.counting]}: {also.verdict}{_gain(also)}"
+        beside = "" if also.verdict == each.verdict else f"; {other.counted}: {also.verdict}{_gain(also)}"
         why = f". {each.reason}" if each.reason else ""
         print(f"  {claim_words(each)}: {each.verdict}{_gain(each)}{paper}{beside}{why}")
 

@@ -30,7 +30,7 @@ from decoding.papers.protocol import Protocol, protocol_here
 from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import VIEWS, modelled
-from decoding.trace.metrics import Counting
+from decoding.trace.metrics import COUNTINGS, Counting
 
 EQUAL = 0.03
 Verdict = Literal["holds", "equal within 3%", "does not hold", "not decided", "not run"]
@@ -88,7 +88,8 @@ class Reproduction:
         values: on the axis, ascending; those of the paper where nothing was run; one None for a table.
         ours: by entry, value and column of a figure. runs: results by entry and value.
         where: pairs, machines and days of the results.
-        counting: what the figures count. tokens: counted per run by entry and value, where runs have tokens.
+        counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs
+            have tokens.
         bases: how counts and times came about. here: how our results were measured.
         one_way: runs that hold only the other way of counting, and are left out.
         elsewhere: pairs and machines of other results, which do not count because they cannot be mixed.
@@ -100,12 +101,17 @@ class Reproduction:
     runs: Mapping[Key, int]
     judged: tuple[JudgedClaim, ...]
     where: tuple[str, ...]
-    counting: Counting = "whole"
+    counting: Counting | Literal["no text"] = "whole"
     tokens: Mapping[Key, float] = field(default_factory=dict)
     bases: tuple[str, ...] = ()
     here: Protocol = field(default_factory=Protocol)
     one_way: int = 0
     elsewhere: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> str:
+        """What the figures count, in words; empty where no text is counted."""
+        return "" if self.counting == "no text" else COUNTINGS[self.counting]
 
     @property
     def run(self) -> bool:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from decoding.papers.protocol import Protocol
 from decoding.trace.metrics import Counting
@@ -103,7 +103,8 @@ class PaperResult:
         only: values that columns must have for a result to count.
         view: how results are transformed first, one of `judge.VIEWS`.
         stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
-        holds: the one way of counting that such records hold; None for a grid, whose runs hold both.
+        holds: the one way of counting that such records hold, `no text` where they are of masks; None for a grid,
+            whose runs hold both.
         basis: how the counts in such records came about.
         axis: title of the axis.
         across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
@@ -122,13 +123,15 @@ class PaperResult:
     only: Mapping[str, object] = field(default_factory=dict)
     view: str = "runs"
     stored: str = ""
-    holds: Counting | None = None
+    holds: Counting | Literal["no text"] | None = None
     basis: str = "counts"
     axis: str = ""
     across: str = ""
     needs: str = ""
 
     def __post_init__(self):
+        if bool(self.stored) != (self.holds is not None):
+            raise ValueError(f"{self.key}: stored records hold one way of counting, the runs of a grid both")
         shape = {way.words: way.line.partition(":")[0] == "linear" for way in self.ways}
         for each in self.orderings:
             if each.figure.by_shape and shape[each.better] != shape[each.worse]:

@@ -28,6 +28,7 @@ from decoding.papers.reasons import of_time
 from decoding.papers.salf import PAPER as SALF
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import PARTS, STEP, VIEWS, modelled, passes, phases
+from decoding.trace.metrics import COUNTINGS
 from decoding.trace.records import PHASES
 from pages.ui import PAGES
 from tests.helpers.process import ROOT
@@ -689,6 +690,28 @@ def test_orders_of_a_mask_have_fewer_blocks_where_lower_is_better(results):
     assert outcome.values == (256,) and outcome.ours[("Depth-first (DFS)", 256), "blocks"].value == 23.5
     assert [each.verdict for each in outcome.judged] == ["holds", "holds"]
     assert outcome.judged[0].paper == pytest.approx(1 - 22.5 / 36)
+
+
+@pytest.mark.parametrize("counting", COUNTINGS)
+def test_stored_records_bear_one_label_whichever_way_is_asked(results, capsys, counting):
+    masks = [{"part": "random", "line": line, "sample": f"random {n}", "nodes": 256, "prefix": 0, "blocks": 9 + n}
+             for line in ("as made", "depth") for n in range(4)]  # fmt: skip
+    store(results, "mask_order", masks)
+    drafting = [{"line": line, "sample": p, "nodes": 64, "draft_ms": 9.0, "forwards": 9.0}
+                for line in ("greedy", "threshold") for p in PROMPTS]  # fmt: skip
+    store(results, "tree_times", drafting)
+    acted = [{"line": line, "sample": p, "nodes": 5, "pass_ms": 9.0, "of_measured": 1.0}
+             for line in ("measured", "rows") for p in PROMPTS]  # fmt: skip
+    store(results, "action_times", acted)
+    for key, said in (("dyspec/table-5", "exact counts of the masks"), ("dyspec/equation-3", "loop-free texts; "),
+                      ("delayed/equation-11", "whole texts; ")):  # fmt: skip
+        papers.show({way: judge(BY_KEY[key], frame(), way) for way in COUNTINGS}, counting)
+        assert capsys.readouterr().out.splitlines()[4].startswith(f"  {said}"), key
+
+
+def test_stored_records_without_a_way_of_counting_are_refused():
+    with pytest.raises(ValueError, match="stored records hold one way of counting, the runs of a grid both"):
+        PaperResult("x/y", "", "", "", Protocol(), (), (), stored="mask_order")
 
 
 def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):

@@ -19,7 +19,7 @@ from decoding.papers.paper_result import PaperResult
 from decoding.trace.metrics import Counting
 
 # The last judgement by paper result, source and way of counting, with the stamps of its files; shared by all sessions.
-JUDGED: dict[tuple[str, str | None, Counting], tuple[tuple, Reproduction, ExperimentError | None]] = {}
+JUDGED: dict[tuple[str, str | None, str], tuple[tuple, Reproduction, ExperimentError | None]] = {}
 # Column: pair, with the widened one whose passes give the times, and machine, and whether the user ran them. None are
 # mixed: machines of one name differ, too.
 SOURCE = "source"
@@ -98,16 +98,16 @@ def judgement(
         sources = _apart(name, stamps, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
-    counting = paper_result.holds or counting
-    known = JUDGED.get((paper_result.key, source, counting))
+    counted = paper_result.holds or counting
+    known = JUDGED.get((paper_result.key, source, counted))
     if known is None or known[0] != stamps:
         if time.monotonic() >= until_s:
             return None
         try:
             known = stamps, judge(paper_result, rows, counting), None
         except ExperimentError as error:
-            known = stamps, Reproduction(paper_result, (), {}, {}, (), ()), error
-        JUDGED[paper_result.key, source, counting] = known
+            known = stamps, Reproduction(paper_result, (), {}, {}, (), (), counted), error
+        JUDGED[paper_result.key, source, counted] = known
     return Judgement(known[1], tuple(sources), source, rows, known[2])
 
 

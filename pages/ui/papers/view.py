@@ -157,7 +157,7 @@ def _other_way(judged: JudgedClaim, other: Reproduction | None) -> str:
     found = [each for each in other.judged if claim_words(each) == claim_words(judged)] if other else []
     if not found or found[0].verdict == judged.verdict:
         return ""
-    said = f"{COUNTINGS[other.counting]}: {SIGNS[found[0].verdict]} {found[0].verdict}, {gain_words(found[0])}"
+    said = f"{other.counted}: {SIGNS[found[0].verdict]} {found[0].verdict}, {gain_words(found[0])}"
     return f'<div class="gain">{html.escape(said)}</div>'
 
 
@@ -242,10 +242,10 @@ def draw_counting(outcome: Reproduction) -> None:
     paper_result = outcome.paper_result
     with st.container(key="papers_counting", horizontal=True, vertical_alignment="center", gap="small"):
         counting = counting_switch(COUNTED, "whole", disabled=bool(paper_result.stored))
-        if paper_result.holds:
-            words = f"These records hold {COUNTINGS[paper_result.holds]} only, and are shown under both"
+        if paper_result.stored and outcome.counted:
+            words = f"These records hold {outcome.counted} only, and are shown under both"
         elif paper_result.stored:
-            words = "These records are of single trees and passes: no text is counted"
+            words = "These records are of masks: no text is counted"
         elif outcome.tokens:
             low, high = min(outcome.tokens.values()), max(outcome.tokens.values())
             many = f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
