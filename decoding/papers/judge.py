@@ -203,7 +203,7 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     """Where counts and where times are read, from rows of one family."""
     if paper_result.stored or not len(kept):
         own = _at(paper_result, kept, paper_result.basis)
-        return own, replace(own, basis="measured times")
+        return own, replace(own, basis=paper_result.times)
     wide, kinds = kept["pair"].str.endswith(WIDE), {figure.timed for figure in paper_result.figures}
     plain = kept if wide.all() else kept[~wide]
     name, pair = plain["pair"].iloc[0], kept["pair"].iloc[0].removesuffix(WIDE)
@@ -321,7 +321,12 @@ def _values(paper_result: PaperResult, table: list[pd.DataFrame]) -> tuple[objec
 
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
-    """The figure of every prompt: the mean over samplings and lengths of the median over repeats."""
+    """The figure of every prompt: the mean over samplings and lengths of the median over repeats.
+
+    Records of a version that did not save it have none.
+    """
+    if figure.column not in rows:
+        return pd.Series(dtype=float)
     varied = [name for name in CONDITIONS if name in rows]
     repeats = rows.groupby(["sample", *varied], dropna=False)[figure.column].median().dropna()
     return repeats.groupby("sample").mean()

@@ -105,7 +105,7 @@ class PaperResult:
         stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
         holds: the one way of counting that such records hold, `no text` where they are of masks; None for a grid,
             whose runs hold both.
-        basis: how the counts in such records came about.
+        basis, times: how the counts and the times in such records came about.
         axis: title of the axis.
         across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
         needs: what the command needs to measure this; empty where the sample prompts suffice.
@@ -125,6 +125,7 @@ class PaperResult:
     stored: str = ""
     holds: Counting | Literal["no text"] | None = None
     basis: str = "counts"
+    times: str = "measured times"
     axis: str = ""
     across: str = ""
     needs: str = ""

@@ -112,6 +112,7 @@ def test_drafting_is_modelled_by_nodes_and_by_layers():
     found = {each["line"]: each for each in tree_times.records_of(greedy, layers, "p", 16)}
     assert [found[line]["draft_ms"] for line in tree_times.LINES] == pytest.approx([30.0, 32.0, 20.0, 8.0])
     assert [found[line]["forwards"] for line in tree_times.LINES] == [9, 16, 4, 4]
+    assert [found[line]["drafted"] for line in tree_times.LINES] == [16, 16, 18, 18]
     assert tree_times.records_of([], layers, "p", 16) == []
 
 

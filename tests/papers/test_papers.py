@@ -703,10 +703,29 @@ def test_stored_records_bear_one_label_whichever_way_is_asked(results, capsys, c
     acted = [{"line": line, "sample": p, "nodes": 5, "pass_ms": 9.0, "of_measured": 1.0}
              for line in ("measured", "rows") for p in PROMPTS]  # fmt: skip
     store(results, "action_times", acted)
-    for key, said in (("dyspec/table-5", "exact counts of the masks"), ("dyspec/equation-3", "loop-free texts; "),
-                      ("delayed/equation-11", "whole texts; ")):  # fmt: skip
+    for key, said in (("dyspec/table-5", "exact counts of the masks"),
+                      ("dyspec/equation-3", "loop-free texts; counts; measured and modelled times"),
+                      ("delayed/equation-11", "whole texts; measured and modelled times")):  # fmt: skip
         papers.show({way: judge(BY_KEY[key], frame(), way) for way in COUNTINGS}, counting)
         assert capsys.readouterr().out.splitlines()[4].startswith(f"  {said}"), key
+
+
+def test_no_claim_of_equation_3_is_between_two_models_and_trees_have_their_true_size(results):
+    """Both models multiply the same draft pass: which is above says only which number is."""
+    drafting = [
+        {"line": line, "sample": p, "nodes": 64, "draft_ms": ms, "forwards": 9.0, "drafted": drafted}
+        for line, ms, drafted in (("greedy", 9.0, 64), ("threshold", 5.0, 91), ("threshold model", 4.0, 91))
+        for p in PROMPTS
+    ]
+    store(results, "tree_times", drafting)
+    outcome = judge(BY_KEY["dyspec/equation-3"], frame())
+    assert [claim_words(each) for each in outcome.judged] == [
+        "Threshold, measured below Greedy, measured at 64, drafting per pass, ms"
+    ]
+    assert outcome.ours[("Threshold, measured", 64), "drafted"].value == 91
+    store(results, "tree_times", [{name: each[name] for name in each if name != "drafted"} for each in drafting])
+    older = judge(BY_KEY["dyspec/equation-3"], frame())
+    assert older.run and {column for _, column in older.ours} == {"draft_ms", "forwards"}
 
 
 def test_stored_records_without_a_way_of_counting_are_refused():
