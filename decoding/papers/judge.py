@@ -160,8 +160,9 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
             if found is not None and len(found) and len(by_prompt := _by_prompt(found, figure)):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
                 used.append(found[["pair", "machine", "started"]])
-    there = {key for key, _ in ours}
-    shown = {key: found if len(found) else times.at[key] for key, found in counts.at.items() if key in there}
+    there, timed = {key for key, _ in ours}, {figure.timed for figure in paper_result.figures}
+    main = times if timed == {True} else counts
+    shown = {key: found if len(found) else times.at[key] for key, found in main.at.items() if key in there}
     judged = []
     for each in paper_result.orderings:
         evidence = of(each.figure, each.better, each.worse)
@@ -174,7 +175,6 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
         days = runs["started"].str[:10]
         when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
         where = tuple(sorted((source_of(runs) + ", " + when).unique()))
-    timed = {figure.timed for figure in paper_result.figures}
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
@@ -215,11 +215,20 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     counts = _at(paper_result, _viewed(paper_result, plain), f"counts of {name}")
     if wide.any() and not wide.all():
         measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"times measured with {pair}{WIDE}")
-        if all(len(measured.at.get(key, ())) for key, found in counts.at.items() if len(found)):
+        if all(_holds(measured.at.get(key), found) for key, found in counts.at.items() if len(found)):
             return counts, measured
     if like is None:
         return counts, replace(counts, basis=f"times measured with {name}")
     return counts, _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
+
+
+def _holds(wide: pd.DataFrame | None, plain: pd.DataFrame) -> bool:
+    """Whether the rows of an entry hold every prompt, length and sampling of others: an interrupted run does not."""
+    if wide is None or not len(wide):
+        return False
+    names = [name for name in (*PROMPT, *CONDITIONS) if name in plain]
+    places, there = (pd.MultiIndex.from_frame(each[names]) for each in (plain, wide))
+    return bool(places.isin(there).all())
 
 
 def _viewed(paper_result: PaperResult, kept: pd.DataFrame) -> pd.DataFrame:

@@ -229,6 +229,19 @@ def test_times_are_those_of_the_wide_pair_and_counts_those_of_the_plain_one():
     assert found.ours[(DYNATREE, None), "throughput"].value > 100
 
 
+def test_an_interrupted_run_with_the_wide_pair_displaces_no_times():
+    slow = rows({name: speed / 10 for name, speed in SPEEDS.items()}, pair="Embedded pair" + WIDE)
+    table = BY_KEY["dynatree/table-1"]
+    found = judge(table, pd.concat([rows(), slow[slow["prompt"] == "p0"]], ignore_index=True))
+    assert found.bases == ("times measured with Embedded pair",) and found.judged[0].verdict == "holds"
+    again = slow.assign(repeat=1, key=slow["key"] + " again")
+    whole = judge(table, pd.concat([rows(), slow, again], ignore_index=True))
+    assert whole.bases == (f"times measured with Embedded pair{WIDE}",)
+    assert whole.runs[DYNATREE, None] == 12, "of the rows whose times are shown"
+    both = [rows(), rows(asked_tokens=500), slow]
+    assert judge(table, pd.concat(both, ignore_index=True)).bases == ("times measured with Embedded pair",)
+
+
 def costs(pair: str, one_ms: float, nine_ms: float) -> dict:
     target = {"padded": False, "points": [[size, ms / 1000, 0, 0] for size, ms in ((1, one_ms), (9, nine_ms))]}
     whole = {"iteration_s": 0.0, "level_s": 0.0, "iterations": 1, "prefix_length": 1, "measured": "2030", "batch": 1,
