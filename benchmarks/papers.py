@@ -24,6 +24,7 @@ from decoding.papers.judge import (
     claim_words,
     judge,
     number_of_paper,
+    places_of,
     undecided,
     words_of,
 )
@@ -68,7 +69,10 @@ def show(both: Both, counting: Counting) -> None:
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
-    once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is reported once
+    once = {
+        True: list(outcome.values[:1]),
+        False: places_of(outcome),
+    }  # a way that is the same everywhere is reported once
     print_table(header, [_row(outcome, way, value) for way in paper_result.ways for value in once[way.flat]])
     other = both["whole" if counting == "loop_free" else "loop_free"]
     for each, also in zip(outcome.judged, other.judged, strict=True):
@@ -148,7 +152,7 @@ def _exhibit(both: Both) -> dict:
                  figure.words: {"paper": number_of_paper(way, figure, value),
                                 **{name: _written(each, way, value, figure.column) for name, each in both.items()}}
                  for figure in paper_result.figures}}
-            for way in paper_result.ways for value in whole.values
+            for way in paper_result.ways for value in places_of(whole)
         ],
         "claims": [
             {"claim": claim_words(one), "statistic": one.ordering.figure.words, "paper": one.paper,

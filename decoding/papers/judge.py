@@ -388,6 +388,15 @@ def _paper_gain(paper_result: PaperResult, ordering: Ordering, values: tuple[obj
     return gain if ordering.higher else -gain
 
 
+def places_of(outcome: Reproduction) -> list[object]:
+    """Places on the axis, ours and the paper's; one None for a table."""
+    if not outcome.paper_result.by:
+        return [None]
+    theirs = {key[1] for way in outcome.paper_result.ways for key in way.paper if isinstance(key, tuple)}
+    found = theirs | {value for value in outcome.values if value is not None}
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
+
+
 def number_of_paper(way: Entry, figure: Figure, value: object) -> float | None:
     """The paper's number for an entry at a value of the axis; None where it gives none."""
     plain = way.paper.get(figure.column) if value is None or way.flat else None

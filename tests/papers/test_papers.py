@@ -447,6 +447,25 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
         papers.chosen(["figure-99"])
 
 
+@pytest.mark.parametrize("key", ["salf/table-1-tasks-t0", "delayed/table-8", "dynatree/table-1"])
+def test_numbers_of_the_paper_stay_when_a_result_is_run(key, capsys):
+    """The paper's places on an axis, such as its tasks, need not be ours."""
+    paper_result = BY_KEY[key]
+    more = {"method": paper_result.ways[-1].line.partition(":")[0], "settings.verifier": "traversal",
+            "settings.paths": 1, "settings.length": 2}  # fmt: skip
+    lines = [paper_result.ways[-1].line, "autoregressive"]
+    made = [of(key, line, p, **more, kind=kind) for line in lines for p in PROMPTS for kind in ("stories", "letters")]
+    both = {way: judge(paper_result, frame(*made), way) for way in COUNTINGS}
+    assert both["whole"].run
+    written = [figure["paper"] for each in papers.manifest([both])["exhibits"][key]["entries"]
+               for figure in each["figures"].values()]  # fmt: skip
+    printed = [number for way in paper_result.ways for number in way.paper.values()]
+    assert sorted(each for each in written if each is not None) == sorted(printed)
+    papers.show(both, "whole")
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if "paper:" not in line]
+    assert all(any(f"{number:g}" in words for words in table) for number in printed)
+
+
 def test_papers_are_judged_without_torch(tmp_path):
     code = "from decoding.papers import PAPER_RESULTS; from decoding.papers.judge import judge; "
     code += "from decoding.experiments.rows import all_rows; import sys; "

@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.experiments.estimates import FEWEST, PREFIX
-from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, words_of
+from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, places_of, words_of
 from decoding.papers.paper_result import Entry, Figure, PaperResult
 from decoding.papers.protocol import compared
 from decoding.trace.metrics import COUNTINGS, Counting
@@ -40,15 +40,6 @@ def axis_words(outcome: Reproduction) -> str:
     """The x axis of a figure; empty for a table."""
     by = outcome.paper_result.by
     return outcome.paper_result.axis or AXIS_WORDS.get(by, by.replace("_", " "))
-
-
-def places_of(outcome: Reproduction) -> list[object]:
-    """Places on the axis, ours and the paper's; one None for a table."""
-    if not outcome.paper_result.by:
-        return [None]
-    theirs = {key[1] for way in outcome.paper_result.ways for key in way.paper if isinstance(key, tuple)}
-    found = theirs | {value for value in outcome.values if value is not None}
-    return sorted(found, key=lambda value: (isinstance(value, str), value))
 
 
 def marks_of(outcome: Reproduction, figure: Figure) -> list[PaperMark]:
