@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from decoding.experiments.estimates import (
@@ -22,9 +21,9 @@ from decoding.experiments.estimates import (
     estimate,
     ratio_gain,
     source_of,
-    without_fitted,
 )
 from decoding.experiments.experiment import GRIDS
+from decoding.papers.entry_rows import having, rows_of
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
 from decoding.papers.protocol import Protocol, protocol_here
 from decoding.papers.reasons import apart, of_time, of_tokens
@@ -180,7 +179,7 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
         paper_result.holds or counting,
         {key: float(found["new_tokens"].mean()) for key, found in shown.items() if "new_tokens" in found},
-        tuple(bases), protocol_here(_having(kept, paper_result.only, known=True)) if used else Protocol(), one_way,
+        tuple(bases), protocol_here(having(kept, paper_result.only, known=True)) if used else Protocol(), one_way,
         elsewhere,
     )  # fmt: skip
 
@@ -244,7 +243,7 @@ def _at(paper_result: PaperResult, frame: pd.DataFrame, basis: str) -> Evidence:
     """The rows of every entry at every value of the axis."""
     if len(frame):
         frame = frame.assign(sample=frame.groupby(PROMPT).ngroup())
-    table = {way.words: _of_way(way, frame, paper_result) for way in paper_result.ways}
+    table = {way.words: rows_of(way, frame, paper_result) for way in paper_result.ways}
     flat = {way.words for way in paper_result.ways if way.flat}
     values = _values(paper_result, [found for words, found in table.items() if words not in flat])
     at = {}
@@ -270,53 +269,6 @@ def claim_words(judged: JudgedClaim) -> str:
 def grid_name(stem: str) -> str:
     """The name of a grid in its results; empty for a paper result without a grid."""
     return stem and tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
-
-
-def _of_way(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> pd.DataFrame:
-    """Rows of the same contestant; at a temperature, a lossless verifier may have replaced greedy."""
-    rows = _having(rows, paper_result.only)
-    if not len(rows):
-        return rows
-    if not (way.best or way.where):
-        return rows[rows["line"].map(without_fitted) == way.line]
-    name, _, verifier = way.line.partition(":verifier=")
-    alike = _having(rows[rows["method"] == name], {"settings.verifier": verifier} if verifier else {})
-    alike = _having(alike, way.where)
-    if not (way.best and len(alike)):
-        return alike
-    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
-    column, best = paper_result.figures[0].column, np.zeros(len(alike), bool)
-    narrow = alike[["sample", *way.best, column]]
-    for places in alike.groupby(groups, dropna=False).indices.values():
-        best[places] = _best(narrow.iloc[places], way.best, column)
-    return alike[best]
-
-
-def _having(rows: pd.DataFrame, wanted: Mapping[str, object], known: bool = False) -> pd.DataFrame:
-    """The rows that have the wanted values; none where a column is missing, unless only `known` ones count."""
-    for column, value in wanted.items():
-        if column in rows or not known:
-            rows = rows[rows[column] == value] if column in rows else rows[:0]
-    return rows
-
-
-def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndarray:
-    """Which rows count, `[num_rows]`: for every prompt, the settings with the highest mean on the other prompts.
-
-    Chosen on the prompts it is then measured on, the best of many would look better than it is.
-    """
-    values = rows[column].to_numpy(dtype=float)
-    known = ~np.isnan(values)
-    if not known.any():
-        return known
-    way, prompt = rows.groupby(list(settings)).ngroup().to_numpy(), rows.groupby("sample").ngroup().to_numpy()
-    sums, counts = np.zeros((prompt.max() + 1, way.max() + 1)), np.zeros((prompt.max() + 1, way.max() + 1))
-    np.add.at(sums, (prompt[known], way[known]), values[known])
-    np.add.at(counts, (prompt[known], way[known]), 1)
-    if (counts.sum(1) > 0).sum() > 1:
-        sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
-    means = np.divide(sums, counts, out=np.full_like(sums, -np.inf), where=counts > 0)
-    return known & (means.argmax(1)[prompt] == way)
 
 
 def _values(paper_result: PaperResult, table: list[pd.DataFrame]) -> tuple[object, ...]:
