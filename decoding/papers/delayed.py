@@ -17,7 +17,7 @@ DATA_SETS = ("writing", "coding", "translation", "math, easy", "math, hard")  # 
 NUMBERS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 PAPER = "Delayed tree expansion"
-EIGHT = "T = 0.2, 0.4, 0.6, 0.8, 1, 1.2; T = 1, top-p 0.9, 0.99"
+EIGHT = "T = 0.2; T = 0.4; T = 0.6; T = 0.8; T = 1, top-p 0.9; T = 1, top-p 0.99; T = 1; T = 1.2"
 PROTOCOL = Protocol(
     "Llama-3, Qwen and Gemma", "two A100s", "50 each of LitBench, LiveCodeBench, Opus, MATH500 and OlympiadBench", "",
     "", EIGHT, "means over pairs, data sets and samplings", "the best K and L of each verifier",

@@ -23,7 +23,7 @@ from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
 from decoding.papers.judge import EQUAL, WIDE, claim_words, grid_name, judge, verdict, words_of
 from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
-from decoding.papers.protocol import Protocol, compared
+from decoding.papers.protocol import Protocol, compared, protocol_here
 from decoding.papers.reasons import of_time
 from decoding.papers.salf import PAPER as SALF
 from decoding.papers.stored import pass_costs, stored_records
@@ -166,6 +166,43 @@ def test_two_protocols_differ_only_with_a_word_on_it():
     assert (by_name["new tokens"].paper, by_name["new tokens"].here) == ("1,500", "1,000")
     assert "2,048" in by_name["new tokens"].said and by_name["sampling"].here == "greedy"
     assert by_name["prompts"].here == "6 of samples (stories)" and by_name["prompt tokens"].here == "60"
+
+
+OURS = Protocol("Embedded pair", "a test", "6 of samples (stories)", "60", "1,000", "greedy", "one run of each")
+
+
+@pytest.mark.parametrize(
+    ("aspect", "here", "said"),
+    [
+        ("pair", OURS, "a small pair that runs on any machine"),
+        ("pair", replace(OURS, pair="Embedded pair" + WIDE), "a small pair that runs on any machine"),
+        ("pair", replace(OURS, pair="Llama with TinyLlama"), "another pair than the paper's"),
+        ("prompts", OURS, "the paper's texts are had by name"),
+        ("prompts", replace(OURS, prompts="10 of long, other (fiction)"), "the paper's texts are had by name"),
+        (
+            "prompts",
+            replace(OURS, prompts="10 of wikitext-2 (long)"),
+            "other texts than the paper's, or others of the same set",
+        ),
+        ("prompts", replace(OURS, prompts=""), "not in our records"),
+        ("new tokens", OURS, "the embedded pair's context holds 2,048 tokens"),
+        ("new tokens", replace(OURS, new_tokens="500"), "other lengths, or not all of the paper's"),
+        ("new tokens", replace(OURS, pair="Llama with TinyLlama"), "other lengths, or not all of the paper's"),
+        ("sampling", replace(OURS, sampling="T = 0.6; T = 1"), "other samplings than the paper's"),
+        ("sampling", OURS, ""),
+    ],
+)
+def test_a_word_on_a_difference_is_true_of_what_was_run(aspect, here, said):
+    theirs = Protocol("Pythia", "one GPU", "WikiText-2", "at most 800", "1,500", "greedy", "10 prompts")
+    found = {each.name: each.said for each in compared(theirs, here)}[aspect]
+    assert found.startswith(said) and bool(found) == bool(said)
+
+
+def test_eight_samplings_are_the_same_in_the_paper_and_here():
+    made = [row("dynatree", "p", 9.0, temperature=t, top_p=p)
+            for t, p in [(0.2, 1.0), (0.4, 1.0), (0.6, 1.0), (0.8, 1.0), (1.0, 1.0), (1.2, 1.0), (1.0, 0.9), (1.0, 0.99)]
+            ]  # fmt: skip
+    assert protocol_here(frame(*made)).sampling == BY_KEY["delayed/table-2"].protocol.sampling
 
 
 @pytest.mark.parametrize(
