@@ -171,9 +171,7 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
     where: tuple[str, ...] = ()
     if used:
         runs = pd.concat(used)
-        days = runs["started"].str[:10]
-        when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
-        where = tuple(sorted((source_of(runs) + ", " + when).unique()))
+        where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
@@ -206,19 +204,32 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     wide, kinds = kept["pair"].str.endswith(WIDE), {figure.timed for figure in paper_result.figures}
     plain = kept if wide.all() else kept[~wide]
     name, pair = plain["pair"].iloc[0], kept["pair"].iloc[0].removesuffix(WIDE)
-    costs = pass_costs(plain["machine"].iloc[0]) if True in kinds and name == pair else {}
-    like = modelled(plain, costs[pair], costs[pair + WIDE]) if {pair, pair + WIDE} <= costs.keys() else None
+    like = _modelled(paper_result, plain, pair) if True in kinds and name == pair else None
     if kinds == {True} and like is not None and not wide.any():  # no count is shown
-        times = _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
-        return times, times
+        return like, like
     counts = _at(paper_result, _viewed(paper_result, plain), f"counts of {name}")
     if wide.any() and not wide.all():
         measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"times measured with {pair}{WIDE}")
         if all(_holds(measured.at.get(key), found) for key, found in counts.at.items() if len(found)):
             return counts, measured
-    if like is None:
-        return counts, replace(counts, basis=f"times measured with {name}")
-    return counts, _at(paper_result, _viewed(paper_result, like), f"{MODELLED} of {pair}{WIDE}")
+    return counts, like or replace(counts, basis=f"times measured with {name}")
+
+
+def _modelled(paper_result: PaperResult, plain: pd.DataFrame, pair: str) -> Evidence | None:
+    """Times of a pair's runs with the passes of the one that is `WIDE`; None where its passes were not measured."""
+    costs = pass_costs(plain["machine"].iloc[0])
+    if not {pair, pair + WIDE} <= costs.keys():
+        return None
+    both = costs[pair], costs[pair + WIDE]
+    passes = _days(pd.Series([each.measured for each in both]))
+    basis = f"{MODELLED} of {pair}{WIDE} ({passes}), all else from the runs ({_days(plain['started'])})"
+    return _at(paper_result, _viewed(paper_result, modelled(plain, *both)), basis)
+
+
+def _days(stamps: pd.Series) -> str:
+    """The first and the last day of ISO time stamps: `2030-01-02 to 2030-01-04`."""
+    days = stamps.str[:10]
+    return days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
 
 
 def _holds(wide: pd.DataFrame | None, plain: pd.DataFrame) -> bool:

@@ -199,9 +199,8 @@ def test_a_word_on_a_difference_is_true_of_what_was_run(aspect, here, said):
 
 
 def test_eight_samplings_are_the_same_in_the_paper_and_here():
-    made = [row("dynatree", "p", 9.0, temperature=t, top_p=p)
-            for t, p in [(0.2, 1.0), (0.4, 1.0), (0.6, 1.0), (0.8, 1.0), (1.0, 1.0), (1.2, 1.0), (1.0, 0.9), (1.0, 0.99)]
-            ]  # fmt: skip
+    samplings = [*((t, 1.0) for t in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)), (1.0, 0.9), (1.0, 0.99)]
+    made = [row("dynatree", "p", 9.0, temperature=t, top_p=p) for t, p in samplings]
     assert protocol_here(frame(*made)).sampling == BY_KEY["delayed/table-2"].protocol.sampling
 
 
@@ -279,9 +278,9 @@ def test_an_interrupted_run_with_the_wide_pair_displaces_no_times():
     assert judge(table, pd.concat(both, ignore_index=True)).bases == ("times measured with Embedded pair",)
 
 
-def costs(pair: str, one_ms: float, nine_ms: float) -> dict:
+def costs(pair: str, one_ms: float, nine_ms: float, day: str = "2030-02-03T04:05:06Z") -> dict:
     target = {"padded": False, "points": [[size, ms / 1000, 0, 0] for size, ms in ((1, one_ms), (9, nine_ms))]}
-    whole = {"iteration_s": 0.0, "level_s": 0.0, "iterations": 1, "prefix_length": 1, "measured": "2030", "batch": 1,
+    whole = {"iteration_s": 0.0, "level_s": 0.0, "iterations": 1, "prefix_length": 1, "measured": day, "batch": 1,
              "machine": "a test", "others": 0.0, "corrected": "", "target": target, "draft": target}  # fmt: skip
     return {"pair": pair, "costs": [whole]}
 
@@ -289,7 +288,9 @@ def costs(pair: str, one_ms: float, nine_ms: float) -> dict:
 def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes(results):
     """100 tokens in 25 passes over 9 nodes, 10 ms each instead of 20 ms, and a prompt of 1 token, 9 ms more."""
     results.mkdir()
-    for number, each in enumerate((costs("Embedded pair", 1, 2), costs("Embedded pair" + WIDE, 11, 10))):
+    for number, each in enumerate(
+        (costs("Embedded pair", 1, 2), costs("Embedded pair" + WIDE, 11, 10, "2030-03-04T00:00:00Z"))
+    ):
         (results / f"batch-{number}.json").write_text(json.dumps(each))
     own, wide = pass_costs("a test").values()
     assert not pass_costs("another machine")
@@ -308,7 +309,10 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     more = {"verified": 200, "target_passes": 25, "rebuild_s": 0.0}
     frame = rows().assign(**more, **{LOOP_FREE + name: value for name, value in more.items()}, prompt_tokens=1)
     outcome = judge(BY_KEY["dynatree/table-1"], frame)
-    assert outcome.bases == (f"times modelled from measured passes of Embedded pair{WIDE}",)
+    assert outcome.bases == (
+        f"times modelled from measured passes of Embedded pair{WIDE} (2030-02-03 to 2030-03-04), "
+        "all else from the runs (2030-01-02)",
+    )
     assert outcome.ours[(DYNATREE, None), "throughput"].value == pytest.approx(
         100 / (0.25 + 0.009 + 100 / 180 - 0.5), rel=0.1
     )
