@@ -58,14 +58,12 @@ def show(both: Both, counting: Counting) -> None:
     outcome = both[counting]
     paper_result = outcome.paper_result
     print(f"\n{paper_result.key}: {paper_result.paper}, {paper_result.title}\n  paper: {paper_result.protocol}")
+    elsewhere = f"\n  kept too, not counted: {'; '.join(outcome.elsewhere)}" if outcome.elsewhere else ""
     if not outcome.run:
-        print(
-            f"  not run: {paper_result.command}" + (f"\n  it needs {paper_result.needs}" if paper_result.needs else "")
-        )
+        needs = f"\n  it needs {paper_result.needs}" if paper_result.needs else ""
+        print(f"  not run: {paper_result.command}{needs}{elsewhere}")
         return
-    print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}")
-    if outcome.elsewhere:
-        print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
+    print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}{elsewhere}")
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]

@@ -27,6 +27,7 @@ from decoding.papers.entry_rows import having, rows_of
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
 from decoding.papers.protocol import Protocol, protocol_here
 from decoding.papers.reasons import apart, of_time, of_tokens
+from decoding.papers.sources import WIDE, Source, separated
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import VIEWS, modelled
 from decoding.trace.metrics import COUNTINGS, Counting
@@ -50,7 +51,6 @@ def verdict(gain: Estimate) -> Verdict:
 
 Key = tuple[str, object]  # name of an entry, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
-WIDE = ", target 4× as wide"  # behind the name of a pair: of its passes the target's take most of the time
 DRAFTED = ["drafted", "accepted"]
 READ = ("pair", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations", "wall_s",
         "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
@@ -91,7 +91,7 @@ class Reproduction:
             have tokens.
         bases: how counts and times came about. here: how our results were measured.
         one_way: runs that hold only the other way of counting, and are left out.
-        elsewhere: pairs and machines of other results, which do not count because they cannot be mixed.
+        elsewhere: other results, which do not count because they cannot be mixed: their pairs, machines or texts.
     """
 
     paper_result: PaperResult
@@ -132,18 +132,24 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
 
     Counts are those of the plain pair. Times are those of the pair whose target is `WIDE`, so that passes cost what
     they do with real models: measured where all of the grid was run with it, else modelled from measured passes.
+    Results of several pairs, machines or texts are not mixed: the newest count that hold something to compare.
 
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    kept, one_way = _kept(paper_result, rows, counting)
-    elsewhere: tuple[str, ...] = ()
-    if len(kept):  # the pair and machine that has the newest row
-        newest, *others = kept.groupby(family_of(kept))["started"].max().sort_values(ascending=False).index
-        kept, elsewhere = kept[family_of(kept) == newest], tuple(sorted(others))
-    if "asked_tokens" in kept and kept["prompt_set"].nunique() > 1:  # so are texts: those that ran last count
-        newest, *others = kept.groupby("prompt_set")["started"].max().sort_values(ascending=False).index
-        kept, elsewhere = kept[kept["prompt_set"] == newest], (*elsewhere, *(f"texts of {each}" for each in others))
+    if paper_result.stored:
+        rows = stored_records(paper_result.stored)
+    else:
+        rows = rows[(rows["experiment"] == grid_name(paper_result.grid)) & rows["failure"].isna()]
+    chosen, *others = separated(rows)
+    if others:
+        compared = (each for each in (chosen, *others) if _reproduction(paper_result, each, "whole").run)
+        chosen = next(compared, chosen)
+    return _reproduction(paper_result, chosen, counting)
+
+
+def _reproduction(paper_result: PaperResult, source: Source, counting: Counting) -> Reproduction:
+    kept = source.rows if paper_result.stored else counted(source.rows, counting)
     counts, times = _evidence(paper_result, kept)
 
     best = {way.words for way in paper_result.ways if way.best}
@@ -177,23 +183,9 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
         paper_result.holds or counting,
         {key: float(found["new_tokens"].mean()) for key, found in shown.items() if "new_tokens" in found},
-        tuple(bases), protocol_here(having(kept, paper_result.only, known=True)) if used else Protocol(), one_way,
-        elsewhere,
+        tuple(bases), protocol_here(having(kept, paper_result.only, known=True)) if used else Protocol(),
+        len(source.rows) - len(kept), source.elsewhere,
     )  # fmt: skip
-
-
-def family_of(rows: pd.DataFrame) -> pd.Series:
-    """Pair and machine of every result, where a pair and its widened one are one."""
-    return rows["pair"].str.removesuffix(WIDE) + " on " + rows["machine"]
-
-
-def _kept(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting) -> tuple[pd.DataFrame, int]:
-    """The rows of a paper result that hold what is to be counted, and how many hold only the other way."""
-    if paper_result.stored:
-        return stored_records(paper_result.stored), 0
-    rows = rows[rows["experiment"] == grid_name(paper_result.grid)]
-    kept = counted(rows, counting)
-    return kept, int(rows["failure"].isna().sum()) - len(kept)
 
 
 def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, Evidence]:

@@ -21,11 +21,12 @@ from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
-from decoding.papers.judge import EQUAL, WIDE, claim_words, grid_name, judge, verdict, words_of
+from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, verdict, words_of
 from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
 from decoding.papers.protocol import Protocol, compared, protocol_here
 from decoding.papers.reasons import of_time
 from decoding.papers.salf import PAPER as SALF
+from decoding.papers.sources import WIDE
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import PARTS, STEP, VIEWS, modelled, passes, phases
 from decoding.trace.metrics import COUNTINGS
@@ -326,6 +327,28 @@ def test_texts_are_never_mixed_the_newest_count():
     assert outcome.ours[(DYNATREE, None), "throughput"].value > 360
     each = long.assign(text_hash=long["prompt"])
     assert judge(BY_KEY["dynatree/table-1"], each).here.prompts.startswith("6 of long (stories, hash ")
+
+
+def test_two_texts_of_one_name_are_never_mixed_the_newest_counts():
+    old = rows(text_hash="aaa")
+    new = rows({name: 2 * speed for name, speed in SPEEDS.items()}, text_hash="bbb", started="2031-01-01T00:00:00")
+    for before in (old, old.assign(text_hash=None)):
+        outcome = judge(BY_KEY["dynatree/table-1"], pd.concat([new[new["prompt"] != "p5"], before], ignore_index=True))
+        assert outcome.runs[DYNATREE, None] == 6, "p5 has only its old text"
+        assert outcome.ours[(DYNATREE, None), "throughput"].value == pytest.approx((5 * 360 + 180) / 6, rel=0.05)
+        assert outcome.elsewhere == ("other texts of " + ", ".join(f"stories p{n}" for n in range(5)),)
+
+
+def test_a_first_row_from_another_machine_displaces_no_table(capsys):
+    first = rows({"dynatree": 999.0}, 1, machine="another", started="2031-01-01T00:00:00")
+    for counting in COUNTINGS:
+        outcome = judge(BY_KEY["dynatree/table-1"], pd.concat([rows(), first], ignore_index=True), counting)
+        assert outcome.run and outcome.elsewhere == ("Embedded pair on another",)
+        assert outcome.runs[DYNATREE, None] == 6
+    outcome = judge(BY_KEY["dynatree/table-1"], pd.concat([rows({"linear": 9.0}), first], ignore_index=True))
+    assert not outcome.run and outcome.elsewhere == ("Embedded pair on a test",)
+    papers.show(dict.fromkeys(COUNTINGS, outcome), "whole")
+    assert "kept too, not counted: Embedded pair on a test" in capsys.readouterr().out
 
 
 def test_what_was_never_run_says_so():
