@@ -67,17 +67,21 @@ def show(both: Both, counting: Counting) -> None:
     header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
-    once = {
-        True: list(outcome.values[:1]),
-        False: places_of(outcome),
-    }  # a way that is the same everywhere is reported once
+    once = {True: list(outcome.values[:1]), False: places_of(outcome)}  # one that is the same everywhere is shown once
     print_table(header, [_row(outcome, way, value) for way in paper_result.ways for value in once[way.flat]])
-    other = both["whole" if counting == "loop_free" else "loop_free"]
-    for each, also in zip(outcome.judged, other.judged, strict=True):
+    other: Counting = "whole" if counting == "loop_free" else "loop_free"
+    for each, also in _claims(outcome, both[other]):
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
-        beside = "" if also.verdict == each.verdict else f"; {other.counted}: {also.verdict}{_gain(also)}"
+        same = also is None or also.verdict == each.verdict
+        beside = "" if same else f"; {both[other].counted}: {also.verdict}{_gain(also)}"
         why = f". {each.reason}" if each.reason else ""
         print(f"  {claim_words(each)}: {each.verdict}{_gain(each)}{paper}{beside}{why}")
+
+
+def _claims(outcome: Reproduction, other: Reproduction) -> list[tuple[JudgedClaim, JudgedClaim | None]]:
+    """Each claim beside the same counted in the other way; None at a place where no run holds that."""
+    beside = {claim_words(each): each for each in other.judged}
+    return [(each, beside.get(claim_words(each))) for each in outcome.judged]
 
 
 def _gain(claim: JudgedClaim) -> str:
@@ -156,8 +160,8 @@ def _exhibit(both: Both) -> dict:
             {"claim": claim_words(one), "statistic": one.ordering.figure.words, "paper": one.paper,
              **{way: {"verdict": each.verdict, "here": None if each.gain is None else vars(each.gain),
                       "figures": each.basis, "cause": each.reason}
-                for way, each in (("whole", one), ("loop_free", other))}}
-            for one, other in zip(whole.judged, free.judged, strict=True)
+                for way, each in (("whole", one), ("loop_free", other)) if each is not None}}
+            for one, other in _claims(whole, free)
         ],
     }  # fmt: skip
 

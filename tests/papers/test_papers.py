@@ -351,6 +351,19 @@ def test_a_first_row_from_another_machine_displaces_no_table(capsys):
     assert "kept too, not counted: Embedded pair on a test" in capsys.readouterr().out
 
 
+def test_a_place_whose_texts_all_loop_has_no_other_way_of_counting(capsys):
+    paper_result = BY_KEY["dyspec/table-1-t0"]
+    kinds = {"stories": 90.0, "loops": None}
+    made = [of(paper_result.key, each.line, p, kind=kind, temperature=0.0, loop_free_throughput=kinds[kind])
+            for each in paper_result.ways for p in PROMPTS for kind in kinds]  # fmt: skip
+    both = {way: judge(paper_result, frame(*made), way) for way in COUNTINGS}
+    for counting, outcome in both.items():
+        papers.show(both, counting)
+        assert capsys.readouterr().out.count(" at loops, ") == (4 if counting == "whole" else 0) < len(outcome.judged)
+    ways = [set(each) for each in papers.manifest([both])["exhibits"][paper_result.key]["claims"]]
+    assert sum("loop_free" in each for each in ways) == 4 and all("whole" in each for each in ways)
+
+
 def test_what_was_never_run_says_so():
     for nothing in (rows()[:0], rows(experiment="another grid")):
         outcome = judge(BY_KEY["dynatree/table-1"], nothing)
