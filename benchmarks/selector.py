@@ -285,7 +285,7 @@ def main() -> int:
         "claims": [{**vars(claim), "found": vars(claim.found)} for claim in claims.made],
         "prompts": len(prompts), "roots": float(count), "samplings": [vars(each) for each in samplings],
         "measured_at": [vars(each) for each in real], "tokens": tokens, "ways": WAYS, "time": way,
-        "autoregressive": float(np.exp(np.log(plain).mean())),
+        "counted": args.counted, "autoregressive": float(np.exp(np.log(plain).mean())),
         "latency": {name: each.as_json() for name, each in latencies.items()},
         "selectors": {card.verifier: {"name": card.name, "created": card.created, **card.figures}
                       for card in cards.values()},

@@ -120,7 +120,7 @@ def ratio_table(figures: Sequence[SelectorFigures], base: str, claims: Claims) -
             if name in PAPER_RATIOS:
                 paper = PAPER_RATIOS[name][0 if each is figures[0] else 1] - 1
                 words = f"{VERIFIERS[name].label}: selector over {WAYS[worse[1]]}, {each.words}"
-                claims.add(words, f"{paper:+.2f}", gain)
+                claims.add(words, paper, gain)
         paper_cells = [f"{value:.2f}" for value in PAPER_RATIOS.get(name, ())] or ["-", "-"]
         alone = figures[1].gain((name, "choice"), (name, base))
         found[f"{name}: {ALONE}"] = vars(alone)
@@ -158,7 +158,7 @@ def level_table(figures: Sequence[SelectorFigures], claims: Claims) -> dict:
             better, worse = pair if apart > 0 else pair[::-1]
             words = " over ".join(f"{VERIFIERS[n].label}, {WAYS[how]}" for n, how in (better, worse))
             paper = apart if apart > 0 else 1 / (1 + apart) - 1
-            claims.add(f"{words}, {each.words}", f"{paper:+.2f}", each.gain(better, worse))
+            claims.add(f"{words}, {each.words}", paper, each.gain(better, worse))
     return found
 
 

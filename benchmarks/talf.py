@@ -1,14 +1,15 @@
 """SALF & TALF on a pair with trained heads: Tables 2 to 4, and where the paper's orderings hold here.
 
-Every way to draft decodes the same held-out prompts greedily, interleaved in one run, so that drift of the machine hits
-all alike; what comes after the output begins to loop is left out. Beside it stands what every way is exactly worth at
-temperature 1: its trees at evenly spaced roots of text that the target drew, verified by node-by-node sampling. Tokens
-are means over prompts, speeds medians, with 95% intervals of the bootstrap over prompts; orderings are judged by paired
-differences. The paper's figures are means over its tasks with DeepSeek-R1-Distill-Llama-8B on a GPU: what can be
-compared is the order, not the height.
+Every search with every head decodes the same held-out prompts greedily, interleaved in one run, so that drift of the
+machine hits all alike, counted as `--counted` says. Beside it stands what each is exactly worth at temperature 1: its
+trees at evenly spaced roots of text that the target drew, outside loops, verified by node-by-node sampling. Tokens are
+means over prompts, speeds medians, with 95% intervals of the bootstrap over prompts; orderings are judged as all claims
+of the papers are, by relative gains on the same prompts. The paper's figures are means over its tasks with
+DeepSeek-R1-Distill-Llama-8B on a GPU: what can be compared is the order, not the height.
 """
 
 import time
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
 
@@ -25,12 +26,13 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
-from decoding.experiments.estimates import Estimate, difference, estimate, middle, verdict
+from decoding.experiments.estimates import Estimate, estimate, middle, ratio_gain
 from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers import salf
+from decoding.papers.judge import EQUAL, verdict
 from decoding.papers.measured.depth_divergence import roots
 from decoding.papers.salf import LOSSES, THRESHOLDS, WITH_HEADS
 from decoding.sampling.sampling import Sampling
@@ -43,7 +45,6 @@ PAPER_2 = {(search, loss): found for search, words in SEARCHES.items() for loss,
 PAPER_3 = {head: tokens for head, (_, tokens) in salf.WIDTHS.items()}
 FIGURES = {"tokens": "tokens", "expected": "tokens at T=1", "speed": "speed"}
 HEADER = ("tokens per pass", "at T=1, exact", "paper", "speed-up", "paper", "nodes", "draft forwards")
-NEARLY = 0.1  # tokens per pass; the paper writes 3.70, 4.08, 4.10 against 3.71, 4.08, 4.31
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class HeadMeasured:
 
 @dataclass(frozen=True)
 class Claim:
-    """An ordering of the paper, its difference there and here, and whether it holds here."""
+    """An ordering of the paper, the relative gain there and here, and whether it holds here."""
 
     words: str
-    paper: str
+    paper: float
     found: Estimate
     verdict: str
 
@@ -81,40 +82,38 @@ class Claims:
 
     made: list[Claim] = field(default_factory=list)
 
-    def add(self, words: str, paper: str, found: Estimate) -> None:
-        """Judge that a difference is above 0."""
+    def add(self, words: str, paper: float, found: Estimate) -> None:
+        """Judge that a relative gain is above 0."""
         self.made.append(Claim(words, paper, found, verdict(found)))
 
-    def add_same(self, words: str, paper: str, found: Estimate, within: float) -> None:
-        """Judge that a difference is next to nothing."""
-        inside, apart = -within <= found.low and found.high <= within, found.low > within or found.high < -within
-        word = "holds" if inside else "does not hold" if apart else "not decided here"
-        self.made.append(Claim(words, paper, found, word))
+    def add_same(self, words: str, paper: float, found: Estimate) -> None:
+        """Judge that a relative gain is next to nothing."""
+        said = verdict(found)
+        same = "holds" if said.startswith("equal") else "does not hold" if said == "holds" else said
+        self.made.append(Claim(words, paper, found, same))
 
     def table_2(self, words: str, measured: dict, better: tuple, worse: tuple, *of: str) -> None:
-        """Judge that one way of Table 2 is above another, by name of the figure or in all of them."""
-        for name in of or ("tokens", "expected", "speed"):
-            found = gain(measured[better], measured[worse], name)
+        """Judge that one search and loss of Table 2 is above another, by name of the figure or in all of them."""
+        for name in of or FIGURES:
             place = 0 if name == "speed" else 1
-            self.add(f"{words}, {FIGURES[name]}", f"{PAPER_2[better][place] - PAPER_2[worse][place]:+.2f}", found)
+            paper = PAPER_2[better][place] / PAPER_2[worse][place] - 1
+            self.add(f"{words}, {FIGURES[name]}", paper, gain(measured[better], measured[worse], name))
 
     def show(self) -> None:
         """A line per ordering."""
-        print("\nThe paper's orderings: difference here with its 95% interval, difference in the paper")
-        rows = []
-        for claim in self.made:
-            found = claim.found
-            here = f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-            rows.append((claim.words, here, claim.paper, claim.verdict))
+        print("\nThe paper's orderings: relative gain here with its 95% interval, and in the paper")
+        rows = [
+            (claim.words, f"{claim.found.value:+.1%} ({claim.found.low:+.1%} to {claim.found.high:+.1%})",
+             f"{claim.paper:+.1%}", claim.verdict)
+            for claim in self.made
+        ]  # fmt: skip
         print_table(("ordering", "here", "paper", ""), rows)
-        verdicts = ("holds", "does not hold", "not decided here")
-        print("; ".join(f"{words}: {sum(claim.verdict == words for claim in self.made)}" for words in verdicts))
+        print("; ".join(f"{words}: {count}" for words, count in Counter(claim.verdict for claim in self.made).items()))
 
 
 def gain(better: HeadMeasured, worse: HeadMeasured, name: str) -> Estimate:
-    """How much more one way reaches than another on the same prompts, by the name of a figure."""
-    of = middle if name == "speed" else estimate
-    return difference(getattr(better, name), getattr(worse, name), of)
+    """How much more one reaches than another on the same prompts, as a share, by the name of a figure."""
+    return ratio_gain(getattr(better, name), getattr(worse, name))
 
 
 def _cells(found: HeadMeasured, paper: tuple[float, float]) -> tuple:
@@ -167,9 +166,9 @@ def table_3(measured: dict, claims: Claims) -> dict:
         print(f"not there: {', '.join(missing)}; train them with python -m decoding.training.head_suite")
     for worse, better in (("talf_top1", "talf_top2"), ("talf_top2", "talf"), ("hass", "talf_top1")):
         for name in ("tokens", "expected") if worse in found and better in found else ():
-            paper, gained = f"{PAPER_3[better] - PAPER_3[worse]:+.2f}", gain(found[better], found[worse], name)
+            paper, gained = PAPER_3[better] / PAPER_3[worse] - 1, gain(found[better], found[worse], name)
             if worse == "hass":
-                claims.add_same(f"TALF (top-1) within {NEARLY} of HASS, {FIGURES[name]}", paper, gained, NEARLY)
+                claims.add_same(f"TALF (top-1) within {EQUAL:.0%} of HASS, {FIGURES[name]}", paper, gained)
             else:
                 claims.add(f"{WIDTHS[better]} over {WIDTHS[worse]}, {FIGURES[name]}", paper, gained)
     return {head: {"tokens": vars(estimate(each.tokens)), "expected": vars(estimate(each.expected)),
@@ -183,10 +182,10 @@ def table_4(by_threshold: dict[float, HeadMeasured], claims: Claims) -> dict:
     print_table(("threshold", *HEADER), rows)
     lowest, highest = by_threshold[0.0], by_threshold[0.9]
     for name in ("tokens", "expected"):
-        paper = f"{THRESHOLDS[0.0][1] - THRESHOLDS[0.9][1]:+.2f}"
+        paper = THRESHOLDS[0.0][1] / THRESHOLDS[0.9][1] - 1
         claims.add(f"threshold 0.0 over 0.9, {FIGURES[name]}", paper, gain(lowest, highest, name))
     for other in (0.0, 0.9):
-        paper = f"{THRESHOLDS[0.5][0] - THRESHOLDS[other][0]:+.2f}"
+        paper = THRESHOLDS[0.5][0] / THRESHOLDS[other][0] - 1
         claims.add(f"threshold 0.5 over {other}, speed", paper, gain(by_threshold[0.5], by_threshold[other], "speed"))
     fastest = max(by_threshold, key=lambda value: np.median(by_threshold[value].speed))
     print(f"fastest here: threshold {fastest:g}; in the paper: 0.5")
@@ -308,7 +307,8 @@ def main() -> int:
         figures["table_4"] = table_4(by_threshold, claims)
     claims.show()
     figures["claims"] = [{**vars(claim), "found": vars(claim.found)} for claim in claims.made]
-    figures |= {"prompts": len(prompts), "tokens": tokens, "nodes": args.nodes, "differing_outputs": differing}
+    figures |= {"counted": args.counted, "prompts": len(prompts), "tokens": tokens, "nodes": args.nodes,
+                "differing_outputs": differing}  # fmt: skip
     print(f"{time.perf_counter() - started:.0f} s")
     save_figures(args, "talf", figures, pair.target.device)
     return 0

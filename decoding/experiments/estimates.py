@@ -7,7 +7,7 @@ axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,11 +41,6 @@ class Estimate:
         """The same in another unit, or with the sign reversed."""
         value, *ends = (0 + factor * each for each in (self.value, self.low, self.high))  # 0 + turns -0 into 0
         return Estimate(value, min(ends), max(ends), self.prompts)
-
-    @property
-    def sign(self) -> int:
-        """1 or -1 where the whole interval lies on that side of 0, else 0."""
-        return int(self.low > 0) - int(self.high < 0)
 
 
 def estimate(prompts: Numbers, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
@@ -87,16 +82,6 @@ def middle(prompts: Numbers) -> Estimate:
     """The median of numbers, one per prompt: for times, which have outliers on a busy machine."""
     numbers = np.asarray(prompts, dtype=np.float64)
     return estimate(numbers, lambda chosen: float(np.median(numbers[chosen])))
-
-
-def difference(first: Numbers, second: Numbers, of: Callable[[Numbers], Estimate] = estimate) -> Estimate:
-    """How much larger the first is on the same prompts: paired, so that common effects cancel."""
-    return of(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
-
-
-def verdict(found: Estimate) -> Literal["holds", "does not hold", "not decided here"]:
-    """Whether our results support the claim that the difference is above 0."""
-    return "holds" if found.sign > 0 else "does not hold" if found.sign < 0 else "not decided here"
 
 
 OWN_BLOCK = ["pair", "machine", "block"]  # a grid has the same blocks on every machine

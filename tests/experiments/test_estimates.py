@@ -37,7 +37,7 @@ def test_a_gain_is_that_of_the_means_with_students_t():
     found = ratio_gain(np.array([3.0, 3.0, 6.0]), np.array([2.0, 2.0, 2.0]))
     half = 4.302653 * np.std([1.5, 1.5, 3.0], ddof=1) / np.sqrt(3)
     assert (found.value, found.low, found.high) == pytest.approx((1.0, 1.0 - half, 1.0 + half), abs=1e-5)
-    assert found.sign == 0 and found.prompts == 3
+    assert found.prompts == 3
     assert ratio_gain(np.array([3.0]), np.array([2.0])).low == pytest.approx(0.5), "one prompt has no interval"
 
 
