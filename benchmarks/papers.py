@@ -37,7 +37,7 @@ Both = dict[Counting, Reproduction]
 
 
 def chosen(only: list[str]) -> list[PaperResult]:
-    """The exhibits that were named, or all.
+    """The paper results that were named, or all.
 
     Raises:
         ExperimentError: a name fits none.
@@ -45,7 +45,7 @@ def chosen(only: list[str]) -> list[PaperResult]:
     for name in only:
         if not any(paper_result.key.startswith(name) for paper_result in PAPER_RESULTS):
             known = ", ".join(paper_result.key for paper_result in PAPER_RESULTS)
-            raise ExperimentError(f"There is no exhibit {name!r}: choose {known}.")
+            raise ExperimentError(f"There is no paper result {name!r}: choose {known}.")
     return [
         paper_result
         for paper_result in PAPER_RESULTS
@@ -54,7 +54,7 @@ def chosen(only: list[str]) -> list[PaperResult]:
 
 
 def show(both: Both, counting: Counting) -> None:
-    """An exhibit as a table counted in one way, with the verdicts on what the paper claims in both."""
+    """A paper result as a table counted in one way, with the verdicts on what the paper claims in both."""
     outcome = both[counting]
     paper_result = outcome.paper_result
     print(f"\n{paper_result.key}: {paper_result.paper}, {paper_result.title}\n  paper: {paper_result.protocol}")
@@ -64,7 +64,7 @@ def show(both: Both, counting: Counting) -> None:
         print(f"  not run: {paper_result.command}{needs}{elsewhere}")
         return
     print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}{elsewhere}")
-    header = ["way", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
+    header = ["entry", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: list(outcome.values[:1]), False: places_of(outcome)}  # one that is the same everywhere is shown once
@@ -105,7 +105,7 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
 
 
 def manifest(outcomes: list[Both]) -> dict:
-    """Every exhibit with both protocols, our figures and the verdicts counted in both ways, and what was not run."""
+    """Every paper result with both protocols, our figures, the verdicts counted in both ways, and what was not run."""
     return {
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "rule": f"docs/experiments.md: equal within {EQUAL:.0%}, else by the 95% interval",
@@ -113,7 +113,7 @@ def manifest(outcomes: list[Both]) -> dict:
             way: undecided([each for both in outcomes for each in both[way].judged], GAP) | {"goal": GOAL}
             for way in COUNTINGS
         },
-        "exhibits": {both["whole"].paper_result.key: _exhibit(both) for both in outcomes},
+        "paper results": {both["whole"].paper_result.key: _result(both) for both in outcomes},
         "explained": {
             each.key: {"title": f"{each.paper}, {each.title}", "words": each.words, "page": each.page}
             for each in EXPLAINED
@@ -132,7 +132,7 @@ def _command(outcome: Reproduction) -> dict[str, str]:
     return {name: words for name, words in found.items() if words}
 
 
-def _exhibit(both: Both) -> dict:
+def _result(both: Both) -> dict:
     whole, free = both["whole"], both["loop_free"]
     paper_result = whole.paper_result
     return {
@@ -174,7 +174,7 @@ def _written(outcome: Reproduction, way: Entry, value: object, column: str) -> d
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "only", nargs="*", metavar="EXHIBIT", help="such as dynatree/table-1, or dynatree (default: all)"
+        "only", nargs="*", metavar="RESULT", help="such as dynatree/table-1, or dynatree (default: all)"
     )
     parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
     parser.add_argument("--manifest", type=Path, metavar="FILE", help="write all of it, and what was not run")

@@ -144,7 +144,7 @@ def level_table(figures: Sequence[SelectorFigures], claims: Claims) -> dict:
         rows.append((f"{VERIFIERS[name].label}, {WAYS[how]}", cells[0], f"{paper[0]:.2f}" if paper else "",
                      *cells[1:], f"{paper[1]:.2f}" if paper else ""))  # fmt: skip
         found[f"{name}, {how}"] = {e.words: vars(e.level(key)) for e in figures if key in e.keys}
-    print_table(("way", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
+    print_table(("verifier, shape", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
     for place, each in enumerate(figures):
         base = ("traversal", "root_most" if place == 0 else "root")
         if base not in each.keys:

@@ -140,7 +140,7 @@ def table_2(measured: dict, claims: Claims) -> dict:
     print("\nTable 2: tree construction and loss")
     ways = [(search, loss) for search in SEARCHES for loss in LOSSES]
     rows = [(f"{SEARCHES[way[0]]}, {LOSSES[way[1]]}", *_cells(measured[way], PAPER_2[way])) for way in ways]
-    print_table(("way", *HEADER), rows)
+    print_table(("search, loss", *HEADER), rows)
     for search, words in SEARCHES.items():
         for better, worse in (("hass", "eagle"), ("talf", "hass"), ("talf", "eagle")):
             which = f"{words}: {LOSSES[better]} over {LOSSES[worse]}"

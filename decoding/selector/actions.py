@@ -76,7 +76,7 @@ def shared_labels(expected: np.ndarray) -> np.ndarray:
 
 
 TimeModel = Literal["rows", "paper"]
-WAYS: tuple[TimeModel, ...] = ("rows", "paper")
+TIME_MODELS: tuple[TimeModel, ...] = ("rows", "paper")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class SelectorCard:
         mean, spread: of each scalar, as `network.Scaler` takes them.
         statics: the samplings it has seen, with the best static action under each.
         latency: `LatencyModel.as_json` of the machine it was trained for.
-        way: how that was counted, one of `actions.WAYS`.
+        way: how that was counted, one of `actions.TIME_MODELS`.
         scalars: what it reads beside hidden states, names of `features.SCALARS`.
         rule: how an action is chosen by its outputs, one of `chooser.RULES`.
         figures: numbers of the training and of held-out roots by name.

@@ -29,7 +29,7 @@ def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z",
     pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv.gz")
 
 
-def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
+def test_figures_of_a_run_are_kept_where_paper_results_find_them(python):
     benchmark = Benchmark.of(NAME)
     assert benchmark.stand().state == "kept"
     python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')

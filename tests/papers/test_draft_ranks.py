@@ -46,7 +46,7 @@ def test_accuracy_and_calibration_by_hand():
     assert distribution_calibration_error(parts, 1, both) == pytest.approx(0.04)
 
 
-def test_a_head_that_is_the_target_is_calibrated_to_its_law_alone():
+def test_a_head_that_is_the_target_is_calibrated_to_its_distribution_alone():
     probs = np.full(30, 0.4)
     same = one(np.ones(30, bool), probs, probs, probs)
     assert distribution_calibration_error([same], 0, np.array([0])) == 0.0

@@ -56,7 +56,7 @@ class TableRoot:
         return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows), source.forwards)
 
 
-def test_laws_are_compared_exactly_at_every_depth():
+def test_distributions_are_compared_exactly_at_every_depth():
     root = TableRoot()
     found = depth_divergence.figures_along(root, 2, SOLVERS)
     assert set(found) == {(line, depth) for line in ("laws", *SOLVERS) for depth in range(8)}
@@ -147,7 +147,7 @@ def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [draft_acceptance, depth_divergence, tree_times], ids=lambda module: module.__name__)
-def test_what_is_kept_fills_its_exhibit(module, tmp_path, monkeypatch, capsys):
+def test_what_is_kept_fills_its_paper_result(module, tmp_path, monkeypatch, capsys):
     name = module.__name__.removeprefix("benchmarks.")
     words = ["x", "--quick", "--count", "1", "--device", "cpu", "--json", str(tmp_path / f"{name}-cpu.json")]
     monkeypatch.setattr(sys, "argv", words)

@@ -1,4 +1,4 @@
-"""Exhibits of the papers: their lines are real, what they are made of, and verdicts follow from rows made by hand."""
+"""Tables and figures of the papers: their lines are real, and verdicts follow from rows made by hand."""
 
 import gzip
 import json
@@ -67,7 +67,7 @@ def rows(speeds=None, prompts=6, **more) -> pd.DataFrame:
 
 
 def run_of(paper_result) -> list[Contestant]:
-    """Everything that an exhibit's grid runs."""
+    """Everything that a paper result's grid runs."""
     grid = read_grid(GRIDS / f"{paper_result.grid}.toml")
     return [each for sampling in grid.samplings for each in contestants(grid, sampling)[0]]
 
@@ -79,7 +79,7 @@ def settings_of(contestant: Contestant) -> dict:
 @pytest.mark.parametrize(
     "paper_result", [each for each in PAPER_RESULTS if not each.stored], ids=lambda paper_result: paper_result.key
 )
-def test_every_way_is_run_by_its_grid(paper_result):
+def test_every_entry_is_run_by_its_grid(paper_result):
     ran = run_of(paper_result)
     lines = {format_contestant(each).replace("verifier=nss", "").rstrip(":,") for each in ran}
     for way in paper_result.ways:
@@ -101,7 +101,7 @@ def test_every_way_is_run_by_its_grid(paper_result):
 
 
 @pytest.mark.parametrize("paper_result", PAPER_RESULTS, ids=lambda paper_result: paper_result.key)
-def test_claims_are_about_ways_of_the_exhibit(paper_result):
+def test_claims_are_about_entries_of_the_paper_result(paper_result):
     assert paper_result.numbers and str(paper_result.protocol)
     names = {way.words for way in paper_result.ways}
     assert all({each.better, each.worse} <= names for each in paper_result.orderings) and len(names) == len(
@@ -360,7 +360,7 @@ def test_a_place_whose_texts_all_loop_has_no_other_way_of_counting(capsys):
     for counting, outcome in both.items():
         papers.show(both, counting)
         assert capsys.readouterr().out.count(" at loops, ") == (4 if counting == "whole" else 0) < len(outcome.judged)
-    ways = [set(each) for each in papers.manifest([both])["exhibits"][paper_result.key]["claims"]]
+    ways = [set(each) for each in papers.manifest([both])["paper results"][paper_result.key]["claims"]]
     assert sum("loop_free" in each for each in ways) == 4 and all("whole" in each for each in ways)
 
 
@@ -515,12 +515,12 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
     assert found["not run"]["dynatree/table-4"]["command"].endswith("dynatree_ablation.toml")
     assert found["not decided"]["whole"]["share"] == 0 and found["not decided"]["loop_free"]["goal"] == 0.25
     assert found["explained"]["dynatree/figure-2"]["page"] == "Step through"
-    (claim, *_), entries = (found["exhibits"]["dynatree/table-1"][name] for name in ("claims", "entries"))
+    (claim, *_), entries = (found["paper results"]["dynatree/table-1"][name] for name in ("claims", "entries"))
     assert claim["whole"]["verdict"] == claim["loop_free"]["verdict"] == "holds"
     assert entries[1]["tokens"] == [100, 100] and entries[1]["figures"]["speed-up"]["paper"] == 1.47
-    written = found["exhibits"]
+    written = found["paper results"]
     assert written["dynatree/table-1"]["run"] and not written["dynatree/table-4"]["run"]
-    with pytest.raises(ExperimentError, match="There is no exhibit 'figure-99': choose dynatree/table-1"):
+    with pytest.raises(ExperimentError, match="There is no paper result 'figure-99': choose dynatree/table-1"):
         papers.chosen(["figure-99"])
 
 
@@ -534,7 +534,7 @@ def test_numbers_of_the_paper_stay_when_a_result_is_run(key, capsys):
     made = [of(key, line, p, **more, kind=kind) for line in lines for p in PROMPTS for kind in ("stories", "letters")]
     both = {way: judge(paper_result, frame(*made), way) for way in COUNTINGS}
     assert both["whole"].run
-    written = [figure["paper"] for each in papers.manifest([both])["exhibits"][key]["entries"]
+    written = [figure["paper"] for each in papers.manifest([both])["paper results"][key]["entries"]
                for figure in each["figures"].values()]  # fmt: skip
     printed = [number for way in paper_result.ways for number in way.paper.values()]
     assert sorted(each for each in written if each is not None) == sorted(printed)
@@ -604,7 +604,7 @@ def frame(*rows: dict) -> pd.DataFrame:
 
 
 def of(key: str, line: str, prompt: str, speed: float = 100.0, **more) -> dict:
-    """A row of an exhibit's grid."""
+    """A row of a paper result's grid."""
     block = f"{prompt} {more.get('asked_tokens')} {more.get('cut')} {more.get('temperature')}"
     return row(line, prompt, speed, experiment=grid_name(BY_KEY[key].grid), block=block, **more)
 
@@ -875,7 +875,7 @@ def test_a_gain_over_what_may_be_nothing_is_a_number():
     assert found.value == pytest.approx(3.0) and np.isfinite([found.low, found.high]).all()
 
 
-def test_every_view_and_record_has_what_its_exhibits_ask_for():
+def test_every_view_and_record_has_what_its_paper_results_ask_for():
     made = {"passes": {"position", "tree_nodes", "accepted_nodes"}, "phases": {"time_share", "label"}}
     for paper_result in PAPER_RESULTS:
         asked = {figure.column for figure in paper_result.figures} | {paper_result.by} - {""}

@@ -25,7 +25,7 @@ from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
 from decoding.papers.judge import grid_name
-from decoding.selector.actions import ACTIONS, WAYS, Action, LatencyModel
+from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel
 from decoding.session.session import unrecorded
 
 GRID = "action_times"
@@ -60,7 +60,7 @@ def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
         return []
     lengths = row["prompt_tokens"] + np.asarray(row["committed_tokens"])[:-1]
     place, measured = ACTIONS.index(action), median(taken)
-    modelled: dict[str, float] = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in WAYS}
+    modelled: dict[str, float] = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in TIME_MODELS}
     shape = " ".join(map(str, action))
     return [
         {"line": line, "sample": f"{shape} {row['kind']}/{row['prompt']}", "action": shape, "nodes": action.nodes,
@@ -86,8 +86,8 @@ def main() -> int:
     shown = []
     for nodes, here in pd.DataFrame(records).groupby("nodes"):
         of_line = dict(list(here.groupby("line")))
-        times = [estimate(of_line[line]["pass_ms"]) for line in (MEASURED, *WAYS)]
-        shares = [f"{estimate(100 * of_line[way]['of_measured']).value:.0f}%" for way in WAYS]
+        times = [estimate(of_line[line]["pass_ms"]) for line in (MEASURED, *TIME_MODELS)]
+        shares = [f"{estimate(100 * of_line[way]['of_measured']).value:.0f}%" for way in TIME_MODELS]
         shown.append((nodes, *times, *shares, ", ".join(sorted(here["action"].unique()))))
     header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
     print_table(header, shown)

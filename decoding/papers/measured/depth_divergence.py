@@ -20,8 +20,7 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
     pair_from,
     print_table,
     save_records,
@@ -154,14 +153,13 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = choose_prompts(args.prompts, args.count or (2 if args.quick else 24))
+    prompts = encoded_prompts(pair, args.prompts, args.count or (2 if args.quick else 24))
     count, paths = args.roots or (1 if args.quick else 3), 1 if args.quick else 2
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
     records = []
-    for prompt in prompts:
-        ids = encode(pair, prompt.text)
-        records += records_of(pair, f"{prompt.kind}/{prompt.name}", ids, count, paths, samplings, solvers)
+    for sample, ids in prompts:
+        records += records_of(pair, sample, ids, count, paths, samplings, solvers)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip

@@ -17,8 +17,7 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
     pair_from,
     print_table,
     save_records,
@@ -71,16 +70,15 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = choose_prompts(args.prompts, args.count or (4 if args.quick else 16))
+    prompts = encoded_prompts(pair, args.prompts, args.count or (4 if args.quick else 16))
     limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
     records = []
     for temperature in TEMPERATURES:
         sampling = Sampling(temperature, draft_temperature=DRAFT_TEMPERATURE)
-        for prompt in prompts:
-            session = DecodeSession(pair, METHODS["dyspec"], encode(pair, prompt.text), sampling, limits)
+        for sample, ids in prompts:
+            session = DecodeSession(pair, METHODS["dyspec"], ids, sampling, limits)
             for place, found in tests_by_bin(session).items():
-                named = {"line": f"{temperature:g}", "sample": f"{prompt.kind}/{prompt.name}"}
-                records.append({**named, "draft_probability": place, **found})
+                records.append({"line": f"{temperature:g}", "sample": sample, "draft_probability": place, **found})
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     rows = []

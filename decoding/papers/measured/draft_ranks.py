@@ -18,8 +18,7 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
     pair_from,
     print_table,
     save_records,
@@ -93,11 +92,11 @@ def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> C
     features = text_features(pair.target, tokens)
     text = TextWindows(torch.from_numpy(tokens)[None].to(features.device), features[None].float(), 1)
     (out,) = unroll(network, sides.embed, text, None)
-    children = _law(sides, out[0, :, 0]).topk(RANKS).indices  # [roots, RANKS]
+    children = _distribution(sides, out[0, :, 0]).topk(RANKS).indices  # [roots, RANKS]
     drafted = Drafted(children[None, None], torch.zeros_like(children)[None, None], features[:0])
     behind = unroll(network, sides.embed, text, drafted)[1][0]
     theirs = children_features(pair.target, tokens, children)
-    probs, wanted_distribution = _law(sides, behind), _law(sides, theirs)
+    probs, wanted_distribution = _distribution(sides, behind), _distribution(sides, theirs)
     wanted, (top, chosen) = wanted_distribution.argmax(-1, keepdim=True), probs.max(-1, keepdim=True)
     found = (chosen == wanted, probs.gather(-1, wanted), top, wanted_distribution.gather(-1, chosen))
     return Conditioned(*(part[first_root - 1 :, :, 0].cpu().numpy() for part in found))
@@ -137,7 +136,7 @@ def _binned_gap(right: np.ndarray, confidence: np.ndarray) -> float:
     return float(sum(len(part) * abs(right[part].mean() - confidence[part].mean()) for part in bins) / len(order))
 
 
-def _law(sides: Sides, features: torch.Tensor) -> torch.Tensor:
+def _distribution(sides: Sides, features: torch.Tensor) -> torch.Tensor:
     return torch.softmax(sides.project(features).float(), -1)
 
 
@@ -169,19 +168,18 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = choose_prompts(args.prompts, args.count or (4 if args.quick else 24))
+    prompts = encoded_prompts(pair, args.prompts, args.count or (4 if args.quick else 24))
     tokens = args.max_new_tokens or (32 if args.quick else 128)
-    samples, encoded = [f"{each.kind}/{each.name}" for each in prompts], [encode(pair, each.text) for each in prompts]
-    texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, ids in enumerate(encoded)]
+    texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, (_, ids) in enumerate(prompts)]
     records: list[dict] = []
     for loss, head in zip(LOSSES, args.heads, strict=True):
         method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
-        for sample, ids in zip(samples, encoded, strict=True):
+        for sample, ids in prompts:
             shares = rank_shares(pair, method, ids, tokens)
             records += [{"part": "shares", "line": loss, "sample": sample, "rank": rank, "share": share}
                         for rank, share in enumerate(shares, 1) if np.isfinite(share)]  # fmt: skip
         parts = [conditioned(pair, head, text, first) for text, first in texts]
-        records += records_behind_ranks(parts, loss, samples)
+        records += records_behind_ranks(parts, loss, [sample for sample, _ in prompts])
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts")
     for name in ("share", *FIGURES):
         found = [[[each[name] for each in records if (each["line"], each["rank"]) == (loss, rank) and name in each]

@@ -21,8 +21,7 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
     pair_from,
     print_table,
     save_records,
@@ -202,8 +201,7 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    chosen = choose_prompts(args.prompts, 2 if args.quick else 8)
-    prompts = [encode(pair, prompt.text) for prompt in chosen]
+    prompts = [ids for _, ids in encoded_prompts(pair, args.prompts, 2 if args.quick else 8)]
     sizes = (64, 256) if args.quick else SIZES
     records = random_table(sizes, 4 if args.quick else 20)
     real, trees = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024, 2048), 16)

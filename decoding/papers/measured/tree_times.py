@@ -13,8 +13,7 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
     pair_from,
     print_table,
     save_records,
@@ -72,13 +71,12 @@ def main() -> int:
     args = parser.parse_args()
     started, tokens = time.perf_counter(), args.max_new_tokens or (24 if args.quick else 64)
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
-    prompts, records = choose_prompts(args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
-    for prompt in prompts:
-        ids = encode(pair, prompt.text)
+    prompts, records = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
+    for sample, ids in prompts:
         for size in sizes:
             greedy = passes(pair, "dyspec", ids, tokens, node_budget=size)
             threshold = passes(pair, "dyspec_threshold", ids, tokens, node_budget=4 * size, mean_nodes=size)
-            records += records_of(greedy, threshold, f"{prompt.kind}/{prompt.name}", size)
+            records += records_of(greedy, threshold, sample, size)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; ms of drafting\n")
     rows = []
     for size in sizes:
