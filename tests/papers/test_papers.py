@@ -17,13 +17,14 @@ from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.estimates import Estimate, prepared, ratio_gain
 from decoding.experiments.experiment import GRIDS, all_experiments, experiments_home
 from decoding.experiments.grid import contestants, read_grid
+from decoding.experiments.plan import DATA_SETS
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
 from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, verdict, words_of
 from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
-from decoding.papers.protocol import Protocol, compared, protocol_here
+from decoding.papers.protocol import BY_NAME, Protocol, compared, protocol_here
 from decoding.papers.reasons import of_time
 from decoding.papers.salf import PAPER as SALF
 from decoding.papers.sources import WIDE
@@ -178,8 +179,8 @@ OURS = Protocol("Embedded pair", "a test", "6 of samples (stories)", "60", "1,00
         ("pair", OURS, "a small pair that runs on any machine"),
         ("pair", replace(OURS, pair="Embedded pair" + WIDE), "a small pair that runs on any machine"),
         ("pair", replace(OURS, pair="Llama with TinyLlama"), "another pair than the paper's"),
-        ("prompts", OURS, "the paper's texts are had by name"),
-        ("prompts", replace(OURS, prompts="10 of long, other (fiction)"), "the paper's texts are had by name"),
+        ("prompts", OURS, "texts of the paper, where a network is there: --prompts wikitext-2 or cnn-dailymail"),
+        ("prompts", replace(OURS, prompts="10 of long, other (fiction)"), "texts of the paper"),
         (
             "prompts",
             replace(OURS, prompts="10 of wikitext-2 (long)"),
@@ -194,9 +195,15 @@ OURS = Protocol("Embedded pair", "a test", "6 of samples (stories)", "60", "1,00
     ],
 )
 def test_a_word_on_a_difference_is_true_of_what_was_run(aspect, here, said):
-    theirs = Protocol("Pythia", "one GPU", "WikiText-2", "at most 800", "1,500", "greedy", "10 prompts")
+    theirs = Protocol("Pythia", "one GPU", "WikiText-2, CNN/DailyMail", "at most 800", "1,500", "greedy", "10 prompts")
     found = {each.name: each.said for each in compared(theirs, here)}[aspect]
     assert found.startswith(said) and bool(found) == bool(said)
+
+
+def test_data_sets_are_named_only_where_the_paper_has_them():
+    assert set(BY_NAME) == set(DATA_SETS)
+    delayed = {each.name: each.said for each in compared(BY_KEY["delayed/table-2"].protocol, OURS)}
+    assert delayed["prompts"] == "other texts than the paper's, or others of the same set"
 
 
 def test_eight_samplings_are_the_same_in_the_paper_and_here():
