@@ -208,7 +208,7 @@ def pickers():
     from pages.ui.widgets.controls import method_picker
     from pages.ui.widgets.prompts import prompt_picker
 
-    prompt_picker("prompt")
+    prompt_picker()
     method_picker("method")
 
 
