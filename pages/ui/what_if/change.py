@@ -73,15 +73,12 @@ def editor(history: History) -> None:
         icon=":material/tune:",
         type="primary" if words else "secondary",
         disabled=bool(history.unknown),
-        on_change="rerun",
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
     if history.unknown:
         return
-    seed_editor(history)
-    if not box.open:  # what another branch sets would not reach widgets of a closed popover
-        return
     with box, st.container(key="settings_panel"):
+        seed_editor(history)
         head = st.container()
         sampling = sampling_controls(SAMPLED, columns=2)
         method_picker(METHOD, sampling=sampling, head=head)

@@ -50,8 +50,7 @@ def prompt_title(prompt: PromptChoice) -> str:
 
 def prompt_picker() -> None:
     """Pick a sample prompt or type one; with a chat pair also whether the chat template is used."""
-    samples, text_key = _samples_or_sentence(), "prompt_text"
-    st.session_state.setdefault("prompt", _picked_name(samples))
+    samples, prompt, text_key = _samples_or_sentence(), picked_prompt(), "prompt_text"
 
     def take_sample() -> None:
         sample = samples.get(st.session_state["prompt"])
@@ -65,11 +64,7 @@ def prompt_picker() -> None:
         on_change=take_sample,
         persist_state="session",
     )
-    if text_key not in st.session_state:
-        take_sample()
-    else:
-        say_again(text_key)
-
+    say_again(text_key)
     st.text_area(
         "Text to continue · Ctrl+Enter keeps it, Start keeps and runs it, Escape drops it",
         key=text_key,
@@ -82,7 +77,7 @@ def prompt_picker() -> None:
         seed("prompt_chat", True)
         hint = "Off: the models get the text unchanged."
         st.toggle("Chat template", key="prompt_chat", persist_state="session", help=hint)
-    if picked_prompt().name != name:
+    if prompt.name != name:
         st.caption("Edited: a text of your own now.")
 
 
@@ -91,7 +86,8 @@ def picked_prompt() -> PromptChoice:
     samples = _samples_or_sentence()
     name = _picked_name(samples)
     given = samples[name].text if name in samples else ""
-    text = st.session_state.get("prompt_text", given) or ""
+    st.session_state.setdefault("prompt", name)  # both outlast a widget that another page interrupts
+    text = st.session_state.setdefault("prompt_text", given) or ""
     chat = manager().settings.chat and st.session_state.get("prompt_chat", True)
     return PromptChoice(name if text == given else OWN_TEXT, text, chat)
 
