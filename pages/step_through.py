@@ -205,7 +205,9 @@ def status_words(run: Run, changed: str = "") -> str:
 
 def again_words(before: Run | None, run: Run) -> str:
     """Whether a run that was started again with the same choices has the same tokens; empty where it was not."""
-    if before is None or before is run or before.asked is None or before.asked != run.asked:
+    if before is None or before is run or before.asked is None:
+        return ""
+    if (before.asked, before.trace.pair) != (run.asked, run.trace.pair):
         return ""
     count = min(len(before.trace.output_ids), len(run.trace.output_ids))
     same = before.trace.output_ids[:count] == run.trace.output_ids[:count]
@@ -215,7 +217,7 @@ def again_words(before: Run | None, run: Run) -> str:
         return f"{said}: the same draws, so the same tokens come out. Another seed draws others."
     if same:
         return f"{said}: greedy decoding gives the same tokens."
-    return f"{said}, but the trees differ, so the draws of the seed fell on other tokens."
+    return f"{said}, but the trees differ, so the draws of the seed fell on other tokens." if seed else ""
 
 
 def goes_on(run: Run, asked: RunRequest) -> bool:
