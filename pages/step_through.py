@@ -101,29 +101,32 @@ def to_decode() -> RunRequest | None:
     if not torch_there():
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
-    with (
-        st.popover(escape_markdown(prompts.picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
-        st.container(width=460),
-    ):
-        prompt = prompts.prompt_picker("prompt", bind=False)
-        tokens = controls.length_control()
-    sampling = controls.picked_sampling()
+    # A value set from elsewhere does not reach a widget of a closed popover, whose older one the browser sends again:
+    # contents are drawn while it is open, and what they hold is read from the session.
+    prompt, sampling, tokens = prompts.picked_prompt(), controls.picked_sampling(), controls.picked_length()
+    words = escape_markdown(prompts.prompt_title(prompt))
+    place = st.popover(words, key="prompt_open", icon=":material/edit_note:", on_change="rerun")
+    if place.open:
+        with place, st.container(width=460):
+            prompts.prompt_picker()
+            controls.length_control()
     controls.seed_method("method")
     words = (
         controls.method_words("method")
         if sampling.greedy
         else f"{controls.method_words('method')} · {controls.sampling_words(sampling)}"
     )
-    with (
-        st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"),
-        st.container(key="settings_panel"),
-    ):
-        head = st.container()
-        sampling = controls.sampling_controls("sampling", columns=2)
-        method = controls.method_picker("method", sampling=sampling, bind=False, head=head)
-        controls.reset_button("method")
+    place = st.popover(escape_markdown(words), key="method_open", icon=":material/tune:", on_change="rerun")
+    if place.open:
+        with place, st.container(key="settings_panel"):
+            head = st.container()
+            controls.sampling_controls("sampling", columns=2)
+            method = controls.method_picker("method", sampling=sampling, bind=False, head=head)
+            controls.reset_button("method")
+    else:
+        method = controls.picked_method("method", sampling)
     controls.other_default("method")
-    asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
+    asked = method and RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
     # Values are read here: a callback would see older ones.
@@ -202,7 +205,9 @@ def status_words(run: Run, changed: str = "") -> str:
 
 def again_words(before: Run | None, run: Run) -> str:
     """Whether a run that was started again with the same choices has the same tokens; empty where it was not."""
-    if before is None or before is run or before.asked is None or before.asked != run.asked:
+    if before is None or before is run or before.asked is None:
+        return ""
+    if (before.asked, before.trace.pair) != (run.asked, run.trace.pair):
         return ""
     count = min(len(before.trace.output_ids), len(run.trace.output_ids))
     same = before.trace.output_ids[:count] == run.trace.output_ids[:count]
@@ -212,7 +217,7 @@ def again_words(before: Run | None, run: Run) -> str:
         return f"{said}: the same draws, so the same tokens come out. Another seed draws others."
     if same:
         return f"{said}: greedy decoding gives the same tokens."
-    return f"{said}, but the trees differ, so the draws of the seed fell on other tokens."
+    return f"{said}, but the trees differ, so the draws of the seed fell on other tokens." if seed else ""
 
 
 def goes_on(run: Run, asked: RunRequest) -> bool:

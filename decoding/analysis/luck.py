@@ -137,7 +137,7 @@ def walked_tokens(iteration: IterationTrace) -> int:
 
 
 def lucks(run: RunTrace) -> list[Luck | None]:
-    """The luck of each iteration of a run, without what is after the end of the text."""
+    """The luck of each iteration of a run, without what is after its end; a stop token is known where one ended it."""
     stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
     before = accumulate((len(each.committed_ids) for each in run.iterations), initial=0)
     rooms = (

@@ -1,17 +1,30 @@
 """What the page tests share: open a page of the app, wait for its job."""
 
 from pathlib import Path
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
 from pages.ui.widgets.contestants import ContestantForm
 
 ROOT = Path(__file__).resolve().parents[2]
+# Popovers whose contents are drawn only while they are open.
+PLANS = (f"{name}_{part}_open" for name in ("compare", "race") for part in ("prompt", "plan", "sampling"))
+POPOVERS = ("prompt_open", "method_open", *PLANS)
 
 
-def open_page(page: str | None = None) -> AppTest:
+class App(AppTest):
+    """The app with the popovers of settings open: these tests do not keep them so from one drawing to the next."""
+
+    def _run(self, *args: Any, **kwargs: Any) -> AppTest:
+        for key in POPOVERS:
+            self.session_state[key] = True
+        return super()._run(*args, **kwargs)
+
+
+def open_page(page: str | None = None, app: type[AppTest] = App) -> AppTest:
     """The app on a page such as `pages/step_through.py` (None: Home), drawn once."""
-    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    at = app(str(ROOT / "app.py"), default_timeout=30)
     if page is not None:
         at.switch_page(page)
     return at.run()

@@ -1,13 +1,17 @@
 """The form of a sweep filled from a measurement: its method, prompts, sampling and verifier, ready to start."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import streamlit as st
 
+from decoding.common.errors import DraftscopeError
 from decoding.common.prompts import load_prompts
 from decoding.compare.contestants import parse_contestant
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
+from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
 from pages.ui.sweep.filled import fill
 from pages.ui.sweep.form import OWN
@@ -49,3 +53,23 @@ def test_a_text_of_ones_own_is_written_nowhere_else(monkeypatch, tmp_path: Path)
     state = filled(monkeypatch, tmp_path / "cache", METHODS["linear"], prompts, Sampling(), 8)
     (written,) = tmp_path.rglob("*.txt")
     assert written.is_relative_to(state["sweep_plan_folder"]) and ".." not in written.parts
+
+
+def test_prompts_have_a_folder_of_their_own_that_others_cannot_read(monkeypatch, tmp_path: Path):
+    asked = METHODS["linear"], [PromptChoice("a" * 300, "One"), PromptChoice("own text", "Two")], Sampling(), 8
+    one = Path(filled(monkeypatch, tmp_path, *asked)["sweep_plan_folder"])
+    renamed = [replace(each, name=f"b{number}") for number, each in enumerate(asked[1])]
+    other = Path(filled(monkeypatch, tmp_path, asked[0], renamed, *asked[2:])["sweep_plan_folder"])
+    assert one != other and [len(list(folder.rglob("*.txt"))) for folder in (one, other)] == [2, 2]
+    assert one.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [(PromptChoice("own text", "Hello"), "chat template"), (PromptChoice("own text", "Hello\n", True), "white space")],
+)
+def test_a_prompt_that_a_sweep_would_change_is_refused(monkeypatch, tmp_path: Path, prompt, words):
+    monkeypatch.setattr(manager(), "settings", replace(manager().settings, chat=True))
+    with pytest.raises(DraftscopeError, match=words):
+        filled(monkeypatch, tmp_path, METHODS["linear"], [prompt], Sampling(), 8)
+    assert not list(tmp_path.rglob("*.txt"))

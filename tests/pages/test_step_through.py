@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -66,6 +67,10 @@ def test_starting_again_with_the_same_choices_says_what_comes_of_it(page):
     assert again is not first and again.trace.output_ids == first.trace.output_ids
     assert "and seed 0: the same draws, so the same tokens come out" in again.origin
     assert any("the same draws" in each.value for each in page.caption)
+    first.trace = replace(first.trace, pair=replace(first.trace.pair, name="Another pair"))
+    page.session_state["run"] = first
+    press(page, "start")
+    assert not run_of(page).origin, "another pair's run is no repetition"
 
 
 def test_step_ten_more_and_to_the_end(page):
@@ -208,7 +213,7 @@ def pickers():
     from pages.ui.widgets.controls import method_picker
     from pages.ui.widgets.prompts import prompt_picker
 
-    prompt_picker("prompt")
+    prompt_picker()
     method_picker("method")
 
 

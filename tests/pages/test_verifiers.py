@@ -229,6 +229,8 @@ def test_a_pruned_node_is_seen_at_the_nearest_place_whose_children_were_verified
     said = tree.fallback_words(looked, leaf.node_id, at)
     assert "was removed before verification, so no verifier tests it. Shown is" in said
     assert tree.fallback_words(looked, at, at) == ""
+    bare = nodes[leaf.parent_id].parent_id  # its children are all among those removed
+    assert "has no verified children: nothing is chosen after it" in tree.fallback_words(looked, bare, at)
 
 
 def test_the_verifiers_that_accept_more_in_expectation_are_named(page):

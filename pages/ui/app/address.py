@@ -151,9 +151,8 @@ def keep_open_run(title: str, entered: bool) -> None:
     if entered:
         name, asked = split_run(_parameters())
         run, lost = _named(name)
-        view, _ = decode({name: asked[name] for name in (*PLACE, "text") if name in asked}, ())
-        if view.text is not None:
-            _set_widgets(View(text=view.text))
+        view, _ = decode({name: asked[name] for name in (*PLACE, "prompt", "text") if name in asked}, ())
+        _set_widgets(View(prompt=view.prompt, text=view.text))
         if run is not None and (run is not current_run() or view.iteration is not None):
             _show(run, view)
         elif lost:

@@ -142,7 +142,7 @@ def come_back() -> None:
         time.sleep(LEAVES_S / 20)
     # More than once: the server may learn later that the previous page is gone.
     if time.monotonic() - since < ARRIVES_S and not any(
-        isinstance(value, ModelTask) for value in st.session_state.values()
+        isinstance(st.session_state.get(key), ModelTask) for key in st.session_state
     ):
         for job in worker().take_over(me, this_browser(), place):
             st.session_state[_slot_key(job.slot)] = job

@@ -18,16 +18,25 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
-    DEFAULT_NEW_TOKENS,
     length_control,
+    picked_length,
     picked_sampling,
     proof_link,
     sampling_controls,
     sampling_words,
+    say_again,
     seed,
 )
 from pages.ui.widgets.costs import other_words
-from pages.ui.widgets.prompts import picked_prompt_words, prompt_of, prompt_picker, prompt_words, sample_prompts
+from pages.ui.widgets.prompts import (
+    keep_in_address,
+    picked_prompt,
+    prompt_of,
+    prompt_picker,
+    prompt_title,
+    prompt_words,
+    sample_prompts,
+)
 from viz.explain.bottom_line import ended_words
 from viz.formats import elapsed, plural
 
@@ -312,38 +321,53 @@ def plan_controls(
         several: whether further prompts can be chosen.
     """
     samples, more_key = sample_prompts(), f"{name}_more"
-    more = st.session_state.get(more_key) or [] if several else []
-    words = picked_prompt_words() + (f" + {len(more)}" if more else "")
-    with st.popover(escape_markdown(words), key=f"{name}_prompt_open", icon=":material/edit_note:"):
-        prompt = prompt_picker("prompt", bind=bind_prompt)
-        if several:
-            more = st.multiselect(
-                "More prompts", [each for each in samples if each != prompt.name], key=more_key,
-                format_func=prompt_words, max_selections=MOST_PROMPTS - 1, persist_state="session", placeholder="None",
-                help="Every method runs on each of them in every repeat. Results are shown by prompt and over all.",
-            )  # fmt: skip
+    # Contents are drawn while a popover is open: what is set from elsewhere would not reach widgets of a closed one.
+    prompt = picked_prompt()
+    if bind_prompt:
+        keep_in_address(prompt)
+    more = [each for each in (st.session_state.get(more_key) or [] if several else []) if each != prompt.name]
+    words = prompt_title(prompt) + (f" + {len(more)}" if more else "")
+    place = st.popover(
+        escape_markdown(words), key=f"{name}_prompt_open", icon=":material/edit_note:", on_change="rerun"
+    )
+    if place.open:
+        with place:
+            prompt_picker()
+            if several:
+                st.multiselect(
+                    "More prompts", [each for each in samples if each != prompt.name], key=more_key,
+                    format_func=prompt_words, max_selections=MOST_PROMPTS - 1, persist_state="session",
+                    placeholder="None", help="Every method runs on each of them in every repeat. Results are shown by "
+                    "prompt and over all.",
+                )  # fmt: skip
     repeats_key, warmup_key = f"{name}_repeats", f"{name}_warmup"
     seed(repeats_key, DEFAULT_REPEATS)
     seed(warmup_key, DEFAULT_WARMUP)
-    tokens = st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS)
-    words = f"{tokens} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
-    with st.popover(words, key=f"{name}_plan_open", icon=":material/repeat:"):
-        tokens = length_control()
-        repeats = st.number_input(
-            "Measured repeats", 1, MOST_REPEATS, key=repeats_key, persist_state="session",
-            help="Every method runs once per repeat, one after the other, so that drift of the machine affects all "
-            f"equally. {shown}",
-        )  # fmt: skip
-        warmup = st.number_input(
-            "Warm-up rounds", 0, MOST_WARMUP, key=warmup_key, persist_state="session",
-            help="Rounds before the measured ones; their times are discarded.",
-        )  # fmt: skip
-    with (
-        st.popover(sampling_words(picked_sampling()), key=f"{name}_sampling_open", icon=":material/casino:"),
-        st.container(width=520),
-    ):
-        sampling = sampling_controls()
-        st.caption(f"Applies to all methods. {sampled}")
-        proof_link()
+    words = f"{picked_length()} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
+    place = st.popover(words, key=f"{name}_plan_open", icon=":material/repeat:", on_change="rerun")
+    if place.open:
+        with place:
+            length_control()
+            say_again(repeats_key)
+            st.number_input(
+                "Measured repeats", 1, MOST_REPEATS, key=repeats_key, persist_state="session",
+                help="Every method runs once per repeat, one after the other, so that drift of the machine affects all "
+                f"equally. {shown}",
+            )  # fmt: skip
+            say_again(warmup_key)
+            st.number_input(
+                "Warm-up rounds", 0, MOST_WARMUP, key=warmup_key, persist_state="session",
+                help="Rounds before the measured ones; their times are discarded.",
+            )  # fmt: skip
+    sampling = picked_sampling()
+    place = st.popover(
+        sampling_words(sampling), key=f"{name}_sampling_open", icon=":material/casino:", on_change="rerun"
+    )
+    if place.open:
+        with place, st.container(width=520):
+            sampling_controls()
+            st.caption(f"Applies to all methods. {sampled}")
+            proof_link()
     others = tuple(PromptChoice(each, samples[each].text, prompt.chat) for each in more)
-    return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling, others)
+    repeats, warmup = st.session_state[repeats_key], st.session_state[warmup_key]
+    return ComparisonPlan(prompt, picked_length(), int(repeats), int(warmup), sampling, others)

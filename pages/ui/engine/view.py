@@ -38,6 +38,7 @@ def given() -> tuple[bytes, bool]:
     """What was pasted or uploaded, or the example; and whether it is that. A short paste is in the address."""
     if PASTED not in st.session_state and (before := st.query_params.get("log", "")):
         st.session_state[PASTED] = before[:MOST_IN_ADDRESS]
+    st.html(Path(__file__).with_suffix(".css"))
     with st.container(key="engine_given"):
         text = st.text_area(
             "What your engine says", key=PASTED, height=150, placeholder=PLACEHOLDER, help=FORMS,
@@ -118,7 +119,6 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool, doctor: Callable[[], 
         else:
             st.caption("It follows from acceptance by position.")
     with st.expander("One figure, many names"):
-        st.html(Path(__file__).with_suffix(".css"))
         st.html(definitions_html(metrics))
     for note in metrics.notes:
         st.caption(escape_markdown(note))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.common.errors import DraftscopeError
-from decoding.common.files import user_folder, write_whole
+from decoding.common.errors import DraftscopeError, require
+from decoding.common.files import disk_errors, user_folder, write_whole
 from pages.ui import PAGES
 from pages.ui.common.errors import show_error
+from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, Run
 from pages.ui.jobs import FORM
 from pages.ui.sweep.form import FOLDER, OWN, SWEEP, proposed_values
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 VARIED = 2  # settings, each with three values: more would take long
 REPEATS = 3
+ADVICE = "set XDG_CACHE_HOME to another folder"
 
 
 def fill(method: "Method", prompts: Sequence[PromptChoice], sampling: "Sampling", new_tokens: int) -> None:
@@ -35,10 +37,20 @@ def fill(method: "Method", prompts: Sequence[PromptChoice], sampling: "Sampling"
     Its first whole numbers vary around their values. Call it before they are drawn.
 
     Raises:
-        DraftscopeError: the prompts cannot be written.
+        DraftscopeError: the prompts cannot be written, or a sweep would decode others.
     """
     from decoding.methods.method import fitted
 
+    require(
+        not manager().settings.chat or all(each.chat for each in prompts),
+        "A sweep puts every prompt through the chat template of this pair, but not every prompt here went through it: "
+        "start again with the chat template on, then open the sweep.",
+    )
+    require(
+        all(each.text == each.text.strip() for each in prompts),
+        "A sweep reads prompts without white space around them, and one here begins or ends with some: remove it, "
+        "start again, then open the sweep.",
+    )
     method, state = fitted(method, sampling), st.session_state
     state[f"{SWEEP.name}_slots"] = []
     key = add_slot(SWEEP, method.name)
@@ -81,11 +93,15 @@ def open_for_run(run: Run) -> None:
 
 def _written(prompts: Sequence[PromptChoice]) -> Path:
     """The folder with these prompts as files, which is how the process of a sweep reads them."""
-    whole = "\0".join(each.text for each in prompts).encode()
-    folder = user_folder("prompts") / sha256(whole).hexdigest()[:12]
+    whole = "\0".join(part for each in prompts for part in (each.name, each.text)).encode()
+    home = user_folder("prompts")
+    with disk_errors(home, ADVICE):
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o700)  # readable by the user alone, as kept runs are
+    folder = home / sha256(whole).hexdigest()[:12]
     for number, each in enumerate(prompts, start=1):
         # A text of one's own is named by how it begins, and may come with an address: its name must lead nowhere.
-        kind, name = (re.sub(r"\W+", "_", part) for part in each.name.rpartition("/")[::2])
+        kind, name = (re.sub(r"\W+", "_", part)[:60] for part in each.name.rpartition("/")[::2])
         file = folder / (kind or name) / f"{name}_{number}.txt"
-        write_whole(file, each.text.encode(), "set XDG_CACHE_HOME to another folder")
+        write_whole(file, each.text.encode(), ADVICE)
     return folder

@@ -30,7 +30,7 @@ from pages.ui.widgets.controls import (
     start_method,
     verifier_buttons,
 )
-from pages.ui.widgets.prompts import picked_prompt_words, prompt_picker
+from pages.ui.widgets.prompts import keep_in_address, picked_prompt, prompt_picker, prompt_title
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -133,7 +133,7 @@ def prefix_popover() -> PrefixSource:
     if begins and run is not None and run.source != "recorded":  # a person looks for the iteration they came from
         st.session_state["tune_source"] = FROM_RUN
         stand_where_the_run_is_looked_at()
-    words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else picked_prompt_words()
+    words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_title(picked_prompt())
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
         source = st.segmented_control(
             "Source of the prefix",
@@ -147,7 +147,9 @@ def prefix_popover() -> PrefixSource:
         if source == FROM_RUN and run is not None:
             st.caption("The text of the run in Step through, up to the iteration selected there, with its settings.")
             return PrefixSource(("run", run.key, len(run.trace.iterations)), run=run)
-        prompt = prompt_picker("prompt")
+        prompt_picker()
+        prompt = picked_prompt()
+        keep_in_address(prompt)
         return PrefixSource(("prompt", prompt), prompt=prompt)
 
 

@@ -95,7 +95,8 @@ def fallback_words(looked: Looked, selected: int, shown: int) -> str:
     said = f"{quote(nodes[selected].text)} (node {selected})"
     if nodes[selected].flat_index is None:
         return f"{said} was removed before verification, so no verifier tests it. Shown is {where} above it."
-    return f"{said} is a leaf: nothing is chosen after it. Shown is its parent, {where}, where it was tested."
+    bears = "has no verified children" if looked.iteration.children(selected) else "is a leaf"
+    return f"{said} {bears}: nothing is chosen after it. Shown is its parent, {where}, where it was tested."
 
 
 TABLE_HEIGHT = 330

@@ -215,24 +215,29 @@ def sampling_words(sampling: "Sampling") -> str:
     return ", ".join(words)
 
 
-def length_control() -> int:
+def length_control() -> None:
     """The most tokens to decode; if they do not fit after the prompt, the run says so when it starts."""
-    info = manager().info
-    most = info.context if info is not None else manager().settings.context_length
-    key = "max_new_tokens"
-    seed(key, DEFAULT_NEW_TOKENS)
-    st.session_state[key] = min(max(int(st.session_state[key] or 1), 1), most)
-    return int(
-        st.number_input(
-            "Maximum new tokens",
-            1,
-            most,
-            key=key,
-            step=16,
-            persist_state="session",
-            help=f"Prompt and new tokens together must fit into {most:,} tokens.",
-        )
+    st.session_state["max_new_tokens"] = picked_length()
+    st.number_input(
+        "Maximum new tokens",
+        1,
+        _context(),
+        key="max_new_tokens",
+        step=16,
+        persist_state="session",
+        help=f"Prompt and new tokens together must fit into {_context():,} tokens.",
     )
+
+
+def picked_length() -> int:
+    """The most tokens to decode, drawn or not."""
+    return min(max(int(st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS) or 1), 1), _context())
+
+
+def _context() -> int:
+    """Tokens that the pair reads at most, or that the next one is asked to."""
+    info = manager().info
+    return info.context if info is not None else manager().settings.context_length
 
 
 def setting_key(key: str, method_name: str, name: str) -> str:
@@ -344,7 +349,19 @@ def method_picker(
     ours = f" {explain_term(OURS)}" if is_start(key) else ""
     head.caption(escape_markdown(f"{method.summary} Source: {method.paper}.{cost}{ours}"))
     place = head.empty()  # above the widgets: a contradiction must be visible without scrolling
-    values = settings_form(method, key, sampling=sampling)
+    chosen = _checked(method, settings_form(method, key, sampling=sampling), key, sampling)
+    if chosen is None:
+        show_error(st.session_state[error_key(key)], place)
+    return chosen
+
+
+def picked_method(key: str, sampling: "Sampling") -> "Method | None":
+    """The method and the settings in the widgets, drawn or not; None where they contradict one another."""
+    method = method_as_verified(st.session_state[key], key)
+    return _checked(method, picked_settings(method, key), key, sampling)
+
+
+def _checked(method: "Method", values: Mapping[str, Setting], key: str, sampling: "Sampling | None") -> "Method | None":
     st.session_state[error_key(key)] = None
     try:
         chosen = method.with_settings(**values)
@@ -353,7 +370,6 @@ def method_picker(
         return chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
-        show_error(error, place)
         return None
 
 

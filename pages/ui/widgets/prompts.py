@@ -1,5 +1,6 @@
 """The choice of a prompt, and how prompts are named on the screen."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote_plus
 
@@ -47,32 +48,24 @@ def prompt_title(prompt: PromptChoice) -> str:
     return f"{words} ‘{begins[:TITLE_CHARACTERS].rstrip()}{'…' if len(begins) > TITLE_CHARACTERS else ''}’"
 
 
-def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
+def prompt_picker() -> None:
     """Pick a sample prompt or type one; with a chat pair also whether the chat template is used."""
-    samples = _samples_or_sentence()
-    names = [*samples, OWN_TEXT]
-    text_key = f"{key}_text"
-    seed(key, DEFAULT_PROMPT if samples else OWN_TEXT, {name: prompt_words(name) for name in names})
+    samples, prompt, text_key = _samples_or_sentence(), picked_prompt(), "prompt_text"
 
     def take_sample() -> None:
-        sample = samples.get(st.session_state[key])
+        sample = samples.get(st.session_state["prompt"])
         st.session_state[text_key] = sample.text if sample else ""
 
     name = st.selectbox(
         "Prompt",
-        names,
-        key=key,
+        [*samples, OWN_TEXT],
+        key="prompt",
         format_func=prompt_words,
         on_change=take_sample,
         persist_state="session",
-        bind="query-params" if bind else None,
     )
-    if text_key not in st.session_state:
-        take_sample()
-    else:
-        say_again(text_key)
-
-    text = st.text_area(
+    say_again(text_key)
+    st.text_area(
         "Text to continue · Ctrl+Enter keeps it, Start keeps and runs it, Escape drops it",
         key=text_key,
         height=160,
@@ -80,41 +73,40 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
         placeholder="Type what the models should continue",
         help="Overwrite it, or choose “Own text” above for an empty field.",
     )
-    # The selection stays: setting it here does not reach a browser that has closed the popover meanwhile, and would
-    # come back as a choice.
-    own = _named_by_text(name, text)
-    if own != name:
-        st.caption("Edited: a text of your own now.")
-    if bind:
-        _keep_in_address((text or "") if own == OWN_TEXT else "")
-    chat = manager().settings.chat
-    if chat:
-        seed(f"{key}_chat", True)
+    if manager().settings.chat:
+        seed("prompt_chat", True)
         hint = "Off: the models get the text unchanged."
-        chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=hint)
-    return PromptChoice(own, text or "", chat)
+        st.toggle("Chat template", key="prompt_chat", persist_state="session", help=hint)
+    if prompt.name != name:
+        st.caption("Edited: a text of your own now.")
 
 
-def _keep_in_address(text: str) -> None:
-    """Keep a text of one's own in the address of the page, where it fits, so that a reload has it."""
-    if text.strip() and len(quote_plus(text)) <= MAX_TEXT:
-        if st.query_params.get("text") != text:
-            st.query_params["text"] = text
-    elif "text" in st.query_params:
-        del st.query_params["text"]
+def picked_prompt() -> PromptChoice:
+    """The prompt in the widgets, drawn or not; a sample whose text was edited is a text of one's own."""
+    samples = _samples_or_sentence()
+    name = _picked_name(samples)
+    given = samples[name].text if name in samples else ""
+    st.session_state.setdefault("prompt", name)  # both outlast a widget that another page interrupts
+    text = st.session_state.setdefault("prompt_text", given) or ""
+    chat = manager().settings.chat and st.session_state.get("prompt_chat", True)
+    return PromptChoice(name if text == given else OWN_TEXT, text, chat)
 
 
-def picked_prompt_words() -> str:
-    """The name of the chosen prompt, for a button."""
-    name = picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()})
-    text = st.session_state.get("prompt_text")
-    return prompt_title(PromptChoice(_named_by_text(name, text), text or ""))
+def _picked_name(samples: Mapping[str, Prompt]) -> str:
+    return picked(
+        "prompt", DEFAULT_PROMPT if samples else OWN_TEXT, {name: prompt_words(name) for name in (*samples, OWN_TEXT)}
+    )
 
 
-def _named_by_text(name: str, text: str | None) -> str:
-    """A sample whose text was edited is a text of one's own, whatever the browser still says of the selection."""
-    sample = sample_prompts().get(name)
-    return name if sample is None or text is None or text == sample.text else OWN_TEXT
+def keep_in_address(prompt: PromptChoice) -> None:
+    """Keep the prompt in the address of the page, a text of one's own where it fits, so that a reload has it."""
+    own = prompt.name == OWN_TEXT
+    fits = prompt.text.strip() and len(quote_plus(prompt.text)) <= MAX_TEXT
+    for name, value in (("prompt", prompt_words(prompt.name)), ("text", prompt.text if own and fits else "")):
+        if not value:
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != value:
+            st.query_params[name] = value
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:
