@@ -7,7 +7,7 @@ axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,10 +23,10 @@ FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothi
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure over prompts.
+    """A figure over prompts, or over repeats on one.
 
     Attributes:
-        low, high: 95% interval over prompts: of the bootstrap, for `ratio_gain` of Student's t.
+        low, high: 95% interval over them: of the bootstrap, for `ratio_gain` and repeats of Student's t.
     """
 
     value: float
@@ -71,6 +71,12 @@ def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
     apart = (better - ratio * worse) / worse.mean()
     half = stdtrit(count - 1, 0.975) * apart.std(ddof=1) / sqrt(count) if count > 1 else 0.0
     return Estimate(float(ratio - 1), float(ratio - 1 - half), float(ratio - 1 + half), count)
+
+
+def over_repeats(values: np.ndarray) -> Estimate:
+    """The mean over repeats on one prompt, with Student's t: three that agree by chance deserve no trust."""
+    gain = ratio_gain(values, np.ones(len(values)))
+    return Estimate(1 + gain.value, 1 + gain.low, 1 + gain.high, gain.prompts)
 
 
 def _chosen(count: int, draws: int) -> np.ndarray:
@@ -221,9 +227,10 @@ class Ranked:
 
     Attributes:
         way: of the contestant, as `aggregated` names it. label: its name on the screen.
-        figure: mean over prompts with its interval.
+        figure: mean over prompts with its interval; over the repeats where there is but one prompt.
         chance: share of resamples of the prompts in which it is the best; ties are split.
         values: the figure of each prompt, in an order common to all.
+        per: what those are of; on one prompt its repeats say how sure a time is there.
     """
 
     way: str
@@ -231,6 +238,7 @@ class Ranked:
     figure: Estimate
     chance: float
     values: tuple[float, ...] = ()
+    per: Literal["prompt", "repeat"] = "prompt"
 
 
 def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
@@ -247,9 +255,12 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
         return []
     places = known.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     known = known.assign(place=places, prompt_number=known.groupby(PROMPT, dropna=False).ngroup())
+    once = known["prompt_number"].nunique() > 1 or known["repeat"].nunique() == 1
+    per: Literal["prompt", "repeat"] = "prompt" if once else "repeat"
+    unit = "prompt_number" if per == "prompt" else "repeat"
     # The median over repeats: times have outliers on a busy machine.
-    table = known.pivot_table(index=["prompt_number", "place"], columns="way", values=column, aggfunc="median")
-    by_prompt = table.dropna().groupby(level="prompt_number").mean()
+    table = known.pivot_table(index=[unit, "place"], columns="way", values=column, aggfunc="median")
+    by_prompt = table.dropna().groupby(level=unit).mean()
     if by_prompt.empty:
         return []
     values = by_prompt.to_numpy()
@@ -261,9 +272,10 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
         Ranked(
             way := by_prompt.columns[place],
             labels[way],
-            estimate(own := values[:, place]),
+            (estimate if per == "prompt" else over_repeats)(own := values[:, place]),
             float(chances[place]),
             tuple(own.tolist()),
+            per,
         )
         for place in order
     ]
@@ -280,15 +292,16 @@ def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int 
     best = found[0]
     if best.figure.prompts < FEWEST:
         value, few = f"{scale * best.figure.value:,.{digits}f}", best.figure.prompts
-        prompts = "one prompt" if few == 1 else f"{few} prompts"
-        return f"{best.label}: {words} {value} on {prompts}, too few for an interval."
+        measured = f"one {best.per}" if few == 1 else f"{few} {best.per}s"
+        return f"{best.label}: {words} {value} on {measured}, too few for an interval."
     value, low, high = (f"{scale * each:,.{digits}f}"
                         for each in (best.figure.value, best.figure.low, best.figure.high))  # fmt: skip
     if len(found) == 1:
         return f"{best.label}: {words} {value} ({low} to {high}); there is nothing to compare it with."
     nearest = ALIKE * abs(best.figure.value)
     alike = [each.label for each in found[1:] if abs(each.figure.value - best.figure.value) <= nearest]
-    sure = f"best in {best.chance:.0%} of {RANKING_DRAWS:,} bootstrap resamples of the {best.figure.prompts} prompts"
+    resampled = f"{RANKING_DRAWS:,} bootstrap resamples of the {best.figure.prompts} {best.per}s"
+    sure = f"best in {best.chance:.0%} of {resampled}"
     rival = max(found[1:], key=lambda each: each.chance)
     beside = f"; {rival.label} is best in {rival.chance:.0%}" if rival.chance >= 0.05 else ""
     if alike:

@@ -6,6 +6,7 @@ import pytest
 
 from decoding.experiments.estimates import aggregated, axes, best_words, cells, estimate, ranked, ratio_gain, sources_of
 from decoding.experiments.rows import with_settings
+from pages.ui.sweep.view import decided
 from tests.helpers.experiments import made_row, made_rows
 
 EXPERIMENTS = 1000
@@ -83,6 +84,22 @@ def test_few_rows_are_reported_honestly():
     alone = ranked(runs(made_rows(depths=(3,), widths=(2,))), "speedup")
     assert "there is nothing to compare it with" in best_words(alone, "speed-up")
     assert ranked(runs()[:0], "speedup") == [] and "No prompt has been measured" in best_words([], "speed-up")
+
+
+def test_a_single_prompt_is_judged_over_its_repeats():
+    rows = [row for n in range(3) for row in made_rows(prompts=1, repeat=n, block=f"block {n}", key=f"{n}")]
+    for row in rows:  # the machine drifts, which both sides of a ratio share
+        for name in ("throughput", "loop_free_throughput"):
+            row[name] *= 1 + 0.5 * row["repeat"] + (0.0 if row["reference"] else 0.01 * row["repeat"])
+    best, *others = ranked(runs(rows), "speedup")
+    assert (best.per, best.figure.prompts, best.figure.value) == ("repeat", 3, pytest.approx(np.mean(best.values)))
+    half = 4.302653 * np.std(best.values, ddof=1) / np.sqrt(3)
+    assert (best.figure.low, best.figure.high) == pytest.approx((best.figure.value - half, best.figure.value + half))
+    assert best.figure.low > max(each.figure.high for each in others)
+    assert "of the 3 repeats" in best_words([best, *others], "speed-up")
+    line = decided([best, *others], "Autoregressive")
+    assert line.verdict == "speculate" and line.best.label == best.label and line.best.figure.per == "repeat"
+    assert {each.per for each in ranked(runs(), "speedup")} == {"prompt"}
 
 
 def test_all_are_judged_on_the_same_prompts_and_lengths():

@@ -75,10 +75,18 @@ MOST_METHODS = 4
 ALL = "all"
 KEPT, TABLE, COUNTED = "sweep_ranked", "sweep_best_table", "sweep_counted"
 SHOWN, ROW_PX = 4, 35
-SHARED_HELP = "By the mean over prompts, on prompts, lengths and samplings that all settings share."
+SHARED_HELP = (
+    "By the mean over prompts, on prompts, lengths and samplings that all settings share; on a single prompt, over its "
+    "repeats."
+)
 NOT_DRAFTING = ("autoregressive", "hf_generate", "hf_static")
-HIGH_HELP = "95% bootstrap interval over prompts: where the mean over other prompts of this kind would lie."
-CHANCE_HELP = "Share of 2,000 resamples of the prompts, with replacement, in which it is best."
+HIGH_HELP = (
+    "95% bootstrap interval over prompts: where the mean over other prompts of this kind would lie. On one prompt: "
+    "of the mean over its repeats (Student's t), which says nothing of other prompts."
+)
+CHANCE_HELP = (
+    "Share of 2,000 resamples of the prompts (of the repeats of a single one), with replacement, in which it is best."
+)
 HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"
 NO_SERIES = ""
 MOST_DIMENSIONS = 6
@@ -228,7 +236,8 @@ def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure)
         with st.container(key="sweep_best_words", gap="small"):
             if fast:
                 line = decided(fast, base_label(followed.asked["reference"]))
-                said = bottom_line_words(line, f"for these prompts {where}")
+                these = "this prompt" if fast[0].per == "repeat" else "these prompts"
+                said = bottom_line_words(line, f"for {these} {where}")
                 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                     st.markdown(f"**Bottom line** · {escape_markdown(said)}", help=SHARED_HELP, width="stretch")
                     if line is not None and line.verdict != "plain":
@@ -242,11 +251,15 @@ def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure)
 
 def decided(found: Sequence[Ranked], plain: str) -> BottomLine | None:
     """The bottom line of settings ranked by their speed over a reference."""
+
+    def place(each: Ranked, number: int) -> tuple[int, int]:
+        return (number, 0) if each.per == "prompt" else (0, number)
+
     options = [
         Option(
-            each.label, Interval(each.figure.value, each.figure.low, each.figure.high, each.figure.prompts, "prompt"),
+            each.label, Interval(each.figure.value, each.figure.low, each.figure.high, each.figure.prompts, each.per),
             speculates=each.way.partition("@")[0].partition(":")[0] not in NOT_DRAFTING,
-            speeds={(prompt, 0): value for prompt, value in enumerate(each.values)},
+            speeds={place(each, number): value for number, value in enumerate(each.values)},
         )
         for each in found
     ]  # fmt: skip
@@ -254,7 +267,7 @@ def decided(found: Sequence[Ranked], plain: str) -> BottomLine | None:
 
 
 def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure, tokens: pd.Series) -> None:
-    key, few = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST
+    key, few, per = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST, found[0].per
 
     def take() -> None:
         rows = st.session_state[key]["selection"]["rows"]
@@ -266,10 +279,10 @@ def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Mea
     frame = {
         "Method": [each.label for each in found],
         measure.words: [shown(each.figure.value) for each in found],
-        "95% interval": ["few prompts" if few else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
+        "95% interval": [f"few {per}s" if few else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
                          for each in found],
         "Best in": ["–" if few else f"{each.chance:.0%}" for each in found],
-        "Prompts": [each.figure.prompts for each in found],
+        f"{per.capitalize()}s": [each.figure.prompts for each in found],
         "Tokens per run": [f"{tokens[each.way]:,.0f}" for each in found],
     }  # fmt: skip
     st.dataframe(
