@@ -55,6 +55,7 @@ def main() -> None:
     partial: ComparisonResult | None = so_far(SLOT)
     if "comparison" not in st.session_state and (named := KEPT.get(st.query_params.get("comparison", ""))) is not None:
         st.session_state["comparison"] = named
+        st.session_state[f"{SLOT}_repeats"], st.session_state[f"{SLOT}_warmup"] = named.plan.repeats, named.plan.warmup
         note_costs(named)
     outcome: ComparisonResult = (
         partial
@@ -95,9 +96,8 @@ def main() -> None:
                 st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
             # The settings have changed since the figures were measured.
             elif (said := changed_words(outcome, plan, contestants)) and asked_for_own(outcome):
-                st.info(
-                    "Press Compare: the answer for this prompt and these methods comes here.", icon=":material/info:"
-                )
+                then = "After the first repeat" if is_busy(SLOT) else "Press Compare:"
+                st.info(f"{then} the answer for this prompt and these methods comes here.", icon=":material/info:")
             elif said:
                 then = "Those of the new comparison come after its first repeat." if is_busy(SLOT) else "Press Compare."
                 st.warning(escape_markdown(f"{said} {then}"), icon=":material/history:")

@@ -62,6 +62,7 @@ class Option:
         speculates: whether it drafts. draft_model: whether it needs a draft model to do so.
         speeds: what the figure is made of, by prompt and repeat.
         slowdown: one of its runs against plain decoding, None where the phases of one are not known.
+        without_prefill: the same ratio as `figure` with the prefills left out; None where there is none.
         batches: modelled speed-up of its own trees by the number of sequences decoded at once; empty where unknown.
     """
 
@@ -71,6 +72,7 @@ class Option:
     speculates: bool = True
     speeds: Mapping[tuple[int, int], float] = field(default_factory=dict)
     slowdown: Slowdown | None = None
+    without_prefill: float | None = None
     draft_model: bool = True
     batches: Mapping[int, float] = field(default_factory=dict)
 

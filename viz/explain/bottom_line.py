@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval
+from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from decoding.trace.records import IterationTrace, RunTrace
 from viz.explain.expansion import Absences, why_pruned
@@ -78,7 +78,7 @@ def _line_words(line: BottomLine, where: str) -> str:
     if line.verdict == "plain":
         said = f"Do not speculate {where}: the best, {best.label}, has {over}."
         cause = f" Mostly because {cause_words(best.slowdown)}." if best.slowdown else ""
-        return f"{said}{cause}{_pays_words(best.slowdown)}"
+        return f"{said}{cause}{_pays_words(best)}"
     noisy = figure.decides and _noisy(line)
     if noisy and line.verdict == "open":
         return f"Not decided {where}. {noisy} {best.label} had {over}."
@@ -89,16 +89,16 @@ def _line_words(line: BottomLine, where: str) -> str:
             )
             return f"{said} {_decides_words(line)}"
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
-        return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
+        return f"{said} {_decides_words(line)}{_pays_words(best)}"
     if noisy and figure.high > NOISY * figure.low:
         return f"Speculating was faster {where}, by how much is not decided: {best.label} had {over}. {noisy}"
     if line.rivals:
         said = (
             f"Speculate {where}; which method is best is open: {best.label} has {over}; {_rivals(line)} may be just "
-            "as fast."
+            f"as fast.{_unsure(line)}"
         )
-        return f"{said} {_decides_words(line)}{_pays_words(best.slowdown)}"
-    return f"Use {best.label} {where}: {over}.{_pays_words(best.slowdown)}"
+        return f"{said} {_decides_words(line)}{_pays_words(best)}"
+    return f"Use {best.label} {where}: {over}.{_pays_words(best)}"
 
 
 def figure_words(figure: Interval) -> str:
@@ -178,6 +178,17 @@ def _depths(run: RunTrace, places: Sequence[int]) -> str:
     return ", ".join([first.replace(" in", " token in" if depths[0] == 1 else " tokens in", 1), *later])
 
 
+def _unsure(line: BottomLine) -> str:
+    """Why a rival with a higher figure is not named first: its own interval does not say that it is faster at all."""
+    above = [each for each in line.rivals if each.figure.value > line.best.figure.value]
+    if not above:
+        return ""
+    first = above[0]
+    if not first.figure.decides:
+        return f" {first.label} has {figure_words(first.figure)}, too few to be sure of."
+    return f" {first.label} has {figure_words(first.figure)}, which may be no gain."
+
+
 def _without_plain(line: BottomLine, where: str) -> str:
     """The best of the measured methods: without plain decoding nothing says whether any of them pays."""
     best, figure = line.best, line.best.figure
@@ -218,14 +229,15 @@ def _noisy(line: BottomLine) -> str:
     )
 
 
-def _pays_words(slow: Slowdown | None) -> str:
+def _pays_words(best: Option) -> str:
     """When speculating pays: the tokens that an iteration has to commit, and those that it did."""
-    if slow is None:
+    if best.slowdown is None or best.without_prefill is None:
         return ""
-    passes = sum(slow.mine.seconds.values()) / slow.other.token_s
+    tokens = best.slowdown.mine.tokens
+    passes = tokens / best.without_prefill
     if passes < 1:  # an iteration holds a pass of the target: other work has slowed plain decoding
         return ""
-    return f" Prefill left out, {break_even_words(passes, slow.mine.tokens)}"
+    return f" Prefill left out ({best.without_prefill:.2f}×), {break_even_words(passes, tokens)}"
 
 
 def break_even_words(passes: float, tokens: float) -> str:

@@ -12,7 +12,7 @@ from decoding.analysis.batch import iterations_speedup
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
-from decoding.compare.comparison import Contestant, Score
+from decoding.compare.comparison import Contestant, Score, without_prefill
 from decoding.methods.methods import settings_words
 from decoding.replay.stored_state import method_of
 from decoding.trace.engine_limits import MeasuredChain
@@ -66,11 +66,12 @@ def decided(
         if not speeds or (base is not None and not speeds.keys() & base.keys()):
             continue
         entry = next(each for each in mine if each.measured)
-        slow = _against_plain(entry, plain) if plain is not None and len(prompts) == 1 else None
+        alone = plain is not None and len(prompts) == 1
+        slow, later = (_against_plain(entry, plain), without_prefill(entry, plain)) if alone else (None, None)
         options.append(
             Option(
                 entry.contestant.label, paired(speeds, base), _settings(entry.contestant, entry.run),
-                not is_plain(entry), speeds, slow, entry.contestant.draft_model, _by_batch(mine, batches),
+                not is_plain(entry), speeds, slow, later, entry.contestant.draft_model, _by_batch(mine, batches),
             )
         )  # fmt: skip
     return bottom_line(options, plain.contestant.label if plain else "")
