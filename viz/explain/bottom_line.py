@@ -213,7 +213,9 @@ def _decides_words(line: BottomLine) -> str:
     if noisy := _noisy(line):
         return noisy
     if line.needed is None:
-        return "They are too close to tell apart by repeats: take either." if line.rivals else "It makes no difference."
+        if not line.rivals:
+            return "It makes no difference."
+        return f"They are too close to tell apart by repeats: take {'either' if len(line.rivals) == 1 else 'any'}."
     return f"Their intervals overlap; at this spread about {line.needed} repeats would separate them."
 
 
