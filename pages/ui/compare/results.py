@@ -231,7 +231,9 @@ def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
     for entry in (entry for entry in scores if entry.measured):
         speed, over = entry.spread_of("throughput"), over_plain(entry)
         shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
-        bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
+        bars.append(
+            Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry), speed.count)
+        )
     return bars
 
 
