@@ -372,7 +372,7 @@ def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             costs.append(TokenCost(entry.contestant.label, parts))
         chart(token_cost_figure(costs, dark), key="compare_cost", height=max(400, chart_height(len(costs)) + 60))
     st.markdown(
-        "**Latency** · median and quartiles over the repeats",
+        f"**Latency** · median and {'quartiles' if outcome.repeats > 3 else 'range'} over the repeats",
         help="\n\n".join(f"**{word}**: {explain_term(word)}" for word in ("TTFT", "TPOT", "quartiles")),
     )
     timed = [entry for entry in measured if entry.spread_of("tpot_s")]
