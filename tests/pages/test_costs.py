@@ -52,7 +52,7 @@ def test_a_slowdown_is_reported_from_enough_passes_without_the_first():
     assert slowdown([replayed] * 9, usual) is None
     assert slow_words(timed(0.01 * SLOW / 1.1), usual) == "" == slow_words(timed(0.05), None)
     said = slow_words(timed(0.05), usual)
-    assert "5.0 times" in said and "2026-01-02 at 03:04 UTC" in said
+    assert "5.0×" in said and "2026-01-02 at 03:04 UTC" in said
 
 
 def test_repeats_that_differ_say_that_the_machine_is_busy(monkeypatch):
@@ -89,7 +89,7 @@ def test_step_through_warns_and_measures_again(monkeypatch):
     at.run()
     assert sentences(at) == []
     said = texts(at)
-    assert "times as long as passes measured on this machine on 2026-01-02" in said
+    assert "× as long as measured on 2026-01-02" in said
     assert "For the same text, from passes measured on this machine on 2026-01-02" in said
     assert "A machine, 2 threads" in said
     assert (

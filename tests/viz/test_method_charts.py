@@ -1,5 +1,7 @@
 """Charts that set methods beside each other, from plain numbers."""
 
+from dataclasses import replace
+
 from viz.charts.methods import (
     Bar,
     ProgressCurve,
@@ -23,7 +25,9 @@ def test_speed_has_median_quartiles_and_words_clear_of_the_whisker():
     assert list(bars.x) == [50.0, 75.0]
     assert list(bars.error_x.array) == [1.0, 15.0] and list(bars.error_x.arrayminus) == [2.0, 5.0]
     assert [(note.x, note.text) for note in figure.layout.annotations] == [(51.0, "50.0"), (90.0, "75.0 · 1.50×")]
-    assert figure.layout.xaxis.range[1] > 90 and "tokens / s" in figure.layout.xaxis.title.text
+    assert figure.layout.xaxis.range[1] > 90 and figure.layout.xaxis.title.text == "tokens / s (median, quartiles)"
+    few = speed_figure([replace(bar, repeats=3) for bar in BARS])
+    assert few.layout.xaxis.title.text == "tokens / s (median, range)" and "(range " in few.data[0].hovertemplate
 
 
 def test_long_labels_break_into_two_lines_and_stay_different():

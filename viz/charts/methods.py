@@ -130,7 +130,7 @@ PATTERN = {"size": 5, "solidity": 0.25, "fillmode": "overlay"}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A median with its quartiles; `shown` is the label next to the bar."""
+    """A median with its quartiles, with at most 3 `repeats` the whole range; `shown` is the label next to the bar."""
 
     label: str
     median: float
@@ -138,6 +138,7 @@ class Bar:
     high: float
     shown: str
     baseline: bool = False
+    repeats: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,14 @@ class TokenCost:
 
 
 def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
-    """Tokens per second: medians as bars, quartiles as whiskers; dotted lines extend the baselines' medians."""
+    """Tokens per second: medians as bars with whiskers; dotted lines extend the baselines' medians."""
     figure, colors = go.Figure(), palette(dark)
+    around = "quartiles" if all(bar.repeats > 3 for bar in bars) else "range"
     labels, most = names([bar.label for bar in bars]), max((bar.high for bar in bars), default=1.0)
     figure.add_bar(
         **_medians(bars, 1, dark), y=labels, orientation="h", customdata=[[bar.low, bar.high] for bar in bars],
-        hovertemplate="%{y}: %{x:.1f} tokens/s (quartiles %{customdata[0]:.1f} to %{customdata[1]:.1f})<extra></extra>",
+        hovertemplate=f"%{{y}}: %{{x:.1f}} tokens/s ({around} %{{customdata[0]:.1f}} to %{{customdata[1]:.1f}})"
+        "<extra></extra>",
     )  # fmt: skip
     figure.update_traces(marker_pattern={"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN})
     words = {"showarrow": False, "xanchor": "left", "bgcolor": with_alpha(colors.surface, 0.75), "borderpad": 1}
@@ -173,7 +176,7 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
     figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)
-    style(figure, dark).update_xaxes(title_text="tokens / s (median, quartiles)", range=[0, most * 1.42])
+    style(figure, dark).update_xaxes(title_text=f"tokens / s (median, {around})", range=[0, most * 1.42])
     figure.update_layout(margin_t=4)
     return _rows(figure)
 

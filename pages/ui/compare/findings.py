@@ -80,7 +80,7 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     else:
         said = f"{entry.contestant.label} is not faster ({ratio.median:.2f}× {plain.contestant.label})"
     if ratio.high > 1:
-        said += ", though the quartiles of the repeats lie on both sides of 1"
+        said += ", though the repeats lie on both sides of 1"
     if entry.run is None:
         return [f"{said}; an outside baseline does not report its phases."]
     said += f". {why_not_faster(entry.run)}"

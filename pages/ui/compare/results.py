@@ -231,7 +231,9 @@ def speed_bars(scores: tuple[Score, ...]) -> list[Bar]:
     for entry in (entry for entry in scores if entry.measured):
         speed, over = entry.spread_of("throughput"), over_plain(entry)
         shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
-        bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
+        bars.append(
+            Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry), speed.count)
+        )
     return bars
 
 
@@ -370,7 +372,7 @@ def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
             costs.append(TokenCost(entry.contestant.label, parts))
         chart(token_cost_figure(costs, dark), key="compare_cost", height=max(400, chart_height(len(costs)) + 60))
     st.markdown(
-        "**Latency** · median and quartiles over the repeats",
+        f"**Latency** · median and {'quartiles' if outcome.repeats > 3 else 'range'} over the repeats",
         help="\n\n".join(f"**{word}**: {explain_term(word)}" for word in ("TTFT", "TPOT", "quartiles")),
     )
     timed = [entry for entry in measured if entry.spread_of("tpot_s")]

@@ -52,7 +52,8 @@ def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) ->
     ratio = None if costs is None else slowdown(iterations, costs)
     if ratio is None or ratio < SLOW:
         return ""
-    return f"Target passes took {ratio:.1f} times as long as {measured_on(costs)}: other work disturbs this machine."
+    when = f"{costs.measured[:10]} at {costs.measured[11:16]} UTC"
+    return f"Other work slows this machine: target passes take {ratio:.1f}× as long as measured on {when}."
 
 
 def busy_words(spread: float) -> str:
@@ -60,8 +61,8 @@ def busy_words(spread: float) -> str:
     if spread < UNREST:
         return ""
     return (
-        f"Repeats of the same call differ by up to {spread:.1f}×: this machine is busy. Stop other work or use more "
-        "repeats before trusting small differences."
+        f"This machine is busy: repeats of the same call differ by up to {spread:.1f}×. Stop other work or add repeats "
+        "before you trust small differences."
     )
 
 
