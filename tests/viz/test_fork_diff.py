@@ -110,7 +110,7 @@ def test_fewer_drafted_nodes_are_no_same_tree():
     *others, last = trace.nodes
     pruned = replace(trace, nodes=(*others, replace(last, flat_index=None)), verified=trace.verified - 1)
     fewer = replace(pruned, nodes=tuple(others), drafted=trace.drafted - 1)
-    words = "B committed the same 3 tokens with as many verified nodes, of 1 node fewer drafted."
+    words = "B committed the same 3 tokens with the same number of verified nodes (1 node fewer drafted)."
     assert fork_summary(pruned, fewer) == words
 
 

@@ -197,7 +197,8 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     if nodes:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
     elif drafted:
-        tree = f"as many verified nodes, of {plural(abs(drafted), 'node')} {'more' if drafted > 0 else 'fewer'} drafted"
+        less = f"{plural(abs(drafted), 'node')} {'more' if drafted > 0 else 'fewer'}"
+        tree = f"the same number of verified nodes ({less} drafted)"
     else:
         others = len(diff.only_second)
         tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
