@@ -82,7 +82,7 @@ def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Twice:
     settings, plan, prompt, number = job
     pair = _pair(settings)
     with torch.inference_mode():
-        tokens = written(pair, prompt, plan, 0)
+        tokens = written(pair, prompt, plan, 0, plan.seed)
         find, judge = (label_text(pair, tokens, len(prompt), plan, 0, 1000 * number + seed) for seed in (7, 500_007))
     return find, judge
 
