@@ -224,7 +224,10 @@ def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) 
 
 
 def half_of(texts: Texts, part: Part) -> Texts:
-    """The text with one half of every held-out document: what weights are chosen by does not judge them."""
+    """The text with one half of every held-out document: what weights are chosen by does not judge them.
+
+    A document that quotes itself, such as a prompt of the kind editing, has some words in both.
+    """
 
     def half(text: str) -> str:
         middle = len(text) // 2
