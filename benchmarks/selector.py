@@ -1,6 +1,7 @@
 """The neural selector against the best static (K, L1, L2) and against traversal: Tables 4 to 7 in kind.
 
-From stored selectors, on prompts that neither they nor their static rivals have seen. The text is written by the target
+From stored selectors, on prompts that neither they nor their static rivals have seen, as far as their cards say what
+they were trained on: those of the samples are refused on the samples. The text is written by the target
 under the sampling that is judged; at each root super-trees are drawn, and the expected tokens of every action under
 every verifier are exact on them: only texts, roots and trees are sampled. Modelled throughput divides block efficiency
 by the time of Eq. 11 with passes priced by their rows as measured here and what real iterations of the verifier take
@@ -20,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,6 +59,7 @@ from decoding.trace.metrics import Counting, RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import Examples, examples
 from decoding.training.selector_roots import RootPlan, Roots, label_text, written
+from decoding.training.text import sample_texts
 
 TREES, KHISTI_TREES = 6, 1  # drawn twice at each root: to find its best action by, and to judge by
 STATIC_FIELDS = {
@@ -82,7 +85,7 @@ def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Twice:
     settings, plan, prompt, number = job
     pair = _pair(settings)
     with torch.inference_mode():
-        tokens = written(pair, prompt, plan, 0)
+        tokens = written(pair, prompt, plan, 0, plan.seed)
         find, judge = (label_text(pair, tokens, len(prompt), plan, 0, 1000 * number + seed) for seed in (7, 500_007))
     return find, judge
 
@@ -193,6 +196,19 @@ def stored(pair: Pair, names: list[str] | None, quick: bool) -> dict[str, Select
     return {card.verifier: card for card in cards}  # a verifier named twice is judged by the last
 
 
+def prompt_words(cards: Mapping[str, SelectorCard], prompts: Path | None) -> str:
+    """What prompts are to selectors: held out only where every card says what it was trained on.
+
+    Raises:
+        SettingsError: one was trained on the sample prompts, and they are asked for.
+    """
+    texts = {card.name: card.data.get("text") for card in cards.values()}
+    on_samples = [name for name, text in texts.items() if text == sample_texts().identity]
+    if prompts is None and on_samples:
+        raise SettingsError(f"{', '.join(on_samples)} learnt from the sample prompts: give others with --prompts DIR.")
+    return "held-out prompts" if all(texts.values()) else "prompts that may have been trained on"
+
+
 def samplings_of(cards: dict[str, SelectorCard], quick: bool) -> list[Sampling]:
     """The samplings that the selectors have seen, greedy decoding left out: all verifiers are equal there."""
     statics = next(iter(cards.values())).statics
@@ -254,6 +270,7 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     cards = stored(pair, args.selectors, args.quick)
+    held_out = prompt_words(cards, args.prompts)
     samplings = samplings_of(cards, args.quick)
     prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 12))
     roots, tokens = args.roots or (1 if args.quick else 3), args.tokens or (16 if args.quick else 48)
@@ -268,10 +285,10 @@ def main() -> int:
     found = labelled_roots(pair.settings, [ids for _, ids in prompts], samplings, roots, tuple(cards))
     totals = totals_of(found, cards, samplings, latencies, way)
     count = totals.roots.sum()
-    print(f"{pair.info.name}, {len(prompts)} held-out prompts, {len(samplings)} samplings, {count:.0f} roots "
+    print(f"{pair.info.name}, {len(prompts)} {held_out}, {len(samplings)} samplings, {count:.0f} roots "
           f"outside loops, {TREES} trees each (1 for Khisti); times: {way}, {latency.costs.machine}")  # fmt: skip
     for name, card in cards.items():
-        print(f"{name}: {card.name}, {card.figures.get('roots', 0):.0f} training roots, {card.created}")
+        print(f"{name}: {card.name}, {card.figures.get('examples', 0):.0f} training examples, {card.created}")
     claims, plain = Claims(), speeds.pop(("autoregressive", ""))
     figures = [*exact_figures(totals), measured_figures(speeds)]
     tables = {f"over_{base}": ratio_table(figures, base, claims) for base in ("root", "static")}
@@ -283,7 +300,8 @@ def main() -> int:
     record = {
         **tables,
         "claims": [{**vars(claim), "found": vars(claim.found)} for claim in claims.made],
-        "prompts": len(prompts), "roots": float(count), "samplings": [vars(each) for each in samplings],
+        "prompts": len(prompts), "prompts_are": held_out, "roots": float(count),
+        "samplings": [vars(each) for each in samplings],
         "measured_at": [vars(each) for each in real], "tokens": tokens, "ways": WAYS, "time": way,
         "counted": args.counted, "autoregressive": float(np.exp(np.log(plain).mean())),
         "latency": {name: each.as_json() for name, each in latencies.items()},

@@ -8,6 +8,7 @@ Of weights in 6 bits each row of a matrix is whole numbers from -31 to 31 and on
 in xz, which finds that two bits of eight are empty and that small numbers are the usual ones.
 """
 
+import hashlib
 import json
 import lzma
 import math
@@ -179,6 +180,13 @@ class Kind:
         """Changes when the weights do."""
         try:
             return (folder / self.weights).stat().st_mtime_ns
+        except OSError as error:
+            raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
+
+    def digest(self, folder: Path) -> str:
+        """Tells its weights from all others, on every machine; raises `PairError` where they cannot be read."""
+        try:
+            return hashlib.sha256((folder / self.weights).read_bytes()).hexdigest()[:12]
         except OSError as error:
             raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
 

@@ -21,6 +21,7 @@ from decoding.compare.comparison import Contestant
 from decoding.experiments.grid import Grid, PromptSet, contestants
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
+from decoding.selector.store import SELECTORS, find_selector
 from decoding.session.session import check_prompt
 
 SAMPLES, LONG = "samples", "long"  # LONG: of more than 1,000 tokens of the embedded pair each, written for this project
@@ -209,13 +210,18 @@ class Block:
 
 
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
-    """The key of a run.
+    """The key of a run; with a selector its weights count, since one of the same name may be trained anew.
 
     Args:
         pair: `pair_identity`.
+
+    Raises:
+        SettingsError, PairError: the selector is not there, or damaged.
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
+    if selector := settings.get("selector"):
+        settings["selector_weights"] = SELECTORS.digest(find_selector(str(selector)).folder)
     engine = contestant.engine and former_engine(contestant.engine)  # so that keys stay what they were
     return _digest([pair, conditions.digest, contestant.name, settings, engine])
 
@@ -230,6 +236,7 @@ def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequenc
 
     Raises:
         PromptError: a prompt does not fit the context with what is to follow it.
+        SettingsError, PairError: a selector is not there, or damaged.
     """
     encoded = [encode(pair, prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}

@@ -4,7 +4,7 @@ What the card says is known before weights are read, without torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork
 
 
-VERSION = 2
+VERSION = 3
 MOST_SIZE = 1 << 20  # of a hidden vector
 # Of a network, which cards of version 1 leave unsaid.
 FIRST_SIZES = {"scalars": len(SCALARS_1), "outputs": len(ACTIONS)}
@@ -41,7 +41,10 @@ class SelectorCard:
         way: how that was counted, one of `actions.TIME_MODELS`.
         scalars: what it reads beside hidden states, names of `features.SCALARS`.
         rule: how an action is chosen by its outputs, one of `chooser.RULES`.
-        figures: numbers of the training and of held-out roots by name.
+        figures: numbers of the training and of held-out roots by name; `roots` are places in a text, `examples` count
+            each once for every sampling that it is labelled under.
+        data: what tells the labelled roots from others, with the identity of the `text`; empty before version 3.
+        settings: of `SelectorSettings` by name; empty before version 3.
         shipped: whether it comes with the program.
     """
 
@@ -59,6 +62,8 @@ class SelectorCard:
     figures: Mapping[str, float]
     scalars: tuple[str, ...] = SCALARS_1
     rule: Rule = "policy"
+    data: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     shipped: bool = False
 
     @property
@@ -125,7 +130,7 @@ def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str
     """Store a selector in a folder such as `RUN/selector`, as `Kind.save` does.
 
     Args:
-        content: the fields of `SelectorCard` from `verifier` to `rule`, without `config`.
+        content: the fields of `SelectorCard` from `verifier` to `settings`, without `config`.
     """
     shape = vars(network.config)
     card = {
@@ -154,7 +159,7 @@ def read_card(folder: Path, name: str) -> SelectorCard:
         known = set(scalars) <= {*SCALARS, *SCALARS_1} and shape["scalars"] == len(scalars) == len(set(scalars))
         rule = "policy" if first else content["rule"]
         outputs = (len(ACTIONS), len(DISTINCT)) if rule == "policy" else (len(DISTINCT),)
-        if content["version"] not in (1, VERSION) or rule not in RULES or shape["outputs"] not in outputs:
+        if content["version"] not in (1, 2, VERSION) or rule not in RULES or shape["outputs"] not in outputs:
             raise ValueError
         mean, spread = (tuple(map(number_of, content[each])) for each in ("mean", "spread"))
         statics = tuple(StaticShape.from_json(entry) for entry in content["statics"])
@@ -162,6 +167,14 @@ def read_card(folder: Path, name: str) -> SelectorCard:
             raise ValueError
         if not (whole and known and statics) or not len(mean) == len(spread) == len(scalars) or min(spread) <= 0:
             raise ValueError
+        figures = {text_of(key): number_of(value) for key, value in content["figures"].items()}
+        data: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
+        if content["version"] < VERSION:  # what these call roots are examples
+            figures = {key.replace("roots", "examples"): value for key, value in figures.items()}
+        else:
+            data, settings = dict(content["data"]), dict(content["settings"])
+            text_of(data["text"])
         return SelectorCard(
             name=name,
             folder=folder,
@@ -174,9 +187,11 @@ def read_card(folder: Path, name: str) -> SelectorCard:
             statics=statics,
             latency=content["latency"],
             way=text_of(content["way"]),
-            figures={text_of(key): number_of(value) for key, value in content["figures"].items()},
+            figures=figures,
             scalars=scalars,
             rule=rule,
+            data=data,
+            settings=settings,
             shipped=folder.parent == SHIPPED,
         )
 

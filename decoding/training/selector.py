@@ -163,6 +163,8 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
             "way": args.time,
             "scalars": list(names),
             "rule": settings.rule,
+            "data": {name: value for name, value in data.belongs_to.items() if name != "pair"},
+            "settings": vars(settings),
             "figures": {"steps": status.done, "trained_s": status.trained_s, **learner.finished_figures()},
         }
         place, shipped = training.path / SELECTORS.folder, SHIPPED / args.verifier.replace("_", "-")

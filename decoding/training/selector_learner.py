@@ -78,6 +78,7 @@ class Examples:
             len(DISTINCT)]`; under another count of time the first part is all.
         asking_s: what a selector adds to each, `[num_examples, len(DISTINCT)]`.
         sampling: number of the sampling of each example.
+        roots: how many roots there are, each under several samplings.
     """
 
     features: Features
@@ -85,6 +86,7 @@ class Examples:
     parts: Tensor
     asking_s: Tensor
     sampling: Tensor
+    roots: int
 
     def __len__(self) -> int:
         return len(self.sampling)
@@ -133,6 +135,7 @@ def examples(
         parts=torch.from_numpy(parts.swapaxes(0, 1).astype(np.float32)),
         asking_s=torch.from_numpy((asking_s - static_s).astype(np.float32)),
         sampling=torch.from_numpy(roots.sampling),
+        roots=len(set(zip(roots.text.tolist(), roots.length.tolist(), strict=True))),
     )
 
 
@@ -327,10 +330,11 @@ class SelectorLearner(Learner):
 
     def finished_figures(self) -> dict[str, float]:
         """Figures of these weights on held-out roots, by which they were chosen, and on judged ones, by which nothing
-        was; and how many roots there were, each under several samplings.
+        was; and how many roots there were, and examples: a root under one sampling.
         """
         parts = {"": self._trained, "held_out_": self._held_out, "judged_": self._judged}
-        found = {f"{name}roots": float(len(part)) for name, part in parts.items()}
+        found = {f"{name}roots": float(part.roots) for name, part in parts.items()}
+        found |= {f"{name}examples": float(len(part)) for name, part in parts.items()}
         weights = self._finished_weights()
         for name in ("held_out_", "judged_"):
             found |= {f"{name}{key}": value for key, value in self.figures(parts[name], weights).items()}

@@ -1,8 +1,8 @@
 """What selectors are trained on: roots along the target's own text, with features and exact labels, kept in shards.
 
     trained-00012.npz              the roots of one text; a shard is there whole or not at all
-    held_out-00003.npz             the same of text that nothing is trained on, by which weights are chosen
-    judged-00003.npz               the same of text by which nothing is chosen
+    held_out-00003.npz             the same of first halves of held-out documents, by which weights are chosen
+    judged-00003.npz               the same of their second halves, by which nothing is chosen
 
 Every text begins with some words of a corpus, or with a prompt, and the target writes it on under one of the samplings,
 in turn. Below each root the same super-trees are labelled under that sampling and under others whose draft is as warm:
@@ -45,7 +45,7 @@ from decoding.training.selector_labels import (
 from decoding.training.shards import Report, Shards, make_missing
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
-VERSION = 2
+VERSION = 3
 
 Part = Literal["trained", "held_out", "judged"]
 PARTS: tuple[Part, ...] = ("judged", "held_out", "trained")
@@ -205,13 +205,13 @@ def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: 
 def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> Roots:
     """The roots of one text, which begins as a prompt or the corpus does: a function of plan, part and number alone."""
     held_out = part != "trained"
+    texts = half_of(texts, part) if held_out else texts
+    write_seed, label_seed = np.random.SeedSequence([plan.seed, SEEDS[part], number, 3]).generate_state(2).tolist()
     longest = max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)  # so that something can be drafted behind
     if texts.prompts:
         kinds = texts.held_out if held_out else texts.trained
         names = sorted(kinds)
         documents = kinds[names[number % len(names)]]
-        if held_out and len(documents) > 1:  # what weights are chosen by does not judge them
-            documents = documents[SEEDS[part] - 1 :: 2]
         begun = pair.vocabulary.encode(documents[number // len(names) % len(documents)])[:longest]
     else:  # some words from a random place of the corpus
         size = min(LONGEST, longest)
@@ -219,12 +219,25 @@ def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) 
         begun = windows_of(pair, texts, windows, [number], held_out=held_out)[0].tolist()
         draws = np.random.default_rng([plan.seed, SEEDS[part], number, 2])
         begun = begun[: int(draws.integers(min(SHORTEST, size), size + 1))]
-    tokens = written(pair, begun, plan, number)
-    seed = np.random.SeedSequence([plan.seed, SEEDS[part], number, 3]).generate_state(1)[0]
-    return label_text(pair, tokens, len(begun), plan, number, int(seed))
+    tokens = written(pair, begun, plan, number, write_seed)
+    return label_text(pair, tokens, len(begun), plan, number, label_seed)
 
 
-def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[int]:
+def half_of(texts: Texts, part: Part) -> Texts:
+    """The text with one half of every held-out document: what weights are chosen by does not judge them.
+
+    A document that quotes itself, such as a prompt of the kind editing, has some words in both.
+    """
+
+    def half(text: str) -> str:
+        middle = len(text) // 2
+        cut = max(text.rfind(" ", 1, middle), 0) or middle
+        return text[:cut] if part == "held_out" else text[cut:].lstrip(" ")
+
+    return replace(texts, held_out={kind: tuple(map(half, whole)) for kind, whole in texts.held_out.items()})
+
+
+def written(pair: Pair, begun: list[int], plan: RootPlan, number: int, seed: int) -> list[int]:
     """A text as the target writes it on, under the sampling whose turn it is, as far as roots are needed."""
     sampling = plan.samplings[number % len(plan.samplings)]
     count = min((plan.roots - 1) * plan.spacing, pair.context - len(begun))
@@ -232,7 +245,7 @@ def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[i
         return begun
     # Lossless, and in fewer passes than token by token.
     method = METHODS["linear"].with_settings(length=4, sampled=True, verifier="block")
-    drawn = replace(sampling, seed=plan.seed + number)
+    drawn = replace(sampling, seed=seed)
     session = DecodeSession(pair, method, begun, drawn, Limits(count, record="none"))
     for _ in session:
         pass

@@ -1,10 +1,13 @@
 """The selector's benchmark: what it counts at roots, and how it judges the paper's words."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.selector import samplings_of, stored, totals_of
+from benchmarks.selector import prompt_words, samplings_of, stored, totals_of
 from benchmarks.selector_tables import (
     WAYS,
     exact_figures,
@@ -20,6 +23,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, DISTINCT, Action
 from decoding.selector.store import find_selector, save_selector
 from decoding.training.selector_roots import Roots
+from decoding.training.text import sample_texts
 from tests.helpers.selectors import LATENCY, content, random_network
 from tests.selector.test_store import PAIR
 
@@ -114,6 +118,17 @@ def test_tables_judge_what_the_paper_says(totals, capsys):
     possible = possible_table(figures)["specinfer"]
     assert possible["measured"]["value"] == pytest.approx(0.2) and possible["same_trees"]["value"] > 0
     assert "best at each root, by other trees" in capsys.readouterr().out
+
+
+def test_prompts_are_held_out_only_where_that_is_known(cards):
+    specinfer, traversal = cards.values()
+    assert prompt_words(cards, None) == "held-out prompts"
+    unsaid = {**cards, "traversal": replace(traversal, data={})}
+    assert prompt_words(unsaid, None) == prompt_words(unsaid, Path("mine")) == "prompts that may have been trained on"
+    seen = {**cards, "specinfer": replace(specinfer, data={"text": sample_texts().identity})}
+    with pytest.raises(SettingsError, match="specinfer learnt from the sample prompts: give others with --prompts DIR"):
+        prompt_words(seen, None)
+    assert prompt_words(seen, Path("mine")) == "held-out prompts"
 
 
 def test_greedy_decoding_is_left_out(cards):

@@ -12,17 +12,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.errors import ExperimentError, PromptError, run_main
+from decoding.common.errors import ExperimentError, PairError, PromptError, run_main
 from decoding.compare.comparison import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
-from decoding.experiments.experiment import Experiment
-from decoding.experiments.grid import grid_from, grid_toml
-from decoding.experiments.rows import MEASURED, SERIES
+from decoding.experiments.experiment import SHIPPED, Experiment
+from decoding.experiments.grid import grid_from, grid_toml, kept_grid
+from decoding.experiments.plan import blocks, prompts_of, run_key
+from decoding.experiments.rows import MEASURED, SERIES, RowStore
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings
+from decoding.models.pair import PairSettings, embedded_pair, pair_identity
+from decoding.selector.store import SELECTORS
+from tests.helpers.selectors import store
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = {
@@ -189,8 +192,6 @@ def test_mistakes_are_not_hidden(executor, tmp_path):
 
 def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
     from decoding.experiments import plan
-    from decoding.experiments.plan import blocks, prompts_of, run_key
-    from decoding.models.pair import pair_identity
 
     identity, some = pair_identity(pair), grid()
     (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))
@@ -207,6 +208,32 @@ def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
         run_key(identity, one.conditions, Contestant("x", METHODS["linear"].with_settings(length=3))),
     ]
     assert len({key, *others}) == 6
+
+
+def test_a_selector_trained_anew_makes_other_runs(pair, tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
+    identity, some = pair_identity(pair), grid()
+    (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))
+    contestant = Contestant("x", METHODS["delayed"].with_settings(selector="mine"))
+    keys = []
+    for seed in (0, 1, 0):
+        store(tmp_path / "mine" / "selector", pair, seed=seed)
+        keys.append(run_key(identity, one.conditions, contestant))
+    assert keys[0] == keys[2] != keys[1]
+    (tmp_path / "mine" / "selector" / SELECTORS.weights).unlink()
+    with pytest.raises(PairError, match=r"The selector in .* is damaged"):
+        run_key(identity, one.conditions, contestant)
+
+
+def test_the_kept_runs_of_selectors_are_of_those_that_come_with_the_program():
+    pair = embedded_pair()
+    for folder in sorted(SHIPPED.glob("*")):
+        rows = RowStore(folder).table(["settings"]).to_pylist()
+        kept = {row["key"] for row in rows if json.loads(row["settings"]).get("selector")}
+        if kept:
+            planned = kept_grid(folder)
+            plan = blocks(planned, pair, pair_identity(pair), prompts_of(planned.prompts))
+            assert kept <= {run.key for block in plan for run in block.runs}, folder
 
 
 def command(folder: Path, content: str | None = None) -> subprocess.Popen:

@@ -54,7 +54,9 @@ def content(identity: dict, verifier: str = "specinfer") -> dict[str, Any]:
         "way": "rows",
         "scalars": list(SCALARS),
         "rule": "policy",
-        "figures": {"roots": 12},
+        "data": {"text": "0" * 64, "texts": 2, "seed": 0},
+        "settings": {"seed": 0, "batch": 256},
+        "figures": {"roots": 4, "examples": 12},
     }
 
 

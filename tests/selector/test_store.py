@@ -134,6 +134,21 @@ def test_a_card_of_version_1_is_read_as_it_was(home):
     assert len(choice.trace().worth) == len(ACTIONS)
 
 
+def test_a_card_of_version_2_called_examples_roots(home):
+    """It did not say what it was trained on."""
+    keep(home / "mine" / "selector", figures={"roots": 12, "judged_roots": 3})
+    assert find_selector("mine").data["text"] == "0" * 64 and find_selector("mine").settings["batch"] == 256
+    card = home / "mine" / "selector" / SELECTORS.card
+    written = json.loads(card.read_text())
+    former = {name: value for name, value in written.items() if name not in ("data", "settings")}
+    card.write_text(json.dumps({**former, "version": 2}))
+    found = find_selector("mine")
+    assert found.figures == {"examples": 12, "judged_examples": 3} and found.data == found.settings == {}
+    card.write_text(json.dumps(former))
+    with pytest.raises(PairError, match=r"is damaged \(selector\.json does not describe a selector\)"):
+        find_selector("mine")
+
+
 def test_the_best_static_action_follows_the_costs():
     """Two tokens in 2 s, three in 4 s; where drafting is dearer, one token in 1 s is best."""
     tokens, seconds = np.ones(len(DISTINCT)), np.full(len(DISTINCT), 9.0)

@@ -9,8 +9,17 @@ import torch
 from decoding.common.errors import TrainingError
 from decoding.jobs.process import StoppedError
 from decoding.sampling.sampling import Sampling, target_distribution
-from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_distributions
-from decoding.training.text import Texts
+from decoding.training import selector_roots
+from decoding.training.selector_roots import (
+    PARTS,
+    RootPlan,
+    half_of,
+    make_roots,
+    open_data,
+    roots_of,
+    target_distributions,
+)
+from decoding.training.text import Texts, sample_texts
 
 SMALL = RootPlan(
     texts=2,
@@ -23,7 +32,9 @@ SMALL = RootPlan(
     verifiers=("specinfer", "khisti"),
 )
 TEXTS = Texts(
-    {"stories": ("Once upon a time there was a cat", "One day the dog")}, {"stories": ("The sea was",)}, prompts=True
+    {"stories": ("Once upon a time there was a cat", "One day the dog")},
+    {"stories": ("The sea was blue that day",)},
+    prompts=True,
 )
 
 
@@ -105,8 +116,34 @@ def test_a_root_is_labelled_under_samplings_whose_draft_is_as_warm():
     assert {tuple(replace(plan, per_root=2).labelled_under(2, seed)) for seed in range(20)} == {(2, 0), (2, 3)}
 
 
-def test_what_weights_are_chosen_by_does_not_judge_them(pair):
-    texts = replace(TEXTS, held_out={"stories": ("The sea was blue", "A bird sang all")})
-    plan = replace(SMALL, roots=1, trees=1, verifiers=("nss",))
-    chosen, judged = (roots_of(pair, texts, plan, part, 0) for part in ("held_out", "judged"))
-    assert not np.array_equal(chosen.target, judged.target)
+NUMBERS = " ".join(str(number) for number in range(10_000, 15_000))  # no word twice
+SAMPLES = sample_texts()  # a prompt for editing says its text twice
+SAMPLES = replace(SAMPLES, held_out={kind: held for kind, held in SAMPLES.held_out.items() if kind != "editing"})
+
+
+@pytest.mark.parametrize("texts", [SAMPLES, Texts({}, {"numbers": (NUMBERS,)})], ids=["samples", "corpus"])
+def test_what_weights_are_chosen_by_does_not_judge_them(pair, monkeypatch, texts):
+    """Beginnings of both parts share no four words in a row, and what follows them is drawn by other seeds."""
+    begun, seeds = {part: [] for part in PARTS}, set()
+
+    def label_text(pair, tokens, first, plan, number, seed):
+        return pair.vocabulary.decode(tokens[:first]).split()
+
+    def written(pair, tokens, plan, number, seed):
+        seeds.add(seed)
+        return tokens
+
+    monkeypatch.setattr(selector_roots, "label_text", label_text)
+    monkeypatch.setattr(selector_roots, "written", written)
+    for part in ("held_out", "judged"):
+        for number in range(16):
+            words = roots_of(pair, texts, RootPlan(), part, number)
+            begun[part] += zip(words, words[1:], words[2:], words[3:], strict=False)
+    assert begun["held_out"] and begun["judged"] and set(begun["held_out"]).isdisjoint(begun["judged"])
+    assert len(seeds) == 32
+
+
+def test_the_halves_of_a_document_are_all_of_it():
+    texts = Texts({}, {"stories": ("One day the dog", "Donaudampfschiff")})
+    halves = [half_of(texts, part).held_out["stories"] for part in ("held_out", "judged")]
+    assert halves == [("One", "Donaudam"), ("day the dog", "pfschiff")]

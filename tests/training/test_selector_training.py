@@ -29,6 +29,7 @@ from decoding.training.selector_learner import (
     policy_rate,
 )
 from decoding.training.selector_roots import Roots
+from decoding.training.text import sample_texts
 from tests.helpers.selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
@@ -98,7 +99,9 @@ def test_it_learns_to_draft_deep_where_that_pays(tmp_path, rule):
     train(trained, Training(tmp_path), PhasePlan(steps=120), phase="p", belongs_to={})
     figures = trained.finished_figures()
     assert figures["held_out_rate_over_static"] > 1.1 and figures["judged_rate_over_static"] > 1.1
-    assert (figures["roots"], figures["held_out_roots"], figures["judged_roots"]) == (270, 108, 126)
+    parts = ("", "held_out_", "judged_")
+    assert [figures[f"{part}examples"] for part in parts] == [270, 108, 126]
+    assert [figures[f"{part}roots"] for part in parts] == [135, 54, 63]  # each under two samplings
     outputs = trained.finished_network()(trained._scaled(trained._held_out.features))
     chosen = trained.policy(outputs, trained._held_out.sampling, trained._held_out.seconds).argmax(-1)
     depth = torch.tensor([action.trunk + action.branch for action in DISTINCT])[chosen]
@@ -190,6 +193,8 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert "selector=mine" in capsys.readouterr().out
     card, pair = find_selector("mine"), embedded_pair()
     assert card.verifier == "specinfer" and len(card.statics) == 2 and card.figures["roots"] >= 1
+    assert card.data["text"] == sample_texts().identity and (card.data["texts"], card.data["roots"]) == (2, 1)
+    assert card.settings["batch"] == 256 and card.settings["penalty"] == 1.0 and card.settings["seed"] == 0
     method = METHODS["delayed"].with_settings(selector="mine")
     session = DecodeSession(pair, method, [300, 301, 302], Sampling(1.0), Limits(8))
     list(session)
