@@ -1,6 +1,9 @@
 """The Tune live journey in a real browser: turn a setting, see the new tree and what changed, pin, run a whole text."""
 
+import re
+
 import pytest
+from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
@@ -137,3 +140,17 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     page.locator(".st-key-cancel_tune_whole button").click(timeout=WAIT_MS)
     page.get_by_text("an incomplete generation adds no point").wait_for(timeout=WAIT_MS)
     settle(page)
+
+
+def test_it_opens_where_a_late_iteration_of_the_run_begins(open_page):
+    page = open_page("/step_through?method=Linear+chain&length=2&max_new_tokens=96&iteration=35")
+    shown = page.locator(".ds-root").get_by_text(re.compile(r"iteration 35 of [0-9]+ "))
+    shown.wait_for(timeout=WAIT_MS)
+    root = page.locator(".ds-root [data-node='0']").first.inner_text()
+    page.get_by_role("link", name="Tune live").first.click()
+    settle(page)
+    slider = page.locator(".st-key-tune_position input[type=range]").first
+    assert float(slider.get_attribute("max")) >= 90
+    assert float(slider.input_value()) > 63, "a prompt is continued for 64 tokens, the run goes on"
+    assert page.locator(f"{NOW} [data-node='0']").first.inner_text() == root
+    expect(page.locator(".st-key-tune_prefix")).to_contain_text("Run in Step through")

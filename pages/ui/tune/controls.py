@@ -11,7 +11,7 @@ from decoding.trace.records import IterationTrace, Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, current_run, selected_iteration, trace_at
-from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource, within
+from pages.ui.tune.work import Bench, PrefixSource, within
 from pages.ui.widgets.controls import (
     SAMPLING,
     hold,
@@ -115,6 +115,7 @@ def pin_iteration(run: Run, iteration: IterationTrace) -> None:
     for name in SAMPLING:
         st.session_state[f"sampling_{name}"] = getattr(made.sampling, name)
     st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+    st.session_state["tune_stands"] = run.key, iteration.index
 
 
 def prefix_popover() -> PrefixSource:
@@ -132,6 +133,7 @@ def prefix_popover() -> PrefixSource:
 
     if begins and run is not None and run.source != "recorded":  # a person looks for the iteration they came from
         st.session_state["tune_source"] = FROM_RUN
+    if run is not None and st.session_state.get("tune_stands") != (run.key, selected_iteration()):
         stand_where_the_run_is_looked_at()
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_title(picked_prompt())
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
@@ -163,7 +165,7 @@ def position_slider(bench: Bench, source: PrefixSource) -> None:
     """Slider for the length of the prefix."""
     st.markdown("**Prefix**")
     known = bench.text is not None and bench.text.key == source.key
-    last = bench.text.last_position if known else TEXT_TOKENS - 1
+    last = bench.text.last_position if known else source.last_position
     hint = "Both trees are drafted again at the new place. Points of single iterations belong to their prefix."
     if last < 1:
         st.caption("The text ends right after the prompt: there is only one prefix.")

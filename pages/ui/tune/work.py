@@ -88,6 +88,11 @@ class PrefixSource:
     prompt: PromptChoice | None = None
     run: Run | None = None
 
+    @property
+    def last_position(self) -> int:
+        """The largest position before its text is read: a run has its text already, a prompt is continued so far."""
+        return (TEXT_TOKENS if self.run is None else len(self.run.trace.output_ids)) - 1
+
 
 @dataclass(frozen=True)
 class PrefixText:
