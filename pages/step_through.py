@@ -170,7 +170,7 @@ def decode(count: int | None) -> None:
 def slow_note(run: Run) -> None:
     """That other work disturbed the times, where it did: in the toolbar, so that nothing below it moves."""
     if not is_busy(SLOT) and (said := slow_words(run.trace.iterations, own_costs(run))):
-        with st.popover("Slow", key="slow_open", icon=":material/warning:", help=said), st.container(width=420):
+        with st.popover("Slow", key="slow_open", icon=":material/warning:"), st.container(width=420):
             draw_warning(said, SLOT, run.trace.draft_head)
 
 

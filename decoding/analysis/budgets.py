@@ -13,7 +13,8 @@ An iteration that another verifier or temperature decided, as before a fork, can
 then (`stored_state.as_made`); with another one it gives None.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -28,6 +29,8 @@ from decoding.trace.records import IterationTrace, RunTrace
 ADDITIVE = ("greedy", "nss")
 # A run is much slower than its costs say where its passes take so many times as long, over at least so many passes.
 SLOW, FEWEST_PASSES = 2.0, 3
+# Costs do not fit a run whose passes or iterations took so many times as long as they say, or as many times less.
+FAR = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +119,35 @@ def slowdown(iterations: Sequence[IterationTrace], costs: CostModel) -> float | 
 
     The first one is left out: it warms the machine up.
     """
-    ratios = [
+    return _typical(
         (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(max(len(each.flatten_order), 1)))
         for each in iterations[1:]
         if each.timed
-    ]
-    return median(ratios) if len(ratios) >= FEWEST_PASSES else None
+    )
+
+
+def misfit(iterations: Sequence[IterationTrace], costs: CostModel) -> tuple[str, float] | None:
+    """What costs are furthest from, target passes or whole iterations, and how many times as long these took.
+
+    None where neither is `FAR` away, or too few are known.
+    """
+    ratios = {
+        "target passes": slowdown(iterations, costs),
+        "iterations": _typical(
+            each.times.total_s / float(_Parts(each, drawn=False).seconds(costs)[-1])
+            for each in iterations[1:]
+            if each.timed and (each.nodes or not each.verified)
+        ),
+    }
+    known = [(what, ratio) for what, ratio in ratios.items() if ratio is not None]
+    furthest = max(known, key=lambda found: abs(math.log(found[1])), default=None)
+    return None if furthest is None or 1 / FAR <= furthest[1] <= FAR else furthest
+
+
+def _typical(ratios: Iterable[float]) -> float | None:
+    """Their median; None of too few."""
+    known = list(ratios)
+    return median(known) if len(known) >= FEWEST_PASSES else None
 
 
 def needs_logits(run: RunTrace) -> bool:

@@ -3,12 +3,19 @@
 import json
 from dataclasses import dataclass, fields
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from decoding.common.errors import require
 from decoding.common.files import user_folder
+
+# Other processes disturb a measurement only where they use more than a little of the processors.
+QUIET = 0.15
+# Times of neighbouring sizes contradict each other where the larger is cheaper by the one, or dearer by the other times
+# what its size says; repeats differ too much where their quartiles typically lie so many times apart.
+FALL, RISE, RESTLESS = 4 / 3, 1.5, 1.5
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,13 @@ class CostCurve:
     def written(self) -> str:
         """The line as text in milliseconds, `1:2.5 8:3.1`, as `read_curve` takes it."""
         return " ".join(f"{int(size)}:{1000 * seconds:.4g}" for size, seconds in zip(*self._corners, strict=True))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether times of two sizes contradict each other, which kernels chosen by size can do, too."""
+        sizes, times = (np.array([getattr(point, name) for point in self.points]) for name in ("size", "seconds"))
+        rises = times[1:] > RISE * times[:-1] * sizes[1:] / sizes[:-1]
+        return bool((times > FALL * np.minimum.accumulate(times[::-1])[::-1]).any() or rises.any())
 
     @cached_property
     def _corners(self) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +121,25 @@ class CostModel:
     def level(self) -> CostCurve:
         """Cost of a draft level with what goes on around it, by width."""
         return self.draft.raised(self.level_s)
+
+    @property
+    def when(self) -> str:
+        """When they were measured, for people."""
+        return f"{self.measured[:10]} at {self.measured[11:16]} UTC"
+
+    @cached_property
+    def disturbed(self) -> str:
+        """What tells that other work disturbed the measurement, a clause in the past tense; empty where nothing does.
+
+        Busy processors alone do not, as others may have given way.
+        """
+        points = (*self.target.points, *self.draft.points)
+        spread = median(point.high_s / point.low_s if point.low_s else 1.0 for point in points)
+        if spread > RESTLESS:
+            return f"repeats of the same pass differed by {spread:.1f}×"
+        if self.others > QUIET and self.target.uneven:
+            return f"other programs used {self.others:.0%} of the processors and passes of similar size differ too much"
+        return ""
 
     def as_json(self) -> dict[str, Any]:
         """The model as JSON holds it."""

@@ -20,7 +20,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from decoding.common.cost_model import CALIBRATION, COSTS_KIND, CostCurve, CostModel, CostPoint
+from decoding.common.cost_model import CALIBRATION, COSTS_KIND, QUIET, CostCurve, CostModel, CostPoint
 from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, write_whole
 from decoding.common.interruption import check_wanted, pause_point
@@ -112,7 +112,7 @@ WARM_UPS = 3  # with CUDA graphs the first pass of a size runs plainly and the s
 DECODE_S, MOST_ITERATIONS = 0.4, 40
 # Kept costs are checked by the least of a few passes before they are used, again after some time, and sooner where they
 # were measured while other processes used more than a little of the processors.
-AGREE, QUIET, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 0.15, 6, 600.0
+AGREE, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 6, 600.0
 COSTS = CalibrationCache(COSTS_KIND, CostModel.from_json, CostModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
 # takes beside its passes. It takes a sampling, too; without one it is greedy.
@@ -125,7 +125,8 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool 
     `doubted`: kept ones are checked even where they were a moment ago.
 
     Kept costs that were measured beside other work, or on a machine that has changed, would mislead every method that
-    plans by them: a few passes are timed beside them, and where they do not agree all is measured again.
+    plans by them: a few passes are timed beside them, and where they do not agree all is measured again. So it is where
+    their own times tell that other work disturbed them.
     """
     entry = machine_words(pair)
     kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
@@ -136,13 +137,15 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool 
     costs = COSTS.of(
         pair, entry, lambda: replace(measure_costs(pair, decoder), corrected=corrected), again or bool(corrected)
     )
-    if costs is not kept and costs.others <= QUIET:
+    if costs is not kept and costs.others <= QUIET and not costs.disturbed:
         _trusted_until[key] = time.monotonic() + TRUSTED_S
     return costs
 
 
 def disagreement(pair: Pair, costs: CostModel) -> str:
     """Why kept costs do not hold now, a clause; empty where they do, or where other work explains the difference."""
+    if costs.disturbed:
+        return f"{costs.disturbed} on {costs.when}"
     other_work = OtherWork()
     probe = Probe(pair, pair.target, level=False, sizes=FEW_SIZES[:2])
     rounds = 2 if probe.slow else CHECK_ROUNDS
@@ -152,8 +155,11 @@ def disagreement(pair: Pair, costs: CostModel) -> str:
     )
     if 1 / AGREE <= ratio <= AGREE or (ratio > AGREE and other_work.share() > QUIET):
         return ""
-    cause = "other work disturbed the machine then" if ratio < 1 else "the machine has changed"
-    return f"passes took {ratio:.2g} times as long as those kept from {costs.measured[:10]}: {cause}"
+    if ratio < 1:
+        return (
+            f"passes kept from {costs.when} took {1 / ratio:.2g} times as long: other work disturbed the machine then"
+        )
+    return f"passes take {ratio:.2g} times as long as those kept from {costs.when}: the machine has changed"
 
 
 class OtherWork:
@@ -275,6 +281,8 @@ class Probe:
             check_wanted()
             try:
                 taken = min(self.pass_s(size) for _ in range(WARM_UPS if self.padded else 1))
+                if first_s and taken > MOST_RATIO * first_s:  # one disturbed pass must not end the curve
+                    taken = min(self.pass_s(size) for _ in range(WARM_UPS))
             except (RuntimeError, MemoryError) as error:
                 if not found or not is_out_of_memory(error):
                     raise

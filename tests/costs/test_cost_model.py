@@ -235,6 +235,35 @@ def test_a_third_apart_is_a_disagreement_unless_other_work_explains_it(pair, mon
     assert why in said if why else said == ""
 
 
+@pytest.mark.parametrize(
+    ("points", "others", "disturbed"),
+    [
+        (((1, 2.0), (2, 3.5), (16, 9.0)), 0.9, False),  # 1 and 2 nodes: another kernel
+        (((1, 2.0), (2, 1.4)), 0.0, False),
+        (((1, 2.0), (2, 1.4)), 0.5, True),
+        (((1, 2.0), (2, 6.5)), 0.5, True),
+        (((1, 2.0), (16, 30.0)), 0.5, False),
+    ],
+)
+def test_times_that_contradict_each_other_beside_other_work_are_disturbed(points, others, disturbed):
+    assert bool(replace(COSTS, target=curve(*points), others=others).disturbed) is disturbed
+
+
+def test_disturbed_costs_are_measured_again_even_where_other_work_goes_on(pair, cache, monkeypatch):
+    wide = CostCurve((CostPoint(1, 1.0, 1.0, 9.0), CostPoint(2, 1.0, 1.0, 9.0)))
+    made = [replace(COSTS, target=wide, draft=wide, others=0.9), COSTS]
+    monkeypatch.setattr(measuring, "measure_costs", lambda *_: made.pop(0))
+    assert cost_model(pair, unrecorded).disturbed == "repeats of the same pass differed by 9.0×"
+    again = cost_model(pair, unrecorded)
+    assert again == replace(COSTS, corrected=again.corrected) and "differed by 9.0× on 2026-01-02" in again.corrected
+
+
+def test_one_disturbed_pass_does_not_end_a_curve(pair, monkeypatch):
+    taken = iter([1.0, 1.0, 1.0, 90.0, 1.5, *[1.0] * 50])
+    monkeypatch.setattr(Probe, "pass_s", lambda self, size: next(taken) / 1000)
+    assert Probe(pair, pair.target, level=False, sizes=(1, 2, 4)).sizes == (1, 2, 4)
+
+
 def test_work_of_other_processes_is_seen():
     other_work = measuring.OtherWork()
     subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)

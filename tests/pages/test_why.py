@@ -185,7 +185,7 @@ def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkey
         monkeypatch.setattr(f"{module}.set_method", there.__setitem__)
     monkeypatch.setattr("pages.ui.explain.reasons.st.session_state", there)
     change = SettingChange("prune_probability", 0.02, 0.01, 0.5, 13, 13, "replayed")
-    try_change(SimpleNamespace(trace=run), iteration, change)
+    try_change(SimpleNamespace(trace=run, key="run"), iteration, change)
     assert there["tune_pinned"].drafter.node_budget == 17
     assert there[TUNE].drafter == there["tune_pinned"].drafter.with_settings(prune_probability=0.01)
 

@@ -237,12 +237,13 @@ def cost_line(curve: CostCurve) -> CostLine:
 
 def measured_words(costs: CostModel) -> str:
     """When, where and how the times were measured, and the time outside the passes."""
-    day, clock = costs.measured[:10], costs.measured[11:16]
     words = (
-        f"Measured on {day} at {clock} UTC after {plural(costs.prefix_length, 'token')} of text: points are medians of "
+        f"Measured on {costs.when} after {plural(costs.prefix_length, 'token')} of text: points are medians of "
         "the least disturbed stretch, whiskers quartiles of all repeats; the line joins the points and never falls as "
         f"passes grow. {costs.machine}."
     )
+    if costs.disturbed:
+        words += f" Other work disturbed it: {costs.disturbed}."
     if not costs.iterations:
         return f"{words} Passes are so slow that the time outside them is negligible."
     return (

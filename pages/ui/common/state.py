@@ -119,8 +119,6 @@ def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") ->
     session = DecodeSession(pair, asked.method, encode_prompt(pair, asked.prompt), asked.sampling, limits)
     run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, iterations, job)
-    if not run.trace.settings.get("draft_head"):  # a head's passes have costs of their own
-        manager().doubt_costs(run.trace.iterations)
     return run
 
 
@@ -136,6 +134,8 @@ def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
             job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
     finally:
         store().changed(run)
+    if count > 1 and not job.cancelled and not run.trace.draft_head:  # a head's passes have costs of their own
+        manager().doubt_costs(run.trace.iterations)
     return count
 
 

@@ -1,6 +1,7 @@
 """Lucky or not: the tokens of this pass against all possible outcomes, and the run against its expectation."""
 
 import html
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -18,7 +19,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.widgets.contestants import COMPARE, include
-from pages.ui.widgets.costs import draw_warning, measure_button, measured_on, own_costs
+from pages.ui.widgets.costs import doubt_words, draw_warning, measure_button, measured_on, own_costs
 from viz.charts import hindsight as charts
 from viz.formats import chance, percent, plural
 from viz.tokens import visible
@@ -160,10 +161,15 @@ def draw_possible(run: Run) -> None:
         st.caption(escape_markdown(definition(found)))
     with right:
         costs = usable_costs(run)
-        if costs is not None:
+        doubt = "" if costs is None else doubt_words(run, costs)
+        if doubt:
+            draw_warning(doubt, "why", run.trace.draft_head)
+        elif costs is not None:
             draw_budgets(run, index, costs)
     with left:
-        if costs is not None:
+        if doubt:
+            draw_measured(run, run.trace.iterations)
+        elif costs is not None:
             draw_run_budgets(run, index, costs)
     chain_button(run)
     job_bar(SLOT)
@@ -307,8 +313,8 @@ def budget_words(budget: Budgets, iteration: IterationTrace) -> str:
     if budget.best == budget.nodes:
         return f"{said}: {rates[-1]:.0f} tokens/s**; the whole tree of {best} was the best budget."
     chosen = f"only its best {best}" if budget.best else "no drafting"
-    lost = f"{budget.lost:.0f} ({budget.lost / rates[budget.best]:.0%}) slower"
-    whole = f"the whole tree of {plural(budget.nodes, 'node')} {rates[-1]:.0f}, {lost}"
+    whole = f"the whole tree of {plural(budget.nodes, 'node')} makes {rates[-1]:.0f}"
+    whole += f", {budget.lost / rates[budget.best]:.0%} less"
     return f"{said}: {rates[budget.best]:.0f} tokens/s with {chosen}**; {whole}."
 
 
@@ -338,31 +344,36 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
             "were decoded with another method before a fork."
         )
         return
-    draw_measured(run, whole, costs)
-    st.markdown(run_words(whole, costs))
+    measured = draw_measured(run, [iterations[place] for place in whole.places])
+    times = 1.0 if measured is None else whole.rate / measured
+    st.markdown(run_words(whole, costs) + far_words(times, here=own_costs(run) is not None))
     lost = [each.lost for each in whole.each]
     figure = kept((*key, index, is_dark()), lambda: charts.lost_figure(whole.places, lost, index, is_dark()))
     chart(figure, "why_lost", LOST_HEIGHT)
 
 
-def draw_measured(run: Run, whole: RunBudgets, costs: CostModel) -> None:
-    """What the run really took beside what is modelled; where it was much slower, why, and how to measure again."""
-    counted = [run.trace.iterations[place] for place in whole.places]
+def draw_measured(run: Run, counted: Sequence[IterationTrace]) -> float | None:
+    """Tokens per second that iterations really made, beside what is modelled; None where they were not measured."""
     if not all(each.timed for each in counted):
         st.caption("The run itself was not measured: an iteration was replayed from recorded logits.")
-        return
+        return None
     rate = sum(len(each.committed_ids) for each in counted) / sum(each.times.total_s for each in counted)
     here = own_costs(run) is not None
     where = "when it was decoded here" if here else "where it was recorded, which may be another machine"
     st.markdown(f"**Over the run, measured without prefill: {rate:.0f} tokens/s**, {where}.")
-    if whole.rate < SLOW * rate:
-        return
-    said = f"That is {whole.rate / rate:.1f} times slower than modelled"
-    if not here:
-        st.caption(f"{said}.")
-        return
-    disturbed = f"{said}: other work disturbed the run, or this machine has changed."
-    draw_warning(disturbed, "why", run.trace.draft_head)
+    return rate
+
+
+def far_words(times: float, here: bool) -> str:
+    """That a run was so many times slower or faster than modelled; empty where it was not by much.
+
+    Args:
+        here: it was decoded here, where its typical iterations took as long as modelled.
+    """
+    if 1 / SLOW < times < SLOW:
+        return ""
+    said = f" Measured it is {max(times, 1 / times):.1f} times {'slower' if times > 1 else 'faster'}"
+    return f"{said}: {'some iterations were disturbed' if here else 'this machine is another, or has changed'}."
 
 
 def run_words(whole: RunBudgets, costs: CostModel) -> str:

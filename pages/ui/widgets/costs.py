@@ -1,6 +1,7 @@
 """Whose costs a modelled figure uses, when they were measured, whether other work disturbs them; measuring them again.
 
 measured_on(costs)                              # "passes measured on this machine on 2026-11-25 at 02:40 UTC"
+if said := doubt_words(run, costs): ...         # nothing is concluded from them
 if said := slow_words(run.trace.iterations, costs):
     draw_warning(said, "step")                  # with a button that measures again
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.budgets import SLOW, slowdown
+from decoding.analysis.budgets import SLOW, misfit, slowdown
 from decoding.common.cost_model import CostModel
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
@@ -35,8 +36,9 @@ UNREST = 1.5  # repeats of the same work whose quartiles are further apart are d
 
 def measured_on(costs: CostModel) -> str:
     """Which times a modelled figure was computed from."""
-    again = f", again, because {costs.corrected}" if costs.corrected else ""
-    return f"passes measured on this machine on {costs.measured[:10]} at {costs.measured[11:16]} UTC{again}"
+    again = f" (again, because {costs.corrected})" if costs.corrected else ""
+    beside = " while other work disturbed it" if costs.disturbed else ""
+    return f"passes measured on this machine{beside} on {costs.when}{again}"
 
 
 def own_costs(run: Run) -> CostModel | None:
@@ -52,8 +54,23 @@ def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) ->
     ratio = None if costs is None else slowdown(iterations, costs)
     if ratio is None or ratio < SLOW:
         return ""
-    when = f"{costs.measured[:10]} at {costs.measured[11:16]} UTC"
-    return f"Other work slows this machine: target passes take {ratio:.1f}× as long as measured on {when}."
+    return f"Other work slows this machine: target passes take {ratio:.1f}× as long as measured on {costs.when}."
+
+
+def doubt_words(run: Run, costs: CostModel) -> str:
+    """Why nothing is concluded for a run from modelled times; empty where they may be believed.
+
+    They are where they agree with what the run measured here, and do not contradict each other.
+    """
+    here = own_costs(run) is not None
+    found = misfit(run.trace.iterations, costs) if here else None
+    if found is not None:
+        what, ratio = found
+        times = f"{ratio:.2g} times as long as modelled from passes measured on {costs.when}"
+        return f"Budgets are not compared: {what} of this run took {times}."
+    if costs.disturbed and (costs.target.uneven or not here):
+        return f"Budgets are not compared: when passes were measured on {costs.when}, {costs.disturbed}."
+    return ""
 
 
 def busy_words(spread: float) -> str:
@@ -80,7 +97,9 @@ def other_words() -> str:
     return "" if share < BUSY else f"longer now, because other programs use {share:.0%} of the processors"
 
 
-DISTURBED = "Or it has changed since they were measured. The times and speeds shown are those of the disturbed machine."
+DISTURBED = (
+    "Other work, or a machine that has changed, explains it. Times and speeds shown are those measured meanwhile."
+)
 
 
 def draw_warning(words: str, key: str, head: str = "") -> None:
