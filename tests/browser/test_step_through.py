@@ -218,3 +218,58 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     toggle = page.locator(".st-key-method_dynatree_branch_first_level input")
     expect(toggle).not_to_be_checked()
     no_stack_trace(page)
+
+
+def test_the_newest_tokens_stay_in_view_beside_the_settings(open_page):
+    page = open_page("/step_through?recorded=home&iteration=20")
+    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
+    newest = page.locator(".text .body .t.now").last
+    expect(newest).to_be_in_viewport()
+    page.locator(".st-key-method_open button").first.click()
+    page.locator(f"{POPOVER} .st-key-settings_panel").wait_for()
+    page.wait_for_timeout(500)
+    box, panel = newest.bounding_box(), page.locator(".text .body").bounding_box()
+    assert panel["width"] < 250, "the panels have made room"
+    assert panel["y"] <= box["y"] and box["y"] + box["height"] <= panel["y"] + panel["height"] + 1
+
+
+def test_an_answer_about_a_token_that_is_not_drafted_appears_where_it_was_asked_for(open_page):
+    page = open_page("/step_through?recorded=home&iteration=1&node=1")
+    chip = page.locator("[class*=st-key-why_absent] button").first
+    chip.scroll_into_view_if_needed()
+    place = "() => document.querySelector('[data-testid=stMain]').scrollTop"
+    before = page.evaluate(place)
+    assert before > 0
+    chip.click()
+    expect(page.locator(".st-key-why .why").get_by_text("not in the draft tree")).to_be_in_viewport()
+    settled(page)
+    assert page.evaluate(place) == before
+
+
+WITH_SLOW = """() => {
+  const bar = document.querySelector(".st-key-toolbar");
+  const child = (key) => [...bar.children].find((each) => each.matches(key) || each.querySelector(key));
+  const slow = child(".st-key-slow_open");
+  if (slow) return slow.remove();
+  const file = child(".st-key-file_open"), copy = file.cloneNode(true);
+  for (const each of [copy, ...copy.querySelectorAll("*")])
+    each.classList?.replace("st-key-file_open", "st-key-slow_open");
+  copy.querySelector("p").textContent = "Slow";
+  file.before(copy);
+}"""
+
+
+def test_no_button_of_the_toolbar_moves_when_the_end_is_reached_or_a_warning_appears(started):
+    page = started
+    keys = ("start", "one_more", "to_end", "what_if_from_here", "fastest", "file_open")
+
+    def places() -> list[float]:
+        return [page.locator(f".st-key-{key} button").first.bounding_box()["x"] for key in keys]
+
+    before = places()
+    page.get_by_role("button", name="To the end").first.click()
+    page.locator(".st-key-status").get_by_text(re.compile("length limit|end of text")).wait_for()
+    settled(page)
+    assert places() == pytest.approx(before, abs=2)
+    page.evaluate(WITH_SLOW)  # there is one now, unless there was one
+    assert places() == pytest.approx(before, abs=2)

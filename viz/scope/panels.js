@@ -117,6 +117,7 @@ export function markWanted(view) {
 export function buildText(view, parent) {
   view.text = panel(view, parent, "text", "Text", "text");
   focusable(view.text.body, "Text of the run up to this iteration");
+  watchSize(view.text.body, () => showNewest(view)); // a narrower panel breaks the text into more lines
   const foot = html("footer", "", view.text.box);
   for (const name of COMMITTED_AS) html("span", "key p-" + name, foot, PROVENANCE[name]).title = view.terms[name] || "";
 }
@@ -149,7 +150,11 @@ export function paintText(view) {
     `Text. This iteration is at position ${position} and adds ${committed.join(" ")}`,
   );
   // After the layout of the frame, so as not to force another one.
-  requestAnimationFrame(() => (text.body.scrollTop = text.body.scrollHeight));
+  requestAnimationFrame(() => showNewest(view));
+}
+
+function showNewest({ text }) {
+  text.body.scrollTop = text.body.scrollHeight;
 }
 
 function drawText(view) {
