@@ -15,6 +15,7 @@ from pages.ui.common.state import (
     current_run,
     decode_asked,
     decode_more,
+    doubt_costs,
     keep_run,
     selected_iteration,
     selected_node,
@@ -161,7 +162,8 @@ def decode(count: int | None) -> None:
     forget_message()
 
     def more(job: ModelTask) -> Run:
-        decode_more(run, count, job)
+        if decode_more(run, count, job) > 1:  # a single step must not wait
+            doubt_costs(run, job)
         return run
 
     start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)

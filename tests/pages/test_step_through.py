@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.methods.methods import METHODS, PRESETS, START, method_label
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.archive import load_run
+from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.widgets.controls import set_method
 from pages.ui.widgets.prompts import DEFAULT_PROMPT, sample_prompts
@@ -99,6 +100,15 @@ def test_output_is_that_of_the_target_alone(page):
 def set_to(at, key: str, value):
     at.selectbox(key=key).set_value(value).run()
     assert sentences(at) == []
+
+
+def test_a_run_decoded_to_the_end_has_the_costs_of_its_pair_checked(page, monkeypatch):
+    checked = []
+    monkeypatch.setattr(manager(), "doubt_costs", lambda iterations: checked.append(len(iterations)))
+    press(page, "one_more")
+    assert not checked, "a single step must not wait"
+    press(page, "to_end")
+    assert checked == [len(run_of(page).trace.iterations)]
 
 
 def test_cancel_keeps_what_was_decoded(page):

@@ -119,6 +119,7 @@ def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") ->
     session = DecodeSession(pair, asked.method, encode_prompt(pair, asked.prompt), asked.sampling, limits)
     run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, iterations, job)
+    doubt_costs(run, job)
     return run
 
 
@@ -134,9 +135,13 @@ def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
             job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
     finally:
         store().changed(run)
-    if count > 1 and not job.cancelled and not run.trace.draft_head:  # a head's passes have costs of their own
-        manager().doubt_costs(run.trace.iterations)
     return count
+
+
+def doubt_costs(run: Run, job: "ModelTask") -> None:
+    """Check the pair's costs against a run that was just decoded; call it in the worker."""
+    if not job.cancelled and not run.trace.draft_head:  # a head's passes have costs of their own
+        manager().doubt_costs(run.trace.iterations)
 
 
 def current_run() -> Run | None:
