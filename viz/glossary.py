@@ -234,6 +234,7 @@ ALIASES: dict[str, str] = {
 # Names of the settings in sentences, as the forms name them; they are declared beside the code that computes, which
 # needs torch, and sentences are also written without it.
 SETTING_TITLES: dict[str, str] = {
+    "acceptance": "Acceptance by rank (P)",
     "base_depth": "Base depth (D_0)",
     "beam_width": "Beam width (k)",
     "branch_first_level": "First level may branch",

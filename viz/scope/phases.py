@@ -12,6 +12,7 @@ from math import inf
 
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, KVTrace, NodeTrace
 from decoding.trace.searches import search_kind
+from viz.explain.draft_rule import winners
 from viz.explain.expansion import stop_reason_text
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
@@ -258,8 +259,10 @@ def _prune(known: Known, states: tuple[str, ...]) -> Phase:
     iteration, forced_out = known.iteration, known.forced_out
     removed = [node for node in iteration.nodes if node.pruned and node.node_id not in forced_out]
     limit = iteration.settings.get("prune_probability") if iteration.rule.left_out == "improbable" else None
-    rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
-    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
+    rule = f": path probability < {limit:g}" if isinstance(limit, int | float) and limit else ""
+    if iteration.rule.left_out in ("outranked", "unprofitable"):
+        rule = f": verified are {winners(iteration)}"
+    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification{rule}."
     caption += f" {len(forced_out)} forced out by hand." if forced_out else ""
     return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
 
