@@ -182,6 +182,12 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     }[node.stop_reason]
 
 
+def why_no_draft(iteration: IterationTrace) -> str:
+    """Why there is no draft tree, to end a sentence with; empty for a method that never drafts."""
+    known = iteration.nodes and iteration.nodes[0].stop_reason not in ("expanded", "not_drafted")
+    return stop_reason_text(iteration, 0) if known else ""
+
+
 def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
     """One sentence on why a node was removed before verification, empty if it was not."""
     node, settings = iteration.nodes[node_id], iteration.settings

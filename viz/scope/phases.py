@@ -13,7 +13,7 @@ from math import inf
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, KVTrace, NodeTrace
 from decoding.trace.searches import search_kind
 from viz.explain.draft_rule import winners
-from viz.explain.expansion import stop_reason_text
+from viz.explain.expansion import stop_reason_text, why_no_draft
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, listed, number, plural
@@ -304,7 +304,7 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
     caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)
     if not iteration.drafted:
-        why = f", as {stop_reason_text(iteration, 0)}" if iteration.draft_forwards and iteration.nodes else ""
+        why = f", as {words}" if (words := why_no_draft(iteration)) else ""
         caption = f"Nothing was drafted{why}: the target's own token {quote(iteration.final_text or '')} is next."
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
 

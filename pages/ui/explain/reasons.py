@@ -261,7 +261,7 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
         if drafted is not None:
             removed = why_pruned(iteration, drafted)
             sentences.append(f"Node {drafted} had this token. {removed}" if removed else "")
-        elif parent.stop_reason == "expanded" or iteration.drafted == 0:
+        elif parent.stop_reason == "expanded":
             sentences.append(why_absent(iteration, subject.parent, subject.token_id))
         return [sentence for sentence in sentences if sentence]
     if subject.node is None:
