@@ -110,7 +110,7 @@ def test_every_row_of_the_caches_has_its_fate():
     table = cache_table(iteration, "target", cache)
     fates = [row[3] for row in table.rows]
     assert len(fates) == cache.slots_written
-    assert fates.count("freed") == cache.slots_freed
+    assert fates.count("dropped") == cache.slots_freed
     moved = [row for row in table.rows if row[3].startswith("moved")]
     assert [int(row[3].split()[-1]) for row in moved] == [
         cache.slots_before + place for place, row in enumerate(cache.moved_from) if row != cache.slots_before + place

@@ -161,7 +161,7 @@ def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
     for place, node_id in enumerate(kv.slot_nodes):
         row = kv.slots_before + place
         if row not in goes_to:
-            fate = "freed"
+            fate = "dropped"
         elif kv.rebuilt:
             fate = f"recomputed, as slot {goes_to[row]}"
         else:

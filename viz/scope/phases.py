@@ -279,15 +279,18 @@ def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
-    what = f"the root and all {plural(rows - 1, 'node')}" if rows > 1 else "the one new token"
+    part = f"{rows - 1:,} of " if rows - 1 < iteration.drafted else ""
+    what = f"the root and {part}{plural(iteration.drafted, 'node')}" if rows > 1 else "the one new token"
     took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from recorded logits"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
         agree = [n.node_id for n in compared if iteration.nodes[n.parent_id].target_argmax == n.token_id]
-        which = f": {listed([str(each) for each in agree])}" if 0 < len(agree) <= MOST_NAMED else ""
+        are, nodes = ("is", "its position: node") if len(agree) == 1 else ("are", "their position: nodes")
+        ids = f" {listed([str(each) for each in agree])}"
+        which = nodes + ids if 0 < len(agree) <= MOST_NAMED else nodes.partition(":")[0]
         caption += (
-            f" {len(agree)} of {plural(len(compared), 'node')} are the target's top token at their position{which} "
+            f" {len(agree)} of {plural(len(compared), 'node')} {are} the target's top token at {which} "
             f"(shown: draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
@@ -316,7 +319,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}, {kv.slots_freed} freed{_freed(kv)}{moved}; "
+        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}{moved}{_dropped(kv)}; "
         f"it now holds {kv.slots_before + kept:,} slots."
     )
     if kv.rebuilt and iteration.timed:
@@ -325,13 +328,18 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 
 
-def _freed(kv: KVTrace) -> str:
-    """Which written slots were freed, as ranges: ` (61, 63 to 68)`; empty where none was, or too many to name."""
+def _dropped(kv: KVTrace) -> str:
+    """Whose slots were not kept: `; dropped: nodes in slots 61 and 63 to 68`; their number where too many to name.
+
+    The slots that become free are those at the end of the cache, after the kept ones have moved up.
+    """
     written = range(kv.slots_before, kv.slots_before + kv.slots_written)
-    freed = [slot for slot in written if slot not in kv.moved_from]
-    runs = [list(group) for _, group in groupby(freed, key=lambda slot: slot - freed.index(slot))]
+    dropped = [slot for slot in written if slot not in kv.moved_from]
+    runs = [list(group) for _, group in groupby(dropped, key=lambda slot: slot - dropped.index(slot))]
     words = [f"{run[0]:,} to {run[-1]:,}" if len(run) > 1 else f"{run[0]:,}" for run in runs]
-    return f" ({', '.join(words)})" if 0 < len(words) <= MOST_NAMED else ""
+    if len(words) > MOST_NAMED:
+        return f"; dropped: {plural(len(dropped), 'node')}"
+    return f"; dropped: {'node in slot' if len(dropped) == 1 else 'nodes in slots'} {listed(words)}" if words else ""
 
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:

@@ -258,12 +258,12 @@ export function paintFoot(view) {
 }
 
 function paintNote(view) {
-  const { note, labels } = view.tree;
+  const { note, labels, part = "" } = view.tree;
   if (view.showBars && view.data.overview) return;
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
   // Two notes are as much as fits beside the buttons.
-  write(note, view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
+  write(note, part + view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
   set(
     note,
     "title",
@@ -276,6 +276,7 @@ export function paintTree(view) {
   const states = phase.states.map((_, place) => stateAt(view, place));
   const there = new Set(states);
   view.tree.there = there;
+  view.tree.part = growing(view.data.scene.nodes, states);
   paintFoot(view);
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
@@ -290,6 +291,13 @@ export function paintTree(view) {
     mark.state = state;
   });
   if (view.tree.columns) cutLabels(view);
+}
+
+// "3 of " before "9 nodes" while the tree grows; the nodes in a fold are not counted one by one.
+function growing(nodes, states) {
+  const drafted = states.filter((_, place) => nodes[place].node_id > 0);
+  const there = drafted.filter((state) => state !== "hidden").length;
+  return there === drafted.length || nodes.some(({ folded }) => folded) ? "" : `${there} of `;
 }
 
 // Zoom and drag: what the user set stays across phases and iterations, and with its run when pages change.
