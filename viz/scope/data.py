@@ -19,7 +19,7 @@ from decoding.trace.tree_mask import BLOCK, tree_mask
 from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
-from viz.glossary import explain_term
+from viz.glossary import explain_term, verifier_title
 from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
@@ -176,7 +176,7 @@ def run_words(run: RunTrace) -> tuple[str, str]:
     if sampling.temperature > 0 or sampling.draft_temperature != 1:
         words.append(f"seed {sampling.seed}")
     if sampling.temperature > 0 and (verifier := run.settings.get("verifier")):
-        words.append(f"verifier {str(verifier).replace('_', ' ')}")
+        words.append(f"verifier {verifier_title(str(verifier))}")
     prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
     short = ", ".join(words).replace("temperature", "T")
     return f"{short} · {quote(prompt)}", f"The run shown: {run.label}, {', '.join(words)}, prompt {quote(prompt)}"
