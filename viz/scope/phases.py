@@ -336,7 +336,8 @@ def _dropped(kv: KVTrace) -> str:
     written = range(kv.slots_before, kv.slots_before + kv.slots_written)
     dropped = [slot for slot in written if slot not in kv.moved_from]
     runs = [list(group) for _, group in groupby(dropped, key=lambda slot: slot - dropped.index(slot))]
-    words = [f"{run[0]:,} to {run[-1]:,}" if len(run) > 1 else f"{run[0]:,}" for run in runs]
+    ranges = ([f"{run[0]:,} to {run[-1]:,}"] if len(run) > 2 else [f"{slot:,}" for slot in run] for run in runs)
+    words = [word for each in ranges for word in each]
     if len(words) > MOST_NAMED:
         return f"; dropped: {plural(len(dropped), 'node')}"
     return f"; dropped: {'node in slot' if len(dropped) == 1 else 'nodes in slots'} {listed(words)}" if words else ""
