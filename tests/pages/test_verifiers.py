@@ -429,6 +429,9 @@ def test_the_test_of_a_rejected_token_is_opened_where_step_through_had_it_select
         monkeypatch.setattr(tree, "selected_node", lambda node=node: node.node_id)
         missed = node.verdict in ("rejected", "not_reached")
         assert tree.node_in_view(looked) == (node.parent_id if missed else node.node_id)
+    monkeypatch.setattr(tree, "selected_node", lambda: None)
+    at = replace(looked, iteration=replace(iteration, final_kind="fallback", accepted=()))
+    assert tree.node_in_view(at) == 0, "where the path ended, as Step through shows at first"
 
 
 def test_the_target_of_the_tests_is_named_with_its_temperature():

@@ -69,7 +69,9 @@ def node_in_view(looked: Looked) -> int:
     if key == looked.key:
         return node
     nodes, chosen = looked.iteration.nodes, None if looked.drafted_here else selected_node()
-    if chosen == FINAL_ID or (chosen is None and looked.iteration.final_kind == "recovered"):
+    kind = looked.iteration.final_kind
+    ended = kind == "recovered" or (kind == "fallback" and not looked.drafted_here)
+    if chosen == FINAL_ID or (chosen is None and ended):
         return looked.iteration.accepted[-1] if looked.iteration.accepted else 0
     if chosen is not None and 0 <= chosen < len(nodes):
         # A token that was not accepted is asked about for its own test, which is made at its parent.
