@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.metrics import measure_run, tokens_before_loop
-from decoding.trace.records import SamplingTrace
 from tests.helpers import traces
 from viz.glossary import explain_term
-from viz.scope.data import HEADS, compact_data, frame_data, run_strip, run_text, run_words
+from viz.scope.data import HEADS, compact_data, frame_data, run_strip, run_text
 from viz.scope.phases import FINAL_ID
 
 RUN = traces.run_mixed()
@@ -76,12 +75,6 @@ def test_the_strip_counts_in_a_loop_what_a_comparison_leaves_out():
     counted = measure_run(run, tokens_before_loop(run.output_ids))
     assert sum(not column[2] for column in strip["columns"]) == counted.iterations == 8
     assert strip["totals"] == "40 tokens, 10 target passes; in a loop: 5 tokens, 2 passes"
-
-
-def test_the_run_is_said_with_the_names_of_the_screen():
-    run = replace(RUN, sampling=SamplingTrace(0.8), settings=RUN.settings | {"verifier": "specinfer_wor"})
-    short, whole = run_words(run)
-    assert short.startswith("T 0.8, seed 0, verifier SpecInfer, no replacement · ") and "_" not in short + whole
 
 
 def test_the_run_strip_has_a_column_per_iteration():
