@@ -33,10 +33,11 @@ IDEA: dict[str, str] = {
 }
 
 PROOF = (
-    "**The proof.** On tables of 3 and 4 tokens, for every drafter with every verifier that is offered for its trees, "
-    "the probabilities of each emitted text, summed over all drafts and all draws of the verifier, equal the target's "
-    "within 1e-9. *Verifiers* shows the same sum at a node of a real tree. Greedy output needs no distribution: the "
-    "last row of the table on *Compare* tells whether it is identical to plain decoding, token for token."
+    "**The proof.** On vocabularies of 3 and 4 tokens, for every drafter with every verifier that is offered for its "
+    "trees, the probabilities of each emitted text, summed over all drafts and all draws of the verifier, equal the "
+    "target's within 1e-9. *Verifiers* shows the same sum at a node of a real tree. Greedy output needs no "
+    "distribution: the last row of the table on *Compare* tells whether it is identical to plain decoding, token for "
+    "token."
 )
 
 TREE: dict[str, str] = {
@@ -234,6 +235,7 @@ ALIASES: dict[str, str] = {
 # Names of the settings in sentences, as the forms name them; they are declared beside the code that computes, which
 # needs torch, and sentences are also written without it.
 SETTING_TITLES: dict[str, str] = {
+    "acceptance": "Acceptance by rank (P)",
     "base_depth": "Base depth (D_0)",
     "beam_width": "Beam width (k)",
     "branch_first_level": "First level may branch",
@@ -266,6 +268,21 @@ STATISTIC_WORDS = {
     "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
 }
 
+# Names of the verifiers in sentences, as their classes give them, which need torch as well.
+VERIFIER_TITLES: dict[str, str] = {
+    "greedy": "Greedy",
+    "nss": "NSS",
+    "naive": "Naive",
+    "naive_tree": "Naive tree",
+    "spectr": "SpecTr",
+    "specinfer": "SpecInfer",
+    "specinfer_wor": "SpecInfer, no replacement",
+    "khisti": "Khisti",
+    "block": "Block",
+    "traversal": "Traversal",
+    "traversal_wor": "Traversal, no replacement",
+}
+
 
 def statistic_words(name: str) -> str:
     """What a sentence calls a statistic of history adaptation."""
@@ -275,6 +292,11 @@ def statistic_words(name: str) -> str:
 def setting_title(name: str) -> str:
     """What a sentence calls a setting; the name in words where no sentence of ours names it."""
     return SETTING_TITLES.get(name, name.replace("_", " "))
+
+
+def verifier_title(name: str) -> str:
+    """What a sentence calls a verifier; the name in words where it is none of ours."""
+    return VERIFIER_TITLES.get(name, name.replace("_", " "))
 
 
 ABBREVIATIONS = ("ttft", "tpot", "kv")

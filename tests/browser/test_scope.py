@@ -372,8 +372,12 @@ def test_the_card_and_the_caches_are_not_ahead_of_the_phase(open_page):
     page.locator(".step").first.click()
     expect(card).to_contain_text("drafted")
     assert "has not run yet" in page.locator(".card").first.inner_text()
+    given = [float(each.lstrip("<")) for each in page.locator(".card .probs .left .value").all_inner_texts()[:-1]]
+    assert len(given) > 3 and given == sorted(given, reverse=True)
+    expect(page.locator(".tree footer .note")).to_contain_text(re.compile(r"^[0-9]+ of [0-9]+ nodes"))
     assert "kept" not in caches.inner_text()
     page.locator(".step", has_text="Verify").first.click()
+    expect(page.locator(".tree footer .note")).to_contain_text(re.compile("^[0-9]+ nodes"))
     assert page.locator(".card .absent, .card .probs .right").count() > 0
     assert "kept" not in caches.inner_text()
     page.locator(".step", has_text="Commit & KV").first.click()

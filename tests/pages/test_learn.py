@@ -5,13 +5,15 @@ import json
 
 import pytest
 
+from benchmarks.enumeration import DRAFTERS_BY_SIZE
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
+from decoding.methods.methods import METHODS
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.verifiers import VERIFIERS
 from pages.ui import PAGES
 from pages.ui.common.state import Run
-from pages.ui.learn.glossary import ENUMERATED
+from pages.ui.learn.glossary import ENUMERATED, pairs_table
 from tests.helpers.families import family
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
@@ -302,11 +304,22 @@ def test_a_link_to_lossless_leads_to_its_proof():
     place = said.index(PROOF)
     pairs = json.loads(ENUMERATED.read_text(encoding="utf-8"))["pairs"]
     offered = [pair for pair in pairs if pair["allowed"]]
-    assert said[place + 1].startswith(f"**{len(offered)} pairs of drafter and verifier are offered: the largest bias")
+    assert said[place + 1].startswith(f"**{len(offered)} pairs of drafter and verifier are offered for sampling: the")
     assert max(pair["bias"] for pair in offered) < 1e-9 < max(pair["bias"] for pair in pairs)
     assert "Try it at a node of a real tree" in [each.proto.label for each in at.get("page_link")]
     assert {pair["verifier"] for pair in pairs} == set(VERIFIERS), "as the program has them"
     assert "benchmarks.losslessness" in at.caption[-1].value
+
+
+def test_the_table_of_the_proof_has_the_names_of_the_screen_and_refuses_no_greedy_run():
+    table = pairs_table(json.loads(ENUMERATED.read_text(encoding="utf-8"))["pairs"])
+    assert set(table.heads[1:]) == {kind.label for kind in VERIFIERS.values()}
+    labels = {method.label for method in METHODS.values()}
+    drafters = [row[0] for row in table.rows]
+    assert all(name in labels or name.rpartition(", ")[0] in labels for name in drafters), drafters
+    assert {"SpecInfer widths, top-k", "Linear chain, sampled"} <= set(drafters)
+    assert "refused" not in table.title and "Greedy" in table.note and "temperature 0" in table.note
+    assert "vocabularies of 3 and 4 tokens" in PROOF and {*DRAFTERS_BY_SIZE} == {3, 4}
 
 
 def test_the_glossary_shows_groups_and_finds_terms():

@@ -1,6 +1,7 @@
 """Verifiers: all on one tree, replayed without a model; another tree drafted on the same prefix; the whole run."""
 
 import html
+import re
 from dataclasses import replace
 
 import pytest
@@ -377,7 +378,7 @@ def test_token_text_in_words_and_table_is_escaped(page):
     looked = replace(looked, iteration=replace(looked.iteration, nodes=nodes))
     replayed = replay(looked.iteration, looked.sampling, [VERIFIERS["nss"]()], rerolls=0)[0]
     steps = node_steps(looked.iteration, looked.sampling, replayed, 0, lambda token: evil)
-    markup = words_html(looked, replayed, steps) + table_html(steps, "seed 0")
+    markup = words_html(looked, replayed, steps) + table_html(steps, "seed 0", "target")
     assert "<img" not in markup and "&lt;img" in markup
 
 
@@ -408,10 +409,41 @@ def test_the_run_whose_tree_was_asked_about_stays_though_it_has_no_logits():
 
 
 @pytest.mark.parametrize("name", ["traversal", "nss"])
-def test_a_verifier_says_why_a_drawn_tree_is_no_bias(name):
+def test_a_verifier_says_that_it_is_lossless_before_how_far_one_drawn_tree_is_off(name):
     run = logits_run()
     iteration, sampling = run.iterations[2], sampling_of(run)
     looked = Looked(("a", 2), Run(run, "recorded"), iteration, run.label, name, sampling)
     (replayed,) = replay(iteration, sampling, [VERIFIERS[name]()], rerolls=0)
     said = words_html(looked, replayed, node_steps(iteration, sampling, replayed, 0, str))
-    assert html.escape(tree.EVEN_OUT) in said
+    assert f". Lossless: {html.escape(tree.EVEN_OUT)}" in said and "bias" not in said
+    assert re.search(r"[0-9a-z]\.[A-Z]", said.replace("-", "")) is None, "a space after every sentence"
+    assert re.search("[0-9]\u00a0entr(y|ies)<", said)
+
+
+def test_the_test_of_a_rejected_token_is_opened_where_step_through_had_it_selected(monkeypatch):
+    run = logits_run()
+    iteration = next(each for each in run.iterations if any(node.verdict == "rejected" for node in each.nodes))
+    looked = Looked(("a", iteration.index), Run(run, "recorded"), iteration, run.label, "nss", sampling_of(run))
+    monkeypatch.setattr(tree.st, "session_state", {})
+    for node in iteration.nodes[1:]:
+        monkeypatch.setattr(tree, "selected_node", lambda node=node: node.node_id)
+        missed = node.verdict in ("rejected", "not_reached")
+        assert tree.node_in_view(looked) == (node.parent_id if missed else node.node_id)
+    monkeypatch.setattr(tree, "selected_node", lambda: None)
+    at = replace(looked, iteration=replace(iteration, final_kind="fallback", accepted=()))
+    assert tree.node_in_view(at) == 0, "where the path ended, as Step through shows at first"
+
+
+def test_the_target_of_the_tests_is_named_with_its_temperature():
+    run = logits_run()
+    for temperature, head in ((0.0, "target · T 0"), (0.8, "target · T 0.8")):
+        sampling = replace(sampling_of(run), temperature=temperature)
+        (replayed,) = replay(run.iterations[2], sampling, [VERIFIERS["nss"]()], rerolls=0)
+        drawn = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tree.st, "html", drawn.append)
+            patch.setattr(tree, "chart", lambda figure, drawn=drawn, **_: drawn.append(figure.data[0].name))
+            patch.setattr(tree, "proof_link", lambda: None)
+            looked = Looked(("a", temperature), Run(run, "recorded"), run.iterations[2], run.label, "nss", sampling)
+            tree.draw_steps(looked, sampling, replayed, 0, "seed 0")
+        assert f">{head}</th>" in "".join(map(str, drawn)) and drawn[-1].startswith(head)

@@ -1,5 +1,7 @@
 """The part below the scope: it follows the scope, answers on a button, and says what to do where it cannot."""
 
+import html
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,13 +16,13 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
 from pages.ui.explain.hindsight import hindsight_words, luck_html, run_html
-from pages.ui.explain.reasons import TUNE, asks_for_change, change_html, key_of, path_to, try_change
+from pages.ui.explain.reasons import TUNE, _tests, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
 from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut
-from viz.formats import plural
+from viz.formats import chance, number, plural
 from viz.tokens import visible
 
 PAGE = "pages/step_through.py"
@@ -211,6 +213,31 @@ def test_luck_is_exact_and_can_be_rerolled(sampled):
     assert "seeds 0 to 999" in texts(finish(at, "why_luck"))
     assert not sentences(at)
     assert "decode the run again" in texts(show(open_page(PAGE), sampled.without_logits(), "Lucky or not"))
+
+
+def test_a_sampled_final_token_is_not_shown_as_a_test(pair):
+    from decoding.methods.methods import METHODS
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
+
+    prompt, seen = pair.vocabulary.encode("One day a dog"), {"nss": 0, "specinfer": 0}
+    for verifier in seen:
+        method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier=verifier)
+        for iteration in DecodeSession(pair, method, prompt, Sampling(1.0, seed=2), Limits(24)):
+            if iteration.final_kind != "fallback" or not iteration.drafted:
+                continue
+            token, floor = iteration.committed_ids[-1], iteration.draft_top(0)[-1][2]
+            table = _tests(iteration, 0, absent_subject(iteration, 0, 0, token))
+            chosen = iteration.steps[-1]
+            cells = re.findall(r"<td[^>]*>([^<]*)</td>", table.split("<tr")[-1])
+            assert cells[-1] == f"fallback token, sampled at {chance(chosen.acceptance_probability)}"
+            assert (">passes<" in table) is (verifier == "specinfer")
+            assert cells[-2] == number(chosen.drawn) and (verifier == "nss" or cells[-3] == "–")
+            ranked = {each: p for each, _, p in iteration.draft_top(0)}
+            bound = f"&lt;{number(floor, 3).removeprefix('<')}"
+            assert cells[1] == (html.escape(number(ranked[token], 3)) if token in ranked else bound)
+            seen[verifier] += 1
+    assert all(seen.values())
 
 
 def test_what_was_possible_along_the_text():

@@ -115,6 +115,29 @@ def test_final_tokens():
     assert why_final(traces.fallback()).endswith("is the target's most likely token here.")
 
 
+def test_a_bonus_token_after_a_leaf_names_the_gate_that_ended_the_tree_there():
+    trace = traces.bonus()
+    last = trace.nodes[trace.accepted[-1]]
+    for gate, words in (
+        ("depth_gate", "beyond Base depth (D_0) 3 only paths with at least Depth gate (ρ_deep) 0.1 are extended"),
+        ("early_stop", "< Early stop (ρ_stop) 0.02"),
+    ):
+        leaf = replace(last, stop_reason=gate)
+        nodes = tuple(leaf if node is last else node for node in trace.nodes)
+        said = why_final(replace(trace, nodes=nodes))
+        assert said.startswith("The path ended at a leaf of the verified tree, below which nothing was drafted: ")
+        assert words in said and "this token is free" in said
+
+
+def test_an_iteration_without_a_tree_says_why_nothing_was_drafted():
+    assert why_final(traces.autoregressive()).startswith("Nothing was drafted: this is the target's own token")
+    trace = traces.autoregressive()
+    ended = replace(trace, nodes=(replace(traces.bonus().nodes[0], stop_reason="length_limit"),))
+    said = "Nothing was drafted, as the length limit of the text is reached there"
+    assert why_final(ended).startswith(f"{said}: this is the target's own token")
+    assert phases_of(Known(ended), ())[-2].caption.startswith(f"{said}: the target's own token")
+
+
 def test_a_drawn_final_token_names_the_distribution_it_came_from():
     first, *others = logits_run().iterations
     assert "was drawn from the residual of the target's distribution after ‘,’ was rejected, at 0.99" in why_final(

@@ -85,3 +85,12 @@ def test_scripts_write_numbers_as_python_does():
         ours = [formats.number(value), formats.number(value, 3), formats.duration(value)]
         assert written[:3] == ours
         assert written[3] == f"{value:,}" or isinstance(value, float)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
+def test_a_bound_has_as_many_decimals_as_the_probabilities_beside_it():
+    asked = ("0.62", "0.002", "null, 0.0046", "null, 0.0151", "null")
+    calls = f"[{', '.join(f'probability({each})' for each in asked)}]"
+    script = f"{component_script('components/formats.js')}\nconsole.log(JSON.stringify({calls}));"
+    done = subprocess.run(["node", "--input-type=module"], input=script, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["0.62", "<0.01", "<0.01", "<0.02", "–"]

@@ -9,8 +9,9 @@ import pytest
 from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
 from decoding.trace.records import STOP_REASONS, VERDICTS, FinalKind
+from decoding.verifiers import VERIFIERS
 from pages.ui.common.errors import known_settings
-from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, STATISTIC_WORDS, TERMS, explain_term
+from viz.glossary import ALIASES, GROUPS, SETTING_TITLES, STATISTIC_WORDS, TERMS, VERIFIER_TITLES, explain_term
 from viz.scope.cards import cards
 from viz.scope.data import legend
 from viz.scope.scene import build_scene
@@ -82,6 +83,7 @@ def test_other_words_lead_to_an_entry():
 def test_sentences_name_settings_as_the_forms_do():
     declared = known_settings()
     assert {name: declared[name].title for name in SETTING_TITLES} == SETTING_TITLES
+    assert {name: kind.label for name, kind in VERIFIERS.items()} == VERIFIER_TITLES
     assert declared["history_statistic"].choices == STATISTIC_WORDS
     rules = [method.drafter.traced for method in METHODS.values() if method.drafter.traced is not None]
     named = {rule.depth_setting for rule in rules} | {rule.threshold_setting for rule in rules}

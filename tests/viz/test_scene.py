@@ -1,6 +1,7 @@
 """Scenes: what is drawn, in which state, what is folded, and that nothing moves between phases."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -94,9 +95,13 @@ def test_captions_carry_numbers_of_the_trace():
     captions = {p.key: p.caption for p in build_scene(traces.dynatree_recovered(), scene_id="s").phases}
     assert "adds 2 nodes" in captions["draft-1"] and "1.1 ms" in captions["draft-1"]
     assert "14 x 89" in captions["mask"]
-    assert "6.9 ms" in captions["verify"]
+    assert captions["verify"].startswith("One target pass over the root and 13 nodes took 6.9 ms.")
+    assert " are the target's top token at their position: nodes 1, " in captions["verify"]
+    pruned = {p.key: p.caption for p in build_scene(traces.pruned(), scene_id="s").phases}["verify"]
+    assert "over the root and 2 of 4 nodes" in pruned and "1 of 2 nodes is the target's top token" in pruned
+    assert "at its position: node 1 (" in pruned
     assert captions["select"].startswith("2 of 13 nodes accepted after 4 tests")
-    assert "3 of 14 new KV slots kept, 11 freed" in captions["commit"]
+    assert "3 of 14 new KV slots kept" in captions["commit"]
 
 
 def test_up_to_64_nodes_have_every_label_and_up_to_300_only_what_matters():
@@ -221,7 +226,7 @@ def test_the_data_hold_every_node_with_state_and_text():
     assert overview_data(forced)["states"] == "oafrp"
 
 
-def test_select_counts_draws_where_nothing_is_tested_and_commit_names_the_freed_slots():
+def test_select_counts_draws_where_nothing_is_tested_and_commit_names_the_slots_of_dropped_nodes():
     tested = traces.sampled_recovered()
     steps = tuple(replace(step, kind="choice") for step in tested.steps)
     captions = {p.key: p.caption for p in build_scene(replace(tested, steps=steps), scene_id="s").phases}
@@ -229,10 +234,11 @@ def test_select_counts_draws_where_nothing_is_tested_and_commit_names_the_freed_
     assert "test" not in captions["select"].partition(".")[0]
     trace = traces.dynatree_recovered()
     kv, caption = trace.kv_target, {p.key: p.caption for p in build_scene(trace, scene_id="s").phases}["commit"]
-    freed = set(range(kv.slots_before, kv.slots_before + kv.slots_written)) - set(kv.moved_from)
-    named = caption.partition(f"{kv.slots_freed} freed (")[2].partition(")")[0]
-    ranges = [each.split(" to ") for each in named.split(", ")]
-    assert {slot for each in ranges for slot in range(int(each[0]), int(each[-1]) + 1)} == freed
+    dropped = set(range(kv.slots_before, kv.slots_before + kv.slots_written)) - set(kv.moved_from)
+    named = caption.partition("; dropped: nodes in slots ")[2].partition(";")[0]
+    ranges = [each.split(" to ") for each in re.split(", | and ", named)]
+    assert {slot for each in ranges for slot in range(int(each[0]), int(each[-1]) + 1)} == dropped
+    assert len(dropped) == kv.slots_freed and "freed" not in caption
 
 
 def test_the_card_of_a_node_names_its_children_and_the_rows_it_attends_to():

@@ -1,9 +1,11 @@
 """The component's data: complete, small, plain."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from decoding.trace.metrics import measure_run, tokens_before_loop
 from tests.helpers import traces
 from viz.glossary import explain_term
 from viz.scope.data import HEADS, compact_data, frame_data, run_strip, run_text
@@ -59,6 +61,20 @@ def test_the_text_of_a_film_reaches_back_from_its_first_iteration():
     text = run_text(traces.run_of([traces.bonus()] * 300), 200, 220)
     before_first = [span for span in text["spans"] if span[3] < 200]
     assert len(before_first) >= 240 and text["spans"][-1][3] == 220
+
+
+def test_the_strip_counts_in_a_loop_what_a_comparison_leaves_out():
+    """The iteration that completes the first repeated 16 tokens begins before the loop, but is no longer counted."""
+    text = [*range(20), *range(20)]
+    each = [
+        replace(traces.autoregressive(), index=place, committed_ids=tuple(text[at : at + 4]), in_loop=at >= 36)
+        for place, at in enumerate(range(0, len(text), 4))
+    ]
+    run = replace(traces.run_of(each), iterations=tuple(each))
+    strip = run_strip(run)
+    counted = measure_run(run, tokens_before_loop(run.output_ids))
+    assert sum(not column[2] for column in strip["columns"]) == counted.iterations == 8
+    assert strip["totals"] == "40 tokens, 10 target passes; in a loop: 5 tokens, 2 passes"
 
 
 def test_the_run_strip_has_a_column_per_iteration():

@@ -91,7 +91,7 @@ def test_the_strip_names_prompt_and_sampling_of_the_run_shown():
     run = recorded_run("sampled")
     short, full = run_words(run)
     assert (
-        short.startswith(f"T 0.8, draft T 0.6, seed {run.sampling.seed}, verifier specinfer wor · ‘")
+        short.startswith(f"T 0.8, draft T 0.6, seed {run.sampling.seed}, verifier SpecInfer, no replacement · ‘")
         and run.prompt_texts[0].strip() in short
     )
     assert run.label in full and "temperature 0.8" in full

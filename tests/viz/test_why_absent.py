@@ -7,9 +7,11 @@ import pytest
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
-from viz.explain.expansion import why_absent
+from viz.explain.expansion import why_absent, why_in_tree, why_not_expanded, why_pruned
+from viz.explain.known import Known
+from viz.formats import plural
 from viz.scope.cards import cards, distributions
-from viz.scope.phases import FINAL_ID
+from viz.scope.phases import FINAL_ID, PhaseNode, phases_of
 from viz.scope.scene import build_scene
 
 DYNA = traces.SETTINGS | {"adaptive_breadth": True, "dynamic_depth": True, "branch_first_level": True}
@@ -124,17 +126,21 @@ def test_a_drafter_with_a_threshold_is_not_reported_as_another_one_that_has_one(
     assert why(named, 5, "x").endswith("is below surprise 0.3.")
 
 
-@pytest.fixture(scope="module")
-def beam(pair):
+def beam_run(pair, node_budget):
     """One iteration of the beam of EAGLE-2, really decoded."""
     from decoding.methods.methods import METHODS
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
-    method = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=3, verifier="greedy")
+    method = METHODS["eagle2"].with_settings(node_budget=node_budget, beam_width=4, max_depth=3, verifier="greedy")
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(), Limits(8, rows="full"))
     session.step()
     return session.trace()
+
+
+@pytest.fixture(scope="module")
+def beam(pair):
+    return beam_run(pair, 12)
 
 
 def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
@@ -156,6 +162,61 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
             assert keeps(with_it, path) and not keeps(without, path)
             checked += 1
     assert checked > 5
+
+
+def test_a_beam_says_how_many_children_were_scored_how_many_won_and_which_settings_say_so(pair, beam):
+    iteration = beam_run(pair, 4).iterations[0]
+    assert iteration.drafted > iteration.verified == 4
+    for parent in (node for node in iteration.nodes if node.stop_reason == "expanded"):
+        children = [iteration.nodes[child] for child in iteration.children(parent.node_id)]
+        won = sum(child.flat_index is not None for child in children)
+        rule = (
+            f"4 children of a node are scored (“Beam width (k)”); {won} of them {'has' if won == 1 else 'have'} a "
+            "place among the 4 nodes of highest path probability (“Node budget (N_max)”)"
+        )
+        assert why_not_expanded(iteration, parent.node_id) == f"expanded: {rule}"
+        assert all(why_in_tree(iteration, child.node_id).endswith(f"; {rule}.") for child in children)
+    pruned = next(node.node_id for node in iteration.nodes if node.pruned)
+    assert "among the 4 nodes of highest path probability (“Node budget (N_max)”)" in why_pruned(iteration, pruned)
+    phases = {phase.key: phase.caption for phase in phases_of(Known(iteration), [PhaseNode((0,), "root")])}
+    assert phases["prune"].endswith(
+        "removed before verification: verified are the 4 nodes of highest path probability (“Node budget (N_max)”)."
+    )
+    wider = beam.iterations[0]
+    leaf = next(node.node_id for node in wider.nodes if node.stop_reason == "beam")
+    assert "the beam expands the 4 best nodes of a level (“Beam width (k)”)" in why_not_expanded(wider, leaf)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "words"),
+    [
+        ("sequoia", {"acceptance": "0.5,0.2,0.1"}, "(“Acceptance by rank (P)”, measured unless set), has {} here"),
+        ("dyspec", {}, ": draws elsewhere in the tree had higher values"),
+        ("dyspec_threshold", {"threshold": 0.1}, ", until one more had a value below Threshold (θ) 0.1"),
+        ("token_recycling", {"verifier": "nss"}, "the fixed shape of the tree has {} here"),
+        (
+            "opt_tree",
+            {"verifier": "nss", "node_budget": 9},
+            "here have a place among the 9 nodes of highest path probability",
+        ),
+    ],
+)
+def test_every_rule_says_what_gave_a_node_its_children(pair, method, settings, words):
+    from decoding.methods.methods import METHODS
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
+
+    prompt = pair.vocabulary.encode("One day a dog saw a dog. One day a dog")
+    with_them = METHODS[method].with_settings(**settings)
+    session = DecodeSession(pair, with_them, prompt, Sampling(1.0, seed=1), Limits(40))
+    nodes = [(trace, node) for trace in session for node in trace.nodes if node.stop_reason == "expanded"]
+    said = [
+        words.format(plural(len(trace.children(node.node_id)), "child", "children"))
+        in why_not_expanded(trace, node.node_id)
+        for trace, node in nodes
+    ]
+    assert any(said), [why_not_expanded(trace, node.node_id) for trace, node in nodes]
+    assert method not in ("sequoia", "token_recycling") or all(said)
 
 
 def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():

@@ -5,16 +5,14 @@ export const count = (value) => value.toLocaleString("en");
 
 // A probability: 0.62, <0.01 for what would read 0.00; for none, the bound it is below, or a dash.
 export function probability(value, floor = 0) {
-  if (value === null || value === undefined) return floor > 0 ? `<${shortNumber(floor)}` : "–";
-  return number(value, 2);
+  if (value !== null && value !== undefined) return number(value, 2);
+  return floor > 0 ? `<${(Math.ceil(100 * floor) / 100).toFixed(2)}` : "–";
 }
 
 export function number(value, digits) {
   const least = 10 ** -digits;
   return value > 0 && value < least / 2 ? `<${least.toFixed(digits)}` : value.toFixed(digits);
 }
-
-const shortNumber = (value) => (value >= 0.01 ? value.toFixed(2) : value >= 0.001 ? value.toFixed(3) : "0.001");
 
 // A time: 1.20 s, 2.9 ms, 310 µs.
 export function duration(seconds) {

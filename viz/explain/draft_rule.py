@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from decoding.trace.records import TOP_TOKENS, IterationTrace, StopReason
+from decoding.trace.records import TOP_TOKENS, IterationTrace, RuleTrace, StopReason
 from viz.formats import beside
+from viz.glossary import setting_title
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,22 @@ class DraftRanks:
         if token in ranked:
             return DraftRank(*ranked[token], floor)
         return DraftRank(self._iteration.draft_rank(parent, token), None, floor)
+
+
+def value_words(rule: RuleTrace) -> str:
+    """What tokens that compete for places are ranked by."""
+    if rule.value == "chance":
+        return "estimated acceptance probability"
+    return "decayed path probability" if rule.decay < 1 else "path probability"
+
+
+def winners(iteration: IterationTrace) -> str:
+    """The nodes that won a place, with the setting that says how many there are."""
+    if iteration.rule.left_out == "unprofitable":
+        return "the nodes expected to give the most tokens per second"
+    budget = iteration.settings.get("node_budget")
+    count = f"{budget:,} " if isinstance(budget, int | float) else ""
+    return f"the {count}nodes of highest {value_words(iteration.rule)} (“{setting_title('node_budget')}”)"
 
 
 class Places:

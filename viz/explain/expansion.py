@@ -3,14 +3,12 @@
 from functools import cached_property
 
 from decoding.trace.records import TOP_TOKENS, IterationTrace, NodeTrace
-from viz.explain.draft_rule import DraftRank, DraftRanks
+from viz.explain.draft_rule import DraftRank, DraftRanks, value_words, winners
 from viz.explain.known import Known
 from viz.formats import apart, beside, chance, listed, number, ordinal, plural
 from viz.glossary import setting_title
 from viz.tokens import quote
 
-# What ended sampling below a node; the other codes say how many children a node gets.
-DRAWN = ("outdrawn", "worth", "budget", "shape", "all_drawn")
 MOST_CHILDREN = 6
 
 
@@ -30,8 +28,7 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
         drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
-    drawn = node.breadth in DRAWN and iteration.draft_sampling != "deterministic"
-    return f"expanded: {draws if drawn else count}"
+    return f"expanded: {breadth_words(iteration, node)}"
 
 
 def children_words(known: Known, node_id: int) -> str:
@@ -73,9 +70,7 @@ def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
         return ""
     if iteration.rule.value == "none":
         return f"{choice}; {breadth_words(iteration, parent)}"
-    value = "estimated acceptance probability" if known.places.by_chance else "path probability"
-    value = "decayed path probability" if iteration.rule.decay < 1 else value
-    return f"{choice}, with the {value} {number(known.places.node_values[node_id], 3)}"
+    return f"{choice}, with the {value_words(iteration.rule)} {number(known.places.node_values[node_id], 3)}"
 
 
 def why_in_tree(iteration: IterationTrace, node_id: int) -> str:
@@ -110,11 +105,40 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
             given = f"{count if iteration.draft_sampling == 'deterministic' else each} to a node on this level"
         return f"{f'the setting “{setting_title(setting)}” gives' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
-        named = f" (“{setting_title(setting)}”)" if setting else ""
-        return f"every node gets the draft's best {count}{named}"
+        return f"every node gets the draft's best {count}{_named(setting)}"
     if node.breadth == "forced":
         return "a node below it was forced in by hand"
+    if node.breadth == "ranked":
+        return _places_words(iteration, node)
+    if node.breadth == "shape":
+        rates = f"positional acceptance rates (“{setting_title('acceptance')}”, measured unless set)"
+        return (
+            f"the fixed shape of the tree{'' if _recycled(node) else f', the best for the {rates},'} has {count} here"
+        )
+    least = iteration.rule.threshold_setting
+    why = {
+        "outdrawn": ": draws elsewhere in the tree had higher values",
+        "worth": f", until one more had a value below {setting_at(iteration, least) if least else 'the threshold'}",
+        "budget": f", until the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up",
+        "all_drawn": ": no other token has a draft probability above 0",
+    }.get(node.breadth or "")
+    if why:
+        return f"{plural(node.branching or 0, 'draw')} here{why}"
     return f"{count} {'was' if node.branching == 1 else 'were'} drafted here"
+
+
+def _places_words(iteration: IterationTrace, node: NodeTrace) -> str:
+    """How many children of a node are scored and how many of them won a place, with the settings that say so."""
+    rule, won = iteration.rule, node.branching or 0
+    who, has = plural(won, "child", "children") + " here", "has" if won == 1 else "have"
+    if rule.children:
+        who = f"{rule.children:,} children of a node are scored{_named(rule.children_setting)}; {won:,} of them"
+    return f"{who} {has} a place among {winners(iteration)}"
+
+
+def _named(setting: str) -> str:
+    """A setting in brackets behind what it decides; empty where there is none."""
+    return f" (“{setting_title(setting)}”)" if setting else ""
 
 
 def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -158,6 +182,12 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
     }[node.stop_reason]
 
 
+def why_no_draft(iteration: IterationTrace) -> str:
+    """Why there is no draft tree, to end a sentence with; empty for a method that never drafts."""
+    known = iteration.nodes and iteration.nodes[0].stop_reason not in ("expanded", "not_drafted")
+    return stop_reason_text(iteration, 0) if known else ""
+
+
 def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
     """One sentence on why a node was removed before verification, empty if it was not."""
     node, settings = iteration.nodes[node_id], iteration.settings
@@ -176,7 +206,7 @@ def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = No
     if node.reason == "outranked" and iteration.verified:
         places = (known or Known(iteration)).places
         said += (
-            f": it is not among the {value_of(iteration, 'node_budget', '{} ')}nodes of highest value: it has "
+            f": it is not among {winners(iteration)}: it has "
             f"{number(places.node_values[node_id], 3)}, the lowest of them {number(places.last, 3)}"
         )
     return f"{said}."
@@ -220,7 +250,7 @@ def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     if node.stop_reason == "outranked":
         last = number(places.last, 3)
         return f"no child is worth more than the node ({own}), and the last of {places.budget} places went at {last}"
-    beam = f"the beam expands the {places.children:,} best nodes of a level"
+    beam = f"the beam expands the {places.children:,} best nodes of a level{_named(iteration.rule.children_setting)}"
     place = places.rank_on_level(node.node_id)
     # The record has only the likeliest children of a node: it cannot rank a wide beam, nor break ties.
     return f"{beam}, and it is {f'the {ordinal(place)}' if place > places.children else 'none of them'}"
@@ -286,7 +316,7 @@ class Absences:
         places = self._known.places
         own = draft.rank or TOP_TOKENS + 1
         if own > places.children:
-            named = f" (“{setting_title(self.rule.children_setting)}”)" if self.rule.children_setting else ""
+            named = _named(self.rule.children_setting)
             return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
         if draft.probability is None:
             full = self.iteration.verified >= places.budget
@@ -295,10 +325,8 @@ class Absences:
             return f"{_choice(draft)}. {self._stopped_early}"
         value = places.value(parent_id, own, draft.probability)
         rank, exact = places.rank(value)
-        what = "estimated acceptance probability" if places.by_chance else "path probability"
-        what = "decayed path probability" if self.rule.decay < 1 else what
         at = f"{'' if exact else 'at best '}{ordinal(rank)} of all scored tokens"
-        said = f"{_choice(draft)}; its {what} {number(value, 3)} is {at}"
+        said = f"{_choice(draft)}; its {value_words(self.rule)} {number(value, 3)} is {at}"
         if places.by_chance:
             return f"{said}, and {plural(self.iteration.verified, 'node')} gave the most expected tokens per second."
         if self.iteration.verified >= places.budget:
@@ -349,7 +377,7 @@ class Absences:
             )
         return {
             "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
-            "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",
+            "shape": f"T{breadth_words(iteration, parent)[1:]}.",
             "all_drawn": "Every token with a nonzero draft probability was drawn.",
         }.get(parent.breadth or "", "")
 

@@ -13,7 +13,7 @@ from decoding.trace.records import (
     RunTrace,
     VerificationStep,
 )
-from viz.explain.expansion import why_pruned
+from viz.explain.expansion import stop_reason_text, why_no_draft, why_pruned
 from viz.explain.known import (
     Known,
     certain_words,
@@ -291,7 +291,7 @@ def _left_of(left: Mapping[int, float], token: int, whole: bool) -> str:
 FREE = "the same target pass already computed what comes next, so this token is free."
 LEAF = "The path ended at a leaf of the verified tree"
 FINAL_WORDS = {
-    "bonus": f"The path ended at a leaf: {FREE}",
+    "bonus": f"{LEAF}: {FREE}",
     "recovered": "The path ended above a leaf, where nothing drafted was accepted.",
     "fallback": "Nothing drafted was accepted, so this iteration commits one token, as in plain decoding.",
 }
@@ -307,7 +307,8 @@ def why_final(iteration: IterationTrace) -> str:
         said = f"{ended[0].upper()}{ended[1:]}."
         return f"{said} What the verifier chose after it is discarded: {after}." if after else said
     if not iteration.drafted:
-        return "Nothing was drafted: this is the target's own token, one per pass."
+        why = why_no_draft(iteration)
+        return f"Nothing was drafted{why and f', as {why}'}: this is the target's own token, one per pass."
     drawn = _final_drawn(iteration)
     if lost is not None:
         began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(kind, "Nothing drafted was accepted")
@@ -320,6 +321,9 @@ def why_final(iteration: IterationTrace) -> str:
         return f"Every drafted node was removed before verification: one token, as in plain decoding.{drawn}"
     if kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
         return f"{LEAF} (what was drafted below it had been pruned): {FREE}{drawn}"
+    if kind == "bonus" and iteration.nodes[last].stop_reason != "expanded":
+        why = stop_reason_text(iteration, last)
+        return f"{LEAF}, below which nothing was drafted: {why}. {FREE[0].upper()}{FREE[1:]}{drawn}"
     return f"{FINAL_WORDS[kind]}{drawn}"
 
 

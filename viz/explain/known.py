@@ -100,21 +100,26 @@ def sampling_words(sampling: SamplingTrace) -> str:
     return f"temperature {sampling.temperature:g}{cut}"
 
 
+def target_head(words: str) -> str:
+    """Heading of the target's probabilities at a temperature and top-p: `target · T 0.8 · p 0.9`."""
+    return f"target · {words.replace('temperature', 'T').replace(', top-p', ' · p')}"
+
+
 def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
     """Heading for a column of target probabilities, and a sentence on which distribution they come from."""
     if not is_sampled(iteration):
         meaning = "The target's probability of a token here, at temperature 1. Greedy decoding takes the highest."
         return "target", meaning
     words = distribution_text(iteration)
-    short = words.replace("temperature", "T").replace(", top-p", " · p")
+    short = target_head(words)
     if iteration.tested_top_probs is None:
         meaning = (
             "The target's probability of a token here, at temperature 1. The run tested at its own temperature, for "
             "which this record has no probabilities."
         )
-        return f"target · {short}", meaning
+        return short, meaning
     meaning = f"The target's probability of a token here, at {words}: the distribution the verifier tested against"
-    return f"target · {short}", f"{meaning}{', except for forced verdicts' if iteration.interventions else ''}."
+    return short, f"{meaning}{', except for forced verdicts' if iteration.interventions else ''}."
 
 
 @dataclass(frozen=True, slots=True)

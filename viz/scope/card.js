@@ -122,7 +122,11 @@ function askSetting() {
 
 function probsOf(view, entry) {
   const probs = entry.probs === null ? null : view.data.distributions?.[entry.probs] || null;
-  return probs && { ...probs, has_target: probs.has_target && !entry.unseen };
+  if (!probs || !entry.unseen) return probs;
+  // Before the target's pass the draft's order, without what only the target likes.
+  const known = probs.rows.filter((row) => row.draft !== null || row.token_id === entry.token_id);
+  const rows = known.sort((a, b) => b.draft - a.draft).map((row) => ({ ...row, drawn: false }));
+  return { ...probs, rows, has_target: false };
 }
 
 function stateOf(view, id) {

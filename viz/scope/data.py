@@ -11,13 +11,15 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+from decoding.trace.metrics import tokens_before_loop
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import BLOCK, tree_mask
 from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
-from viz.glossary import explain_term
+from viz.glossary import explain_term, verifier_title
 from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
@@ -174,26 +176,32 @@ def run_words(run: RunTrace) -> tuple[str, str]:
     if sampling.temperature > 0 or sampling.draft_temperature != 1:
         words.append(f"seed {sampling.seed}")
     if sampling.temperature > 0 and (verifier := run.settings.get("verifier")):
-        words.append(f"verifier {str(verifier).replace('_', ' ')}")
+        words.append(f"verifier {verifier_title(str(verifier))}")
     prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
     short = ", ".join(words).replace("temperature", "T")
     return f"{short} · {quote(prompt)}", f"The run shown: {run.label}, {', '.join(words)}, prompt {quote(prompt)}"
 
 
 def run_strip(run: RunTrace) -> dict:
-    """A column per iteration (accepted, kind of final token, in a loop, what history changed); the run's totals."""
-    count = len(run.iterations)
-    tokens = sum(len(i.committed_ids) for i in run.iterations)
+    """A column per iteration (accepted, kind of final token, in a loop, what history changed); the run's totals.
+
+    In a loop are the iterations that Compare leaves out: from the one on that completes the first repeated sequence.
+    """
+    count, free = len(run.iterations), tokens_before_loop(run.output_ids)
+    ends = list(accumulate(len(i.committed_ids) for i in run.iterations))
+    tokens = ends[-1] if ends else 0
     passes = sum(i.target_passes for i in run.iterations)
-    loops = sum(i.in_loop for i in run.iterations)
+    looping = [i.in_loop or end > free for i, end in zip(run.iterations, ends, strict=True)]
+    loops = sum(i.target_passes for i, inside in zip(run.iterations, looping, strict=True) if inside)
     return {
         "columns": [
-            [len(i.accepted), i.final_kind, int(i.in_loop), history_changes(i.history)] for i in run.iterations
+            [len(i.accepted), i.final_kind, int(inside), history_changes(i.history)]
+            for i, inside in zip(run.iterations, looping, strict=True)
         ],
         "about": run_words(run),
         "efficiency": f"block efficiency {tokens / max(count, 1):.2f}",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
-        + (f", {loops} in a loop" if loops else "")
+        + (f"; in a loop: {plural(tokens - free, 'token')}, {plural(loops, 'pass', 'passes')}" if loops else "")
         + (" · ▾ settings adapted" if any(history_changes(each.history) for each in run.iterations) else ""),
     }
 

@@ -17,7 +17,7 @@ from decoding.trace.records import HistoryTrace, IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, end_words, target_shown
-from viz.formats import duration, number, plural
+from viz.formats import duration, listed, number, plural
 from viz.glossary import statistic_words
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.scope.steps import search_steps
@@ -148,8 +148,8 @@ def mask_table(iteration: IterationTrace) -> Table:
     mask = tree_mask(iteration)
     rows = []
     for row, node_id in enumerate(mask.order):
-        seen = " ".join(str(mask.order[place]) for place in mask.allowed[row].nonzero()[0])
-        words = f"{plural(mask.prefix_columns, 'prefix token')}, nodes {seen}"
+        seen = [str(mask.order[place]) for place in mask.allowed[row].nonzero()[0]]
+        words = f"{plural(mask.prefix_columns, 'prefix token')}, node{'s' if len(seen) > 1 else ''} {listed(seen)}"
         rows.append((str(row), str(node_id), visible(iteration.nodes[node_id].text), words))
     return Table("Attention mask", heads, tuple(rows), mask.stats() + ".")
 
@@ -161,7 +161,7 @@ def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
     for place, node_id in enumerate(kv.slot_nodes):
         row = kv.slots_before + place
         if row not in goes_to:
-            fate = "freed"
+            fate = "dropped"
         elif kv.rebuilt:
             fate = f"recomputed, as slot {goes_to[row]}"
         else:

@@ -12,7 +12,8 @@ from math import inf
 
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, KVTrace, NodeTrace
 from decoding.trace.searches import search_kind
-from viz.explain.expansion import stop_reason_text
+from viz.explain.draft_rule import winners
+from viz.explain.expansion import stop_reason_text, why_no_draft
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, listed, number, plural
@@ -258,8 +259,10 @@ def _prune(known: Known, states: tuple[str, ...]) -> Phase:
     iteration, forced_out = known.iteration, known.forced_out
     removed = [node for node in iteration.nodes if node.pruned and node.node_id not in forced_out]
     limit = iteration.settings.get("prune_probability") if iteration.rule.left_out == "improbable" else None
-    rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
-    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
+    rule = f": path probability < {limit:g}" if isinstance(limit, int | float) and limit else ""
+    if iteration.rule.left_out in ("outranked", "unprofitable"):
+        rule = f": verified are {winners(iteration)}"
+    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification{rule}."
     caption += f" {len(forced_out)} forced out by hand." if forced_out else ""
     return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
 
@@ -276,15 +279,18 @@ def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
-    what = f"the root and all {plural(rows - 1, 'node')}" if rows > 1 else "the one new token"
+    part = f"{rows - 1:,} of " if rows - 1 < iteration.drafted else ""
+    what = f"the root and {part}{plural(iteration.drafted, 'node')}" if rows > 1 else "the one new token"
     took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from recorded logits"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
         agree = [n.node_id for n in compared if iteration.nodes[n.parent_id].target_argmax == n.token_id]
-        which = f": {listed([str(each) for each in agree])}" if 0 < len(agree) <= MOST_NAMED else ""
+        are, nodes = ("is", "its position: node") if len(agree) == 1 else ("are", "their position: nodes")
+        ids = f" {listed([str(each) for each in agree])}"
+        which = nodes + ids if 0 < len(agree) <= MOST_NAMED else nodes.partition(":")[0]
         caption += (
-            f" {len(agree)} of {plural(len(compared), 'node')} are the target's top token at their position{which} "
+            f" {len(agree)} of {plural(len(compared), 'node')} {are} the target's top token at {which} "
             f"(shown: draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
@@ -301,7 +307,7 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
     caption = f"{accepted}{after}. {why_final(iteration)}" if iteration.verified else why_final(iteration)
     if not iteration.drafted:
-        why = f", as {stop_reason_text(iteration, 0)}" if iteration.draft_forwards and iteration.nodes else ""
+        why = f", as {words}" if (words := why_no_draft(iteration)) else ""
         caption = f"Nothing was drafted{why}: the target's own token {quote(iteration.final_text or '')} is next."
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
 
@@ -313,7 +319,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}, {kv.slots_freed} freed{_freed(kv)}{moved}; "
+        f"Target cache: {kept} of {kv.slots_written} new KV slots {how}{moved}{_dropped(kv)}; "
         f"it now holds {kv.slots_before + kept:,} slots."
     )
     if kv.rebuilt and iteration.timed:
@@ -322,13 +328,19 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 
 
-def _freed(kv: KVTrace) -> str:
-    """Which written slots were freed, as ranges: ` (61, 63 to 68)`; empty where none was, or too many to name."""
+def _dropped(kv: KVTrace) -> str:
+    """Whose slots were not kept: `; dropped: nodes in slots 61 and 63 to 68`; their number where too many to name.
+
+    The slots that become free are those at the end of the cache, after the kept ones have moved up.
+    """
     written = range(kv.slots_before, kv.slots_before + kv.slots_written)
-    freed = [slot for slot in written if slot not in kv.moved_from]
-    runs = [list(group) for _, group in groupby(freed, key=lambda slot: slot - freed.index(slot))]
-    words = [f"{run[0]:,} to {run[-1]:,}" if len(run) > 1 else f"{run[0]:,}" for run in runs]
-    return f" ({', '.join(words)})" if 0 < len(words) <= MOST_NAMED else ""
+    dropped = [slot for slot in written if slot not in kv.moved_from]
+    runs = [list(group) for _, group in groupby(dropped, key=lambda slot: slot - dropped.index(slot))]
+    ranges = ([f"{run[0]:,} to {run[-1]:,}"] if len(run) > 2 else [f"{slot:,}" for slot in run] for run in runs)
+    words = [word for each in ranges for word in each]
+    if len(words) > MOST_NAMED:
+        return f"; dropped: {plural(len(dropped), 'node')}"
+    return f"; dropped: {'node in slot' if len(dropped) == 1 else 'nodes in slots'} {listed(words)}" if words else ""
 
 
 def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:

@@ -19,6 +19,7 @@ const HIT = 10; // radius in which the pointer finds a mark
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 const DETAIL_LETTER = 0.8; // width of a letter of the numbers below a label, in those of the label
 const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
+const SHORT_COLUMN = 36; // pixels between columns that leave a few letters to a label
 const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
 const MARK_ROW = 11; // rows closer than this get smaller marks
 const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
@@ -258,12 +259,12 @@ export function paintFoot(view) {
 }
 
 function paintNote(view) {
-  const { note, labels } = view.tree;
+  const { note, labels, part = "" } = view.tree;
   if (view.showBars && view.data.overview) return;
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
   // Two notes are as much as fits beside the buttons.
-  write(note, view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
+  write(note, part + view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
   set(
     note,
     "title",
@@ -276,6 +277,7 @@ export function paintTree(view) {
   const states = phase.states.map((_, place) => stateAt(view, place));
   const there = new Set(states);
   view.tree.there = there;
+  view.tree.part = growing(view.data.scene.nodes, states);
   paintFoot(view);
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
@@ -290,6 +292,13 @@ export function paintTree(view) {
     mark.state = state;
   });
   if (view.tree.columns) cutLabels(view);
+}
+
+// "3 of " before "9 nodes" while the tree grows; the nodes in a fold are not counted one by one.
+function growing(nodes, states) {
+  const drafted = states.filter((_, place) => nodes[place].node_id > 0);
+  const there = drafted.filter((state) => state !== "hidden").length;
+  return there === drafted.length || nodes.some(({ folded }) => folded) ? "" : `${there} of `;
 }
 
 // Zoom and drag: what the user set stays across phases and iterations, and with its run when pages change.
@@ -307,7 +316,10 @@ function fitView(view, floor, floorX) {
   const readable = Math.max(tree.fit, floor);
   const ky = clamp((roomY - 16) / Math.max(path.bottom - path.top, 1), tree.fit, readable);
   const step = Math.min(...tree.columns.slice(1).map((column, depth) => column.x - tree.columns[depth].x));
-  const kx = Math.min(Math.max(readable, floorX), Math.max(path.widest(roomX), LEAST_COLUMN / step));
+  const whole = roomX / tree.extent.width;
+  // A lone tree stands whole where that leaves a few letters to its labels.
+  const most = view.mode === "compact" && whole * step >= SHORT_COLUMN ? whole : Infinity;
+  const kx = Math.min(Math.max(readable, floorX), Math.max(path.widest(roomX), LEAST_COLUMN / step), most);
   const hidden = path.right(kx) - roomX;
   const x = PAD.left - (hidden > 1 ? hidden : 0);
   const spanY = tree.extent.height * ky;

@@ -96,20 +96,24 @@ class Curve:
 
 
 def distributions_figure(
-    tokens: Sequence[str], panels: Sequence[DistributionPanel], draft_words: str = "draft", dark: bool = False
+    tokens: Sequence[str],
+    panels: Sequence[DistributionPanel],
+    draft_words: str = "draft",
+    dark: bool = False,
+    target_words: str = "target",
 ):
     """The target's residual before each test, next to the distribution that the tokens were drawn from.
 
     Args:
         tokens: the tokens shown; a last entry for all others is added.
-        draft_words: label of the draft's marks.
+        draft_words, target_words: labels of the draft's marks and the target's bars.
     """
     rows = [escaped(visible(text, 12)) for text in tokens] + ["all others"]
     places = list(range(len(rows)))
     most = max((value for panel in panels for value in (*panel.target, *(panel.draft or ()))), default=1.0)
     figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.02)
     for column, panel in enumerate(panels, start=1):
-        for trace in _law_traces(panel, rows, draft_words, column == 1, len(panels) > 1):
+        for trace in _law_traces(panel, rows, (target_words, draft_words), column == 1, len(panels) > 1):
             figure.add_trace(trace, row=1, col=column)
         heading = f"<b>{escaped(panel.title)}</b><br>{escaped(panel.subtitle)}"
         figure.add_annotation(
@@ -134,12 +138,15 @@ def distributions_figure(
     return figure
 
 
-def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str, first: bool, residuals: bool) -> list:
+def _law_traces(
+    panel: DistributionPanel, rows: Sequence[str], labels: tuple[str, str], first: bool, residuals: bool
+) -> list:
     places = list(range(len(panel.target)))
     colors = [TARGET if place in panel.tested or not panel.draft else with_alpha(TARGET, 0.45) for place in places]
     if places:
         colors[-1] = with_alpha(TARGET, 0.25)
-    name = "target, then its residuals" if residuals else "target"
+    target_words, draft_words = labels
+    name = f"{target_words}, then its residuals" if residuals else target_words
     if not first:  # the legend has the first alone, the table all of them
         name, draft_words = (f"{escaped(panel.title)}: {words}" for words in ("target", draft_words))
     made = [

@@ -261,7 +261,7 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
         if drafted is not None:
             removed = why_pruned(iteration, drafted)
             sentences.append(f"Node {drafted} had this token. {removed}" if removed else "")
-        elif parent.stop_reason == "expanded" or iteration.drafted == 0:
+        elif parent.stop_reason == "expanded":
             sentences.append(why_absent(iteration, subject.parent, subject.token_id))
         return [sentence for sentence in sentences if sentence]
     if subject.node is None:
@@ -333,40 +333,41 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     if not steps:
         return ""
     drawn, late = is_sampled(iteration), place in Known(iteration).after_end
-    body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
+    tested = drawn and any(step.kind != "choice" for step in steps)
+    body = "".join(_test_row(iteration, step, drawn, tested, late, step.token_id == subject.token_id) for step in steps)
     probs, probs_help = distribution_title(iteration)
     heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, probs_help)]
-    if drawn:
-        heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
+    heads += [("passes", explain_term("acceptance probability"))] if tested else []
+    heads += [("drawn", explain_term("draw"))] if drawn else []
     header = "".join(
         f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
         for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
-    if drawn and {step.kind for step in steps} == {"choice"}:
+    if drawn and not tested:
         title = f"No acceptance tests after {after}: one token is drawn from the target's distribution"
         if iteration.children(place):
             title += ". A child with it is accepted, the others are rejected"
     return f"<h5>{html.escape(title)}</h5><table><tr>{header}</tr>{body}</table>"
 
 
-def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, late: bool, here: bool) -> str:
-    """One test, match or choice."""
+def _test_row(
+    iteration: IterationTrace, step: VerificationStep, drawn: bool, tested: bool, late: bool, here: bool
+) -> str:
+    """One test, match or choice; of a choice nothing passes or fails: its outcome has its probability."""
     child = None if step.child_id is None else iteration.nodes[step.child_id]
     _, target = target_of(iteration, step.node_id, step.token_id)
     if child is not None and target is None:
         target = target_shown(child)
-    draft = DraftRanks(iteration).of(step.node_id, step.token_id).probability
-    limits = ["", ""]
-    if drawn and step.kind == "choice":
-        limits[0] = chance(step.acceptance_probability)
-    if drawn and step.kind == "choice" and step.drawn is not None:
-        limits[1] = number(step.drawn)
-    elif drawn and step.kind != "choice":
-        limits = list(limit_and_drawn(step.acceptance_probability, step.drawn))
-    cells = [number(child.draft_probability if child is not None else draft, 3), number(target, 3)]
-    cells += limits if drawn else []
+    draft = DraftRanks(iteration).of(step.node_id, step.token_id)
+    given = number(draft.probability if child is None else child.draft_probability, 3)
+    if given == "–" and draft.floor:
+        given = f"<{number(draft.floor, 3).removeprefix('<')}"
+    passes, number_drawn = "–", number(step.drawn)
+    if step.kind != "choice":
+        passes, number_drawn = limit_and_drawn(step.acceptance_probability, step.drawn)
+    cells = [given, number(target, 3), *([passes] if tested else []), *([number_drawn] if drawn else [])]
     numbers = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
     text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
     in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
@@ -375,9 +376,9 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
         outcome = f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
     elif step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
-        outcome = f"{kind} token{', sampled' if drawn else ''}"
+        outcome = f"{kind} token{f', sampled at {chance(step.acceptance_probability)}' if drawn else ''}"
     elif step.kind == "choice":
-        outcome = "sampled from the distribution"
+        outcome = f"sampled at {chance(step.acceptance_probability)}"
     else:
         outcome = "accepted" if step.accepted else "rejected"
     outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))

@@ -4,7 +4,7 @@ Terms are the words of the screen, and what each verifier and method says of its
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from decoding.common.files import ROOT
 from pages.ui import PAGES
 from pages.ui.common.charts import STYLE
 from pages.ui.common.errors import torch_there
-from viz.glossary import GROUPS
+from viz.glossary import GROUPS, verifier_title
 from viz.scope.outline import Table, table_html
 
 ENUMERATED = ROOT / "decoding/experiments/results/losslessness-cpu.json"
@@ -51,21 +51,43 @@ def draw_proof() -> None:
 
 
 def proof_words(pairs: Sequence[dict]) -> str:
-    """How many pairs were enumerated, and the largest bias of those that are offered and of those that are refused."""
-    offered, refused = ([pair["bias"] for pair in pairs if pair["allowed"] is allowed] for allowed in (True, False))
-    exact = sum(bias <= 1e-9 for bias in refused)
+    """How many pairs were enumerated, and the largest bias of those that are offered and of those that are not."""
+    offered, others = ([pair["bias"] for pair in pairs if pair["allowed"] is allowed] for allowed in (True, False))
+    exact = sum(bias <= 1e-9 for bias in others)
     unproven = f" {exact} of them show no bias here: no proof of their verifiers covers such trees." if exact else ""
     return (
-        f"**{len(offered)} pairs of drafter and verifier are offered: the largest bias of any text's probability is "
-        f"{max(offered):.1g}.** {len(refused)} pairs are refused: the largest bias among them is {max(refused):.2g}."
-        f"{unproven}"
+        f"**{len(offered)} pairs of drafter and verifier are offered for sampling: the largest bias of any text's "
+        f"probability is {max(offered):.1g}.** {len(others)} pairs are not: the largest bias among them is "
+        f"{max(others):.2g}.{unproven}"
     )
 
 
 def pairs_table(pairs: Sequence[dict]) -> Table:
-    """The largest bias of every pair, a row per drafter; in brackets where the pair is refused."""
+    """The largest bias of every pair, a row per drafter; in brackets where the pair is not offered for sampling."""
     verifiers = list(dict.fromkeys(pair["verifier"] for pair in pairs))
     shown = {(p["drafter"], p["verifier"]): f"{p['bias']:.0e}" if p["allowed"] else f"[{p['bias']:.0e}]" for p in pairs}
-    drafters = dict.fromkeys(pair["drafter"] for pair in pairs)
-    rows = [(drafter, *(shown[drafter, verifier] for verifier in verifiers)) for drafter in drafters]
-    return Table("Largest bias; in brackets: refused", ("drafter", *verifiers), tuple(rows))
+    drafters, labels = dict.fromkeys(pair["drafter"] for pair in pairs), _method_labels()
+    rows = [
+        (_drafter_label(drafter, labels), *(shown[drafter, verifier] for verifier in verifiers)) for drafter in drafters
+    ]
+    return Table(
+        "Largest bias at a temperature above 0; in brackets: not offered there",
+        ("drafter", *map(verifier_title, verifiers)),
+        tuple(rows),
+        "Greedy takes the target's most likely token, so it is offered at temperature 0 alone, on every tree.",
+    )
+
+
+def _method_labels() -> dict[str, str]:
+    """Labels of the methods by name; none without torch, which these need."""
+    if not torch_there():
+        return {}
+    from decoding.methods.methods import METHODS
+
+    return {name: method.label for name, method in METHODS.items()}
+
+
+def _drafter_label(name: str, labels: Mapping[str, str]) -> str:
+    """The label of a drafter's method; what follows a comma in its name says how it draws."""
+    method, *how = name.split(", ")
+    return ", ".join([labels.get(method, method.replace("_", " ")), *how])

@@ -14,6 +14,7 @@ from pages.ui.scope.component import lone_tree
 from pages.ui.verify.state import Looked, own_walk, text_reader
 from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
+from viz.explain.known import sampling_words, target_head
 from viz.formats import listed, number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
@@ -68,10 +69,14 @@ def node_in_view(looked: Looked) -> int:
     if key == looked.key:
         return node
     nodes, chosen = looked.iteration.nodes, None if looked.drafted_here else selected_node()
-    if chosen == FINAL_ID or (chosen is None and looked.iteration.final_kind == "recovered"):
+    kind = looked.iteration.final_kind
+    ended = kind == "recovered" or (kind == "fallback" and not looked.drafted_here)
+    if chosen == FINAL_ID or (chosen is None and ended):
         return looked.iteration.accepted[-1] if looked.iteration.accepted else 0
     if chosen is not None and 0 <= chosen < len(nodes):
-        return chosen
+        # A token that was not accepted is asked about for its own test, which is made at its parent.
+        missed = nodes[chosen].verdict in ("rejected", "not_reached")
+        return nodes[chosen].parent_id if missed else chosen
     drawn = looked.iteration.drawn or range(1, len(nodes))
     parents = [nodes[child].parent_id for child in drawn if nodes[child].flat_index is not None]
     return 0 if parents.count(0) > 1 else max(sorted(set(parents)), key=parents.count, default=0)
@@ -258,13 +263,13 @@ def own_words(looked: Looked) -> str:
 
 
 LAWS_HEIGHT = 290
-EVEN_OUT = "this tree is one draw; over all trees that the draft may draw here the probabilities are the target's own"
+EVEN_OUT = "over all trees that the draft may draw here, the next token has exactly the target's distribution"
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
     "A child drawn twice has two entries",
     "Probability of the token in the draft's distribution after this node",
-    "Probability of the token in the target's distribution after this node",
+    "Probability of the token in the target's distribution that the verifier tests against, after this node",
     "Exact probability that its test passes after all earlier tests failed; – where it is never tested",
     "Exact probability that the path continues through it, given that it reaches this node",
     "The number drawn against it and the outcome",
@@ -281,6 +286,7 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selec
     steps: NodeSteps | None = kept(
         key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked))
     )
+    target = target_head("temperature 0" if sampling.greedy else sampling_words(sampling))
     left, right = st.columns([1, 1.9], gap="medium")
     with left:
         if steps is None:
@@ -289,12 +295,12 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selec
         if said := fallback_words(looked, selected, node):
             st.caption(escape_markdown(said))
         st.html(Path(__file__).with_suffix(".css"))
-        st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
+        st.html(words_html(looked, replayed, steps) + table_html(steps, walker, target))
         proof_link()
     with right:
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
         tested_against = {"spectr": "ρ × draft", "khisti": "distribution of the winner"}.get(name, "draft")
-        figure = distributions_figure(steps.texts, panels, tested_against, is_dark())
+        figure = distributions_figure(steps.texts, panels, tested_against, is_dark(), target)
         chart(figure, key="verify_laws", height=LAWS_HEIGHT + ROW_PX * max(len(steps.texts) - SHOWN_TOKENS, 0))
 
 
@@ -303,7 +309,7 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
     node = looked.iteration.nodes[steps.node]
     where = f"At {quote(node.text)}, {'the root' if not steps.node else f'node {steps.node}, depth {node.depth}'}"
     reached = f"on the path with probability {number(steps.reached, 3)} (exact)" if steps.node else "always on the path"
-    entries = plural(len(steps.entries), "entry", "entries")
+    entries = plural(len(steps.entries), "entry", "entries").replace(" ", "\u00a0")  # no word alone on a line
     said = f"{replayed.verifier.label} {how(replayed.verifier, len(steps.entries))}"
     if steps.factor is not None:
         said += f" The factor ρ is {steps.factor:.2f} at this node."
@@ -312,18 +318,17 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
         said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
     if steps.ends is not None and steps.node:
         said += f" If all of them fail, the path ends at this node with probability {number(steps.ends)}."
-    said += " "
     if steps.rate is not None:  # only independent draws have a rate
         count = plural(len(steps.entries), "independent draw")
         least = "at least " if steps.rate_is_bound else ""
         said += (
-            f"Before the draws are known, it accepts one of {count} with probability {least}{number(steps.rate, 3)}; "
+            f" Before the draws are known, it accepts one of {count} with probability {least}{number(steps.rate, 3)}; "
             f"the best possible is {number(steps.best_rate, 3)}."
         )
     if steps.off_target is not None:
-        said += _proof_words(looked, steps.off_target)
+        said += " " + _proof_words(looked, steps.off_target)
     elif looked.iteration.draft_sampling not in ("deterministic", "none"):
-        said += f"“Taken” may differ from the target here: {EVEN_OUT}."
+        said += f" Lossless: {EVEN_OUT}; “taken” is for this one tree."
     return (
         f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
         f"{html.escape(said)}</div>"
@@ -332,11 +337,11 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
 
 def _proof_words(looked: Looked, off_target: float) -> str:
     """How the token after a node, given this tree, compares with the target's distribution."""
-    said = "Given this tree, the exact probabilities of the next token, summed over all draws of the verifier, differ "
-    said += f"from the target's by at most {off_target:.1g}"
+    given = "Given this tree, the exact probabilities of the next token differ from the target's by at most "
+    given += f"{off_target:.1g}"
     if looked.iteration.draft_sampling in ("deterministic", "none"):
-        return f"{said}: lossless at this node."
-    return f"{said}. That is no bias: {EVEN_OUT}."
+        return f"{given}: lossless at this node."
+    return f"Lossless: {EVEN_OUT}. {given}."
 
 
 def how(verifier: "Verifier", entries: int) -> str:
@@ -348,9 +353,12 @@ def how(verifier: "Verifier", entries: int) -> str:
     return verifier.how or verifier.summary
 
 
-def table_html(steps: "NodeSteps", walker: str) -> str:
-    """The entries in draw order, and the numbers that `walker` drew against them; every token is escaped."""
-    columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
+def table_html(steps: "NodeSteps", walker: str, target: str) -> str:
+    """The entries in draw order, and the numbers that `walker` drew against them; every token is escaped.
+
+    `target` names the target's distribution that they are tested against.
+    """
+    columns = zip((*(target if name == "target" else name for name in COLUMNS), walker), MEANINGS, strict=True)
     heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
     body = ""
     for place, entry in enumerate(steps.entries, start=1):
