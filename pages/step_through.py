@@ -102,11 +102,10 @@ def to_decode() -> RunRequest | None:
     if not torch_there():
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
-    # A value set from elsewhere does not reach a widget of a closed popover, whose older one the browser sends again:
-    # contents are drawn while it is open, and what they hold is read from the session.
+    # What the popovers hold is read from the session: their contents are drawn only while they are open.
     prompt, sampling, tokens = prompts.picked_prompt(), controls.picked_sampling(), controls.picked_length()
     words = escape_markdown(prompts.prompt_title(prompt))
-    place = st.popover(words, key="prompt_open", icon=":material/edit_note:", on_change="rerun")
+    place = controls.settings_popover(words, "prompt_open", ":material/edit_note:")
     if place.open:
         with place, st.container(width=460):
             prompts.prompt_picker()
@@ -117,7 +116,7 @@ def to_decode() -> RunRequest | None:
         if sampling.greedy
         else f"{controls.method_words('method')} · {controls.sampling_words(sampling)}"
     )
-    place = st.popover(escape_markdown(words), key="method_open", icon=":material/tune:", on_change="rerun")
+    place = controls.settings_popover(escape_markdown(words), "method_open", ":material/tune:")
     if place.open:
         with place, st.container(key="settings_panel"):
             head = st.container()

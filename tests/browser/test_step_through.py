@@ -220,6 +220,27 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     no_stack_trace(page)
 
 
+def test_settings_stay_open_while_the_words_of_their_button_change(open_page):
+    page = open_page("/step_through")
+    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
+    method = page.locator(".st-key-method_open button").first
+    before = method.inner_text()
+    method.click(timeout=60_000)
+    slider = page.locator(f"{POPOVER} .st-key-temperature input[type=range]")
+    slider.wait_for()
+    settled(page)
+    slider.press("ArrowRight")
+    expect(method).not_to_have_text(before)
+    page.wait_for_timeout(1000)  # one that closes does so with the new button
+    settled(page)
+    expect(slider).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator(POPOVER).wait_for(state="detached")
+    page.wait_for_timeout(1000)
+    settled(page)
+    expect(page.locator(POPOVER)).to_have_count(0)
+
+
 def test_the_newest_tokens_stay_in_view_beside_the_settings(open_page):
     page = open_page("/step_through?recorded=home&iteration=20")
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")

@@ -26,6 +26,7 @@ from pages.ui.widgets.controls import (
     sampling_words,
     say_again,
     seed,
+    settings_popover,
 )
 from pages.ui.widgets.costs import other_words
 from pages.ui.widgets.prompts import (
@@ -321,15 +322,12 @@ def plan_controls(
         several: whether further prompts can be chosen.
     """
     samples, more_key = sample_prompts(), f"{name}_more"
-    # Contents are drawn while a popover is open: what is set from elsewhere would not reach widgets of a closed one.
     prompt = picked_prompt()
     if bind_prompt:
         keep_in_address(prompt)
     more = [each for each in (st.session_state.get(more_key) or [] if several else []) if each != prompt.name]
     words = prompt_title(prompt) + (f" + {len(more)}" if more else "")
-    place = st.popover(
-        escape_markdown(words), key=f"{name}_prompt_open", icon=":material/edit_note:", on_change="rerun"
-    )
+    place = settings_popover(escape_markdown(words), f"{name}_prompt_open", ":material/edit_note:")
     if place.open:
         with place:
             prompt_picker()
@@ -344,7 +342,7 @@ def plan_controls(
     seed(repeats_key, DEFAULT_REPEATS)
     seed(warmup_key, DEFAULT_WARMUP)
     words = f"{picked_length()} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
-    place = st.popover(words, key=f"{name}_plan_open", icon=":material/repeat:", on_change="rerun")
+    place = settings_popover(words, f"{name}_plan_open", ":material/repeat:")
     if place.open:
         with place:
             length_control()
@@ -360,9 +358,7 @@ def plan_controls(
                 help="Rounds before the measured ones; their times are discarded.",
             )  # fmt: skip
     sampling = picked_sampling()
-    place = st.popover(
-        sampling_words(sampling), key=f"{name}_sampling_open", icon=":material/casino:", on_change="rerun"
-    )
+    place = settings_popover(sampling_words(sampling), f"{name}_sampling_open", ":material/casino:")
     if place.open:
         with place, st.container(width=520):
             sampling_controls()

@@ -45,6 +45,7 @@ from pages.ui.sweep.sentences import (
     short_title,
     with_labels,
 )
+from pages.ui.widgets.controls import settings_popover
 from pages.ui.widgets.counting import counted_words, counting_switch
 from viz.charts.sweeps import (
     MOST_SERIES,
@@ -195,9 +196,7 @@ def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame
     picked = {name: st.session_state.get(_key(followed, name), ALL) for name in offered}
     said = [f"{axis_of(name).words} {_value_words(name, value)}" for name, value in picked.items() if value != ALL]
     label = ", ".join(said) or "All runs"
-    with st.popover(
-        escape_markdown(label), key="sweep_filter", icon=":material/filter_alt:", on_change="rerun"
-    ) as place:
+    with settings_popover(escape_markdown(label), "sweep_filter", ":material/filter_alt:") as place:
         if place.open:
             with st.container(width=320):
                 for name, values in offered.items():

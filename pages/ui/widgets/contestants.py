@@ -115,8 +115,7 @@ def contestant_bar(field: ContestantForm) -> None:
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
         for key in slots(field):
             words, icon = slot_words(key)
-            # Contents are drawn only while it is open: six forms of twenty widgets would slow down every click.
-            place = st.popover(escape_markdown(words), key=f"{key}_open", on_change="rerun", icon=icon)
+            place = controls.settings_popover(escape_markdown(words), f"{key}_open", icon)
             if place.open:
                 with place, st.container(width=700):
                     _slot_form(field, key, names)

@@ -215,6 +215,17 @@ def sampling_words(sampling: "Sampling") -> str:
     return ", ".join(words)
 
 
+def settings_popover(label: str, key: str, icon: str) -> "DeltaGenerator":
+    """A popover whose contents are to be drawn only while it is `open`.
+
+    A value set from elsewhere does not reach a widget of a closed popover, whose older one the browser sends again; and
+    twenty widgets that nobody sees slow down every click.
+    """
+    if st.session_state.get(key):
+        st.session_state[key] = True  # with another label it is another popover, which would begin closed
+    return st.popover(label, key=key, icon=icon, on_change="rerun")
+
+
 def length_control() -> None:
     """The most tokens to decode; if they do not fit after the prompt, the run says so when it starts."""
     st.session_state["max_new_tokens"] = picked_length()
