@@ -226,7 +226,7 @@ def test_settings_stay_open_while_the_words_of_their_button_change(open_page):
     method = page.locator(".st-key-method_open button").first
     before = method.inner_text()
     method.click(timeout=60_000)
-    slider = page.locator(f"{POPOVER} .st-key-temperature input[type=range]")
+    slider = page.locator(f"{POPOVER} .st-key-sampling_temperature input[type=range]")
     slider.wait_for()
     settled(page)
     slider.press("ArrowRight")
