@@ -9,7 +9,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_trees
-from decoding.trace.metrics import Counting
+from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
@@ -194,12 +194,14 @@ def results(outcome: ComparisonResult) -> None:
 
 
 def tokens_words(scores: "Sequence[Score]", counting: Counting) -> str:
-    """How many tokens stand behind the figures of a call, a mean over methods."""
+    """How many tokens stand behind the figures of a call; they differ between methods that draw."""
     measured = [entry for entry in scores if entry.measured]
     if not measured:
         return "No call has tokens of this kind."
-    counted = fmean(entry.typical.new_tokens for entry in measured)
-    return counted_words(counted, fmean(entry.new_tokens for entry in measured), counting)
+    counts = sorted(entry.typical.new_tokens for entry in measured)
+    if counts[0] < counts[-1]:
+        return f"{counts[0]} to {counts[-1]} tokens counted per run: {COUNTINGS[counting]}"
+    return counted_words(counts[0], fmean(entry.new_tokens for entry in measured), counting)
 
 
 def summary(outcome: ComparisonResult) -> str:

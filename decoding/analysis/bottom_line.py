@@ -148,8 +148,9 @@ def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int]
 def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None:
     """What to decode with; None where no option speculates.
 
-    A winner needs an interval above those of all others. Over prompts the intervals show how texts differ, which all
-    options share: there it has to be faster than each other one on the same prompts.
+    A winner has to be faster than each other one in the same repeats, or on the same prompts: what all options share,
+    a drifting machine or texts that differ, cancels. Where only figures are known, its interval
+    has to lie above theirs.
 
     Args:
         plain: name of plain decoding if the figures are ratios over it.
@@ -194,22 +195,32 @@ def _sure(ratio: Interval) -> bool:
 
 
 def _slower(option: Option, best: Option) -> bool:
-    if option.figure.per == "prompt" and option.speeds and best.speeds:
-        ratio = paired(option.speeds, best.speeds)
-        return ratio.decides and ratio.high < 1
+    ratio = between(best, option)
+    if ratio is not None:
+        return ratio.decides and ratio.low > 1
     return option.figure.apart(best.figure) and option.figure.value < best.figure.value
+
+
+def between(best: Option, other: Option) -> Interval | None:
+    """Speed of one option over another's in the same repeats, None where they have none in common."""
+    return paired(best.speeds, other.speeds) if best.speeds.keys() & other.speeds.keys() else None
 
 
 def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str) -> int | None:
     if not best.figure.decides or not all(each.figure.decides for each in rivals):
         return FEWEST
     first = best.figure
-    # Against plain decoding the ratio of an option to itself is 1 without any doubt.
-    others = [(each.figure.value, each.figure.half) for each in rivals]
+    # The intervals that have to get as narrow as the logarithm of the ratio that they are of.
+    pairs: list[tuple[float, tuple[Interval, ...]]] = []
+    for each in rivals:
+        ratio = between(best, each)
+        pairs.append(
+            (first.value / each.figure.value, (first, each.figure)) if ratio is None else (ratio.value, (ratio,))
+        )
     if verdict == "open" and plain:
-        others = [(1.0, lambda count: 0.0)]
+        pairs = [(first.value, (first,))]
     for count in range(first.count + 1, MOST + 1):
-        if all(first.half(count) + half(count) < abs(log(first.value / value)) for value, half in others):
+        if all(sum(each.half(count) for each in parts) < log(ratio) for ratio, parts in pairs):
             return count
     return None
 

@@ -6,7 +6,7 @@ from math import exp, log
 
 import pytest
 
-from decoding.analysis.bottom_line import Interval, Option, bottom_line, paired
+from decoding.analysis.bottom_line import Interval, Option, between, bottom_line, paired
 from decoding.analysis.slowdown import TOKENS, slowdown, stretches
 from decoding.trace.records import IterationTrace
 from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
@@ -170,6 +170,20 @@ def test_a_path_ended_where_a_setting_left_the_next_token_out():
     tree, chain = run_of(committed(1, 1, 1, seconds=0.02)), run_of(committed(3, seconds=0.02))
     (stretch,) = stretches(tree, chain)
     assert stretch_words(stretch, (tree, chain), ("Tree", "Chain"), "a", said).split("\n\n")[1] == said
+
+
+def test_two_methods_are_told_apart_within_each_repeat_as_plain_decoding_is():
+    drift = (1.0, 1.15, 0.9)  # intervals over plain decoding overlap, of the one over the other nothing does
+    tree, chain = (either(name, *(gain * each for each in drift)) for name, gain in (("Tree", 3.0), ("Chain", 2.5)))
+    assert not tree.figure.apart(chain.figure)
+    line = bottom_line([tree, chain], "Plain")
+    assert line.winner is tree
+    slower = either("Chain", *(2.5 * each * off for each, off in zip(drift, (1.1, 0.9, 1.0), strict=True)))
+    line = bottom_line([tree, slower], "Plain")
+    assert line.winner is None and line.rivals == (slower,)
+    ratio = between(tree, slower)
+    assert f"Tree over Chain: {ratio.value:.2f}×, {ratio.low:.2f} to {ratio.high:.2f}" in bottom_line_words(line)
+    assert ratio.half(line.needed) < log(ratio.value) <= ratio.half(line.needed - 1)
 
 
 def test_repeats_that_differ_widely_give_no_advice_to_act_on():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from decoding.analysis.bottom_line import FEWEST, BottomLine, DraftModelNeed, Interval, Option
+from decoding.analysis.bottom_line import FEWEST, MOST, BottomLine, DraftModelNeed, Interval, Option, between
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from decoding.trace.records import IterationTrace, RunTrace
 from viz.explain.expansion import Absences, why_pruned
@@ -91,11 +91,12 @@ def _line_words(line: BottomLine, where: str) -> str:
         said = f"Not decided {where}: {best.label} has {over}, which may be no gain."
         return f"{said} {_decides_words(line)}{_pays_words(best)}"
     if noisy and figure.high > NOISY * figure.low:
-        return f"Speculating was faster {where}, by how much is not decided: {best.label} had {over}. {noisy}"
+        said = f"Speculating was faster {where}, by how much{' and with what' if line.rivals else ''} is not decided"
+        return f"{said}: {best.label} had {over}.{_unsure(line)} {noisy}"
     if line.rivals:
         said = (
             f"Speculate {where}; which method is best is open: {best.label} has {over}; {_rivals(line)} may be just "
-            f"as fast.{_unsure(line)}"
+            f"as fast{_beside(line)}.{_unsure(line)}"
         )
         return f"{said} {_decides_words(line)}{_pays_words(best)}"
     return f"Use {best.label} {where}: {over}.{_pays_words(best)}"
@@ -178,6 +179,15 @@ def _depths(run: RunTrace, places: Sequence[int]) -> str:
     return ", ".join([first.replace(" in", " token in" if depths[0] == 1 else " tokens in", 1), *later])
 
 
+def _beside(line: BottomLine) -> str:
+    """The best one over the strongest rival in the same repeats, which says why neither is named the faster."""
+    rival = max(line.rivals, key=lambda each: each.figure.value)
+    ratio = between(line.best, rival)
+    if ratio is None or not ratio.decides:
+        return ""
+    return f" ({line.best.label} over {rival.label}: {ratio.value:.2f}×, {ratio.low:.2f} to {ratio.high:.2f})"
+
+
 def _unsure(line: BottomLine) -> str:
     """Why a rival with a higher figure is not named first: its own interval does not say that it is faster at all."""
     above = [each for each in line.rivals if each.figure.value > line.best.figure.value]
@@ -215,8 +225,9 @@ def _decides_words(line: BottomLine) -> str:
     if line.needed is None:
         if not line.rivals:
             return "It makes no difference."
-        return f"They are too close to tell apart by repeats: take {'either' if len(line.rivals) == 1 else 'any'}."
-    return f"Their intervals overlap; at this spread about {line.needed} repeats would separate them."
+        either = "either" if len(line.rivals) == 1 else "any"
+        return f"Not even {MOST} repeats would tell them apart at this spread: take {either}."
+    return f"At this spread about {line.needed} repeats would tell them apart."
 
 
 def _noisy(line: BottomLine) -> str:

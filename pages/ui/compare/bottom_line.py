@@ -23,6 +23,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import RunRequest
 from pages.ui.compare.plan import ComparisonResult, Step
 from pages.ui.engine.config import measured_chain
+from pages.ui.widgets.costs import busy_words
 from pages.ui.widgets.prompts import OWN_TEXT, prompt_words
 from viz.explain.bottom_line import need_words, stretch_words
 from viz.formats import plural
@@ -195,6 +196,12 @@ def draw_partings(scores: Sequence[Score], outcome: ComparisonResult, go_to: Cal
                 st.caption(nowhere_words(names, slower.output_ids == faster.output_ids))
             for stretch in found[:LINES]:
                 _draw_stretch(stretch, slower, faster, outcome, go_to)
+    unrest = busy_words(widest_spread([entry for entry in scores if entry.measured]))
+    if unrest:
+        st.warning(
+            f"{unrest} A cause that is a time may be its doing; tokens, settings and gates are not.",
+            icon=":material/warning:",
+        )
     st.caption(
         "Compared are stretches of the same text that both began and ended with an iteration. Times are medians over "
         "the repeats, without prefill. Open an iteration to see the setting or gate that ended its path."
@@ -206,6 +213,12 @@ def nowhere_words(names: tuple[str, str], same_text: bool) -> str:
     if not same_text:
         return f"{names[0]} and {names[1]} wrote different texts, and in what they share {names[0]} was never slower."
     return f"{names[0]} was nowhere slower than {names[1]} for the same tokens."
+
+
+def widest_spread(measured: Sequence[Score]) -> float:
+    """How far apart the repeats of one method lie, of the one where they differ most, as a ratio of speeds."""
+    spreads = [entry.spread_of("throughput") for entry in measured]
+    return max((found.high / found.low for found in spreads), default=1.0)
 
 
 def places(scores: Sequence[Score]) -> list[int]:

@@ -6,6 +6,7 @@ from decoding.trace.metrics import Spread
 from pages.ui.compare.bottom_line import (
     is_plain,
     plain_of,
+    widest_spread,
 )
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.widgets.costs import busy_words
@@ -62,9 +63,7 @@ def two_medians_words(measured: list[Score], plain: Score | None) -> list[str]:
 
 def unrest_words(measured: list[Score]) -> list[str]:
     """A warning where repeats of the same call differ so much that the machine is too busy to measure."""
-    spreads = [entry.spread_of("throughput") for entry in measured]
-    widest = max((found.high / found.low for found in spreads), default=1.0)
-    return [said] if (said := busy_words(widest)) else []
+    return [said] if (said := busy_words(widest_spread(measured))) else []
 
 
 def slower_words(entry: Score, plain: Score) -> list[str]:

@@ -64,9 +64,10 @@ BOLD = (
 )
 MEDIAN_REPEAT = "For each method, the call with the median tokens per second of its repeats, the lower one of two."
 SURE = (
-    "The ratios to plain decoding are taken within each repeat. The interval is Student's t on their logarithms: where "
-    "those of two methods overlap, or fewer than three repeats were measured, none is named the faster. Over several "
-    "prompts, methods are compared on the same prompt."
+    "All ratios are taken within each repeat, to plain decoding and of two methods to each other: drift of the machine "
+    "cancels. The interval is Student's t on their logarithms: where that of one method over another holds 1, or fewer "
+    "than three repeats were measured, none is named the faster. Over several prompts, methods are compared on the "
+    "same prompt."
 )
 PAIRED = (
     "× is the median over repeats of this method's tokens/s divided by those of plain decoding in the same repeat, so "
