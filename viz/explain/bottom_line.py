@@ -122,7 +122,7 @@ def cause_words(lost: Slowdown) -> str:
 
 def stretch_words(
     stretch: Stretch, runs: tuple[RunTrace, RunTrace], names: tuple[str, str], text: str, ended: str = ""
-) -> str:
+) -> list[str]:
     """What made the first, slower run lose on the same tokens, and what both spent, in two or three paragraphs.
 
     Args:
@@ -149,7 +149,7 @@ def stretch_words(
     said = f"{quote(text)}, {plural(count, 'token')}. {names[0]} lost because {cause}."
     # The other's path went on where that of the first iteration ended.
     parts = [said, ended if len(stretch.mine) > 1 else "", f"{'; '.join(found)}."]
-    return "\n\n".join(filter(None, parts))
+    return [part for part in parts if part]
 
 
 def ended_words(iteration: IterationTrace) -> str:
@@ -235,8 +235,9 @@ def _noisy(line: BottomLine) -> str:
     widest = max((line.best, *line.rivals), key=lambda each: each.figure.high / each.figure.low)
     if widest.figure.per == "prompt" or widest.figure.high <= NOISY * widest.figure.low:
         return ""
+    over = f" over {line.plain}" if line.plain else ""
     return (
-        f"Repeats of the same work differ too much to tell (the interval of {widest.label} reaches from "
+        f"Repeats of the same work differ too much to tell (the interval of {widest.label}{over} reaches from "
         f"{widest.figure.low:.2f} to {widest.figure.high:.2f}): stop other work on this machine and measure again, "
         "with more repeats."
     )

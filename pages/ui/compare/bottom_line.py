@@ -240,7 +240,11 @@ def _draw_stretch(
     names = slower.contestant.label, faster.contestant.label
     known = outcome.ended.get(outcome.comparison.contestants.index(slower.contestant), {})
     ended = known.get(Step.of(slower.run.iterations[stretch.mine[0]]), "")
-    st.markdown(escape_markdown(stretch_words(stretch, (slower.run, faster.run), names, text, ended)))
+    *causes, spent = map(escape_markdown, stretch_words(stretch, (slower.run, faster.run), names, text, ended))
+    with st.container(gap="small"):
+        for cause in causes:
+            st.markdown(cause)
+        st.caption(spent)
     with st.container(horizontal=True, gap="medium"):
         for entry, place in zip(both, (stretch.mine[0], stretch.other[0]), strict=True):
             method, label = entry.contestant.method, entry.contestant.label
