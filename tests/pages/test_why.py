@@ -1,6 +1,7 @@
 """The part below the scope: it follows the scope, answers on a button, and says what to do where it cannot."""
 
 import html
+import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +23,11 @@ from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut
+from viz.explain.iteration import why_verdict
+from viz.explain.known import Known
 from viz.formats import chance, number, plural
+from viz.scope.cards import cards, distributions
+from viz.scope.scene import build_scene
 from viz.tokens import visible
 
 PAGE = "pages/step_through.py"
@@ -47,6 +52,46 @@ def sampled(pair):
     )
     list(session)
     return session.trace()
+
+
+@pytest.mark.parametrize(
+    ("name", "verifier"),
+    [
+        ("eagle2", "nss"), ("iid_paths", "specinfer"), ("iid_paths", "khisti"), ("iid_paths", "spectr"),
+        ("iid_paths", "block"), ("iid_paths", "naive"), ("iid_paths", "traversal"), ("sequoia", "specinfer_wor"),
+    ],
+)  # fmt: skip
+def test_a_greedy_run_is_explained_as_greedy_whatever_verifier_decided(pair, name, verifier):
+    from decoding.methods.methods import METHODS
+    from decoding.session.session import DecodeSession, Limits
+
+    method = METHODS[name].with_settings(verifier=verifier)
+    session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), limits=Limits(16))
+    list(session)
+    drew = 0
+    for iteration in session.trace().iterations:
+        drew += any(step.drawn is not None for step in iteration.steps)
+        scene, known = build_scene(iteration, scene_id=""), Known(iteration)
+        said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
+        shown = json.dumps([cards(iteration, scene, known), distributions(iteration, scene, known)])
+        shown += "".join(said) + "".join(phase.caption for phase in scene.phases)
+        for words in (
+            "drawn from the target",
+            "drawn from the residual",
+            "Drawn from",
+            ", drawn 0.",
+            "probability when",
+            'temperature 1"',
+            "target · T",
+        ):
+            assert words not in shown, words
+        for node, words in zip(iteration.nodes, said, strict=True):
+            if node.verdict == "accepted":
+                assert words.startswith("It is the target's most likely token too")
+            elif node.verdict == "rejected":
+                preferred = iteration.nodes[node.parent_id].target_argmax == node.token_id
+                assert (", but " if preferred else "The target prefers") in words, words
+    assert drew
 
 
 def show(at, run, part="Why", iteration=0, **state):

@@ -96,4 +96,6 @@ def test_the_strip_names_prompt_and_sampling_of_the_run_shown():
     )
     assert run.label in full and "temperature 0.8" in full
     greedy = replace(run, sampling=SamplingTrace())
+    assert run_words(greedy)[0].startswith("greedy decoding, verifier SpecInfer, no replacement · ‘")
+    greedy = replace(greedy, settings={**run.settings, "verifier": "greedy"})
     assert run_words(greedy)[0].startswith("greedy decoding · ‘")

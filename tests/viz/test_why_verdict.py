@@ -172,6 +172,22 @@ def rejections(count: int, gone_at: int):
     return replace(trace, steps=tuple(steps)), last
 
 
+def test_a_rejected_token_keeps_nothing_of_the_residual_from_its_rejection_on():
+    trace, _ = rejections(3, gone_at=0)
+    steps = [replace(s, residual_ids=tuple(range(5000, 5008)), residual_probs=(0.1,) * 8) for s in trace.steps]
+    second = trace.nodes[2].token_id
+    assert [each["own"] for each in residuals(replace(trace, steps=tuple(steps)), 0, 3, token=second)] == [
+        "<0.1000", "0", "0",
+    ]  # fmt: skip
+    # SpecTr subtracts after its last test only.
+    late = (*(replace(s, residual_ids=(), residual_probs=()) for s in steps[:2]), steps[2])
+    assert [each["own"] for each in residuals(replace(trace, steps=late), 0, 3, token=second)][1:] != ["0", "0"]
+    assert residuals(replace(trace, steps=late), 0, 3, token=second)[2]["own"] == "0"
+    # A weight of 1 above a rejected node leaves it a share of what is left.
+    weighted = tuple(replace(s, weight=0.5) for s in steps)
+    assert {each["own"] for each in residuals(replace(trace, steps=weighted), 0, 3, token=second)} == {"<0.1000"}
+
+
 def test_every_rejection_is_listed_with_what_it_left_of_the_token():
     trace, last = rejections(10, gone_at=4)
     reported = residuals(trace, 0, 3, token=last)
@@ -181,7 +197,8 @@ def test_every_rejection_is_listed_with_what_it_left_of_the_token():
     many = replace(trace.steps[9], residual_ids=tuple(range(5000, 5008)), residual_probs=(0.1,) * 8)
     reported = residuals(replace(trace, steps=(*trace.steps[:9], many)), 0, 3, token=last)
     assert [each["own"] for each in reported][8:] == ["0", "0"]
-    reported = residuals(replace(trace, steps=(many, *trace.steps[1:])), 0, 3, token=last)
+    first = replace(many, child_id=1, token_id=trace.nodes[1].token_id)
+    reported = residuals(replace(trace, steps=(first, *trace.steps[1:])), 0, 3, token=last)
     assert reported[0]["own"] == "<0.1000"
     # A rejection that changed nothing repeats what was left before it.
     same = replace(trace.steps[6], residual_ids=(), residual_probs=())

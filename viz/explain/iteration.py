@@ -99,11 +99,21 @@ def _without_draws(known: Known, node: NodeTrace) -> str:
     if parent.target_argmax is None or node.target_probability is None:
         return _by_code(node)
     if parent.target_argmax == node.token_id:
-        return f"It is the target's most likely token too, at {number(parent.target_argmax_probability)}."
+        said = f"It is the target's most likely token too, at {number(parent.target_argmax_probability)}"
+        return f"{said}{'' if node.verdict == 'accepted' else _but_rejected(known, node)}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
     best, given = compared(parent.target_argmax_probability, node.target_probability)
     said = f"The target prefers {favourite} at {best}; this token has {given}."
     return f"{said} Greedy decoding accepts only the most likely token."
+
+
+def _but_rejected(known: Known, node: NodeTrace) -> str:
+    """Why a verifier other than the greedy one may reject the target's most likely token at temperature 0."""
+    path = [known.iteration.nodes[each] for each in known.iteration.path(node.parent_id)[1:]]
+    lost = next((above for above in path if above.verdict != "accepted"), None)
+    if lost is not None:
+        return f", but its ancestor {quote(lost.text)} (node {lost.node_id}) was not accepted"
+    return ", but this verifier looks only at the first path drawn"
 
 
 def _by_draws(known: Known, node: NodeTrace) -> str:
@@ -254,12 +264,13 @@ def residuals(
 
     With a `token`, `own` is what each leaves of it. A rejection that changed nothing repeats what was left before it.
     """
-    steps = [s for s in (known or Known(iteration)).decisions.get(place, ()) if s.kind == "test"]
-    if not any(step.residual_ids for step in steps):
+    known = known or Known(iteration)
+    steps = [s for s in known.decisions.get(place, ()) if s.kind == "test"]
+    if not known.sampled or not any(step.residual_ids for step in steps):
         return []
     left = {i: p for i, _, p in target_top(iteration, place)}
     found: list[dict[str, Any]] = []
-    whole = gone = False
+    whole = gone = refused = False
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if step.accepted:
             continue
@@ -274,6 +285,10 @@ def residuals(
         if token is not None:
             # What a rejection took whole no later one gives back.
             gone = gone or bool(following and following.token_id == token and following.acceptance_probability == 0)
+            # From the top down a token is rejected only if more than it has is subtracted, which leaves it 0; SpecTr
+            # subtracts after its last test. From the leaves up an inner node is rejected for what is below it.
+            refused = refused or (step.token_id == token and step.weight is None)
+            gone = gone or (refused and bool(step.residual_ids))
             found[-1]["own"] = _left_of(left, token, whole or gone)
             gone = gone or found[-1]["own"] == "0"
     return found

@@ -59,8 +59,9 @@ AGREES = 1e-3  # relative: probabilities of models are float32, those of tests f
 
 
 def is_sampled(iteration: IterationTrace) -> bool:
-    """Whether the verifier's decisions were random."""
-    return any(step.drawn is not None for step in iteration.steps)
+    """Whether the verifier's decisions were random; at temperature 0 its draws are from certain tokens."""
+    greedy = iteration.sampling is not None and iteration.sampling.temperature == 0
+    return not greedy and any(step.drawn is not None for step in iteration.steps)
 
 
 def target_shown(node: NodeTrace) -> float | None:

@@ -41,7 +41,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[di
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
     _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
     facts = [] if value is None else [["target's probability", number(value, 4)]]
-    if chosen is not None and chosen.drawn is not None:
+    if chosen is not None and chosen.drawn is not None and known.sampled:
         facts.append(["probability when drawn", number(chosen.acceptance_probability)])
     children = [node for node in iteration.nodes if node.parent_id == parent_id]
     drafted = {node.token_id for node in children}
@@ -199,7 +199,7 @@ def _tests(known: Known, parent: int) -> list[dict]:
     """The verifier's tests at one position, in order."""
     iteration, late, made = known.iteration, parent in known.after_end, []
     for step in known.decisions.get(parent, ()):
-        drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
+        drawn = f", drawn {number(step.drawn)}" if known.sampled and step.drawn is not None else ""
         chosen = step.child_id is None
         words = f"{number(step.acceptance_probability)}{drawn}"
         state: str = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"

@@ -175,7 +175,8 @@ def run_words(run: RunTrace) -> tuple[str, str]:
         words.append(f"draft temperature {sampling.draft_temperature:g}")
     if sampling.temperature > 0 or sampling.draft_temperature != 1:
         words.append(f"seed {sampling.seed}")
-    if sampling.temperature > 0 and (verifier := run.settings.get("verifier")):
+    verifier = run.settings.get("verifier")
+    if verifier and verifier != "greedy":
         words.append(f"verifier {verifier_title(str(verifier))}")
     prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
     short = ", ".join(words).replace("temperature", "T")

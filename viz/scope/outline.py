@@ -123,7 +123,8 @@ def search_table(search: dict) -> Table:
 
 def steps_table(iteration: IterationTrace) -> Table:
     """The verifier's tests in their order."""
-    rows, late = [], Known(iteration).after_end
+    known = Known(iteration)
+    rows, late = [], known.after_end
     for place, step in enumerate(iteration.steps, start=1):
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
@@ -131,7 +132,7 @@ def steps_table(iteration: IterationTrace) -> Table:
         outcome = "chosen" if step.kind == "choice" or step.child_id is None else outcome
         outcome += ", not committed" if outcome != "rejected" and step.node_id in late else ""
         kind = f"match against node {step.rival_id}" if step.kind == "match" else step.kind
-        chance, drawn = number(step.acceptance_probability, 3), number(step.drawn, 3)
+        chance, drawn = number(step.acceptance_probability, 3), number(step.drawn if known.sampled else None, 3)
         rows.append((str(place), f"node {step.node_id}", tested, kind, chance, drawn, outcome))
     heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
     note = "" if rows else "No test was recorded."

@@ -227,19 +227,22 @@ def draw_reasons(run: Run) -> None:
 
 def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
     """What every rejection at the token's place left of it, and the likeliest tokens left; empty without any."""
+    # The root is no candidate after itself: only the likeliest tokens left are shown.
     left = residuals(iteration, max(subject.parent, 0), 3, token=subject.token_id)
     if not left:
         return ""
+    own = f"<code>{html.escape(visible(subject.text, 16))}</code>" if subject.parent >= 0 else ""
     body = ""
     for each in left:
         rest = ("", 1.0 - sum(p for _, p in each["rows"]))
         tokens = "".join(map(_bar, [*each["rows"], *([rest] if rest[1] > 5e-4 else [])]))
         after = each["after"].removeprefix("residual of the target's distribution ")
-        body += f'<tr><td>{html.escape(after)}</td><td class="number">{each["own"]}</td><td>{tokens}</td></tr>'
-    own = html.escape(visible(subject.text, 16))
+        given = f'<td class="number">{each["own"]}</td>' if own else ""
+        body += f"<tr><td>{html.escape(after)}</td>{given}<td>{tokens}</td></tr>"
+    head = f'<th class="number">{own}</th>' if own else ""
     return (
         f'<div class="why"><h5 title="{html.escape(explain_term("residual"))}">Residual of the target after each '
-        f'rejection</h5><div class="all"><table><tr><th></th><th class="number"><code>{own}</code></th>'
+        f'rejection</h5><div class="all"><table><tr><th></th>{head}'
         f"<th>likeliest left</th></tr>{body}</table></div></div>"
     )
 
@@ -345,6 +348,8 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
+    if not drawn and all(step.kind == "choice" for step in steps):
+        title = f"The target's argmax after {after}: only a child with it is accepted"
     if drawn and not tested:
         title = f"No acceptance tests after {after}: one token is drawn from the target's distribution"
         if iteration.children(place):
@@ -377,7 +382,7 @@ def _test_row(
     elif step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
         outcome = f"{kind} token{f', sampled at {chance(step.acceptance_probability)}' if drawn else ''}"
-    elif step.kind == "choice":
+    elif step.kind == "choice" and drawn:
         outcome = f"sampled at {chance(step.acceptance_probability)}"
     else:
         outcome = "accepted" if step.accepted else "rejected"
