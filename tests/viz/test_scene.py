@@ -171,11 +171,17 @@ def test_labels_show_whitespace_and_are_cut_with_an_ellipsis():
 def test_edge_width_is_path_probability_and_numbers_are_draft_and_target():
     node = _by_id(build_scene(traces.dynatree_recovered(), scene_id="s"))[8]
     assert node.width == pytest.approx(0.5 * 0.83 * 0.62)
-    assert (node.draft, node.both, node.position) == ("0.62", "0.62 → 0.17", "row 8")
+    assert (node.draft, node.both, node.position) == ("0.62", "0.62 → 0.17", "node 8, row 8")
 
 
-def test_the_first_look_goes_to_the_likeliest_rejected_node_where_the_path_ended():
-    assert build_scene(traces.dynatree_recovered(), scene_id="s").default_selected == 8
+def test_a_faint_label_is_quoted():
+    specs = tuple(traces.Spec(0, text, 0.3, 0.2, "rejected") for text in (".", " ,", " a."))
+    trace = traces.iteration_of(specs, final=(0, " z", 0.4), final_kind="fallback")
+    assert [node.label for node in build_scene(trace, scene_id="s").nodes[1:4]] == ["‘.’", "‘·,’", "·a."]
+
+
+def test_the_first_look_goes_to_the_final_token():
+    assert build_scene(traces.dynatree_recovered(), scene_id="s").default_selected == FINAL_ID
     assert build_scene(traces.bonus(), scene_id="s").default_selected == FINAL_ID
     assert build_scene(traces.ended(), scene_id="s").default_selected == 2
 

@@ -102,13 +102,13 @@ def test_the_cache_strip_says_what_was_kept_moved_and_freed():
     assert f"slot {next(cell.row for cell in strip.written if cell.moved)} → 77, node 3" in strip.note
 
 
-def test_of_many_moved_slots_the_first_and_the_last_are_named():
+def test_all_moved_slots_are_named_unless_they_are_many():
     run = traces.dynatree_recovered()
     moved = (75, 77, 78, 79, 80, 81, 82)
-    kv = replace(run.kv_target, moved_from=moved)
-    nodes = dict(enumerate(run.kv_target.slot_nodes, start=run.kv_target.slots_before))
-    said = f"(6 moved; slot 77 → 76, node {nodes[77]}; …; slot 82 → 81, node {nodes[82]})"
-    assert said in cache_strips(replace(run, kv_target=kv))[0].note
+    note = cache_strips(replace(run, kv_target=replace(run.kv_target, moved_from=moved)))[0].note
+    assert "(slots 77 → 76, 78 → 77, 79 → 78, 80 → 79, 81 → 80, 82 → 81)" in note
+    note = cache_strips(replace(run, kv_target=replace(run.kv_target, moved_from=(*moved, 83))))[0].note
+    assert "(7 moved: 77 → 76 … 83 → 82)" in note
 
 
 def test_a_rebuild_moves_nothing():

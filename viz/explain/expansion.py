@@ -111,10 +111,8 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
     if node.breadth == "ranked":
         return _places_words(iteration, node)
     if node.breadth == "shape":
-        rates = f"positional acceptance rates (“{setting_title('acceptance')}”, measured unless set)"
-        return (
-            f"the fixed shape of the tree{'' if _recycled(node) else f', the best for the {rates},'} has {count} here"
-        )
+        best = "" if _recycled(node) else f", the best for “{setting_title('acceptance')}”,"
+        return f"the fixed shape of the tree{best} has {count} here"
     least = iteration.rule.threshold_setting
     why = {
         "outdrawn": ": draws elsewhere in the tree had higher values",
@@ -244,8 +242,9 @@ def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     if node.stop_reason == "outdrawn":
         made = plural(iteration.drafted, "draw")
         return (
-            f"a first draw below it has the value {number(node.path_probability, 3)}, its path probability; the "
-            f"{made} of this tree had {number(places.least_draw, 3)} or more"
+            "a draw is worth its parent's path probability times the draft probability not yet drawn there: below this "
+            f"node {number(node.path_probability, 3)}, while each of the {made} made had at least "
+            f"{number(places.least_draw, 3)}"
         )
     if node.stop_reason == "outranked":
         last = number(places.last, 3)

@@ -75,6 +75,8 @@ function fillCard(view) {
   card.token.textContent = card.token.title = entry.token;
   card.kind.textContent = card.kind.title = entry.kind;
   card.why.textContent = entry.why;
+  const pinned = view.data.cards[view.selected];
+  if (pinned && shown !== view.selected) card.why.append(` Why, below, is about ${pinned.token}, which comes later.`);
   if (entry.asks && !entry.undecided) button("tool words asks", card.why, ASK, ASK_HELP, askSetting);
   if (view.absent) {
     html("b", "", card.absent, view.absent.token);

@@ -52,7 +52,7 @@ export function updateFilm(view, data) {
     cancelReport(view);
     view.wanted = null;
     if (newRun) recallZoom(view);
-    if (ask.phase) view.phaseKey = ask.phase;
+    if (ask.phase || newRun) view.phaseKey = ask.phase || "select"; // phases of another method are others
     showFrame(view, ask.iteration ?? view.index ?? view.film.first, ask.node);
     return;
   }

@@ -10,7 +10,7 @@ import { resetZoom, zoomBy } from "./tree.js";
 
 const PLAY_MS = 1100;
 const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
-export const HINT = "Keys ← → ↑ ↓";
+export const HINT = "← → phase · ↑ ↓ iteration";
 export const HINT_MORE =
   "Left and right arrow: phase; [ and ]: first and last phase. Comma and full stop: one " +
   "pop or round of a heap or search that is stepped. Up and down: iteration; Home and End: first and last. " +

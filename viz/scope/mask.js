@@ -201,8 +201,9 @@ export function lightMask(view) {
   }
   const column = view.hoveredColumn;
   const other = column ?? (view.hovered === null ? view.second : null); // two compared nodes are a cell as well
-  const above = seen.slice(0, -1).map((each) => `node ${each}, `);
-  let words = `node ${node} attends to ${count(prefix)} prefix tokens, ${above.join("")}itself`;
+  const above = seen.slice(0, -1);
+  const ancestors = above.length ? `${above.length > 1 ? "nodes" : "node"} ${above.join(", ")} and ` : "";
+  let words = `node ${node} attends to ${count(prefix)} prefix tokens, ${ancestors}itself`;
   if (mask.pointed && column === null) words = `${node} attends to all ${count(prefix)} prefix tokens`;
   if (column !== null && mask.place.has(column)) {
     const x = left + mask.place.get(column) * cell;

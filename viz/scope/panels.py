@@ -111,7 +111,7 @@ def provenance_counts(spans: Sequence[Span]) -> dict[str, int]:
 MAX_CELLS = 80
 COMMITTED = -1
 REST_COLUMNS = 14
-MAX_NAMED = 3
+MOST_MOVES = 6
 
 
 class Cell(NamedTuple):
@@ -162,15 +162,16 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
 
 
 def _moved_words(goes_to: dict[int, int], nodes: dict[int, int]) -> str:
-    """Which kept slots moved where, and whose they are; the middle of a long list is left out."""
-    moved = [
-        f"slot {row} → {place}, {'text' if nodes.get(row, -1) < 0 else f'node {nodes[row]}'}"
-        for row, place in goes_to.items()
-        if row != place
-    ]
-    if len(moved) > MAX_NAMED:
-        moved = [f"{len(moved)} moved", moved[0], "…", moved[-1]]
-    return "; ".join(moved) or "none moved"
+    """Which kept slots moved where; of one or two also whose they are, of a long list only the first and the last."""
+    moved = [(row, place) for row, place in goes_to.items() if row != place]
+    if len(moved) <= 2:
+        whose = ("text" if nodes.get(row, -1) < 0 else f"node {nodes[row]}" for row, _ in moved)
+        named = (f"slot {row} → {place}, {node}" for (row, place), node in zip(moved, whose, strict=True))
+        return "; ".join(named) or "none moved"
+    shown = [f"{row} → {place}" for row, place in moved]
+    if len(shown) > MOST_MOVES:
+        return f"{len(shown)} moved: {shown[0]} … {shown[-1]}"
+    return f"slots {', '.join(shown)}"
 
 
 def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:

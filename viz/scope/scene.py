@@ -53,6 +53,7 @@ def tidy_rows(tree: nx.DiGraph, heights: Sequence[float] | None = None) -> list[
     return [row - lowest for row in rows]
 
 
+FAINT = frozenset("·.,:;'`")
 DRAW_ALL = 300
 DRAW_WHEN_FOLDED = 120
 
@@ -245,7 +246,7 @@ def build_scene(
         hidden=hidden,
         unlabelled=sum(role == "node" and not flag for (*_, role), flag in zip(entries, labelled, strict=True)),
         note=_note(iteration, hidden),
-        default_selected=_default_selected(iteration, keep),
+        default_selected=_default_selected(iteration),
         appears=appearances(iteration, shown),
     )
 
@@ -261,6 +262,12 @@ def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tup
     return entries
 
 
+def _label(text: str) -> str:
+    """A token's label; one of faint marks alone, which are easily missed beside a node, is quoted."""
+    label = visible(text, LABEL_COLUMNS)
+    return f"‘{label}’" if label and set(label) <= FAINT else label
+
+
 def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: PhaseNode) -> SceneNode:
     node_id, parent_id, role = entry
     label, title, draft, both, position = "last token", "last committed token", "", "", ""
@@ -272,15 +279,15 @@ def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state:
     elif role == "final":
         text, both = iteration.final_text or "", iteration.final_kind
         _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
-        label, title, width = visible(text, LABEL_COLUMNS), f"{visible(text)}: {both} token", value or 0.0
+        label, title, width = _label(text), f"{visible(text)}: {both} token", value or 0.0
         both = both if value is None else f"{both} {number(value)}"
     elif iteration.nodes:
         node = iteration.nodes[node_id]
         draft = "" if node.draft_probability is None else number(node.draft_probability)
         both = draft if node.target_probability is None else f"{draft} → {number(target_shown(node))}"
-        position = "" if node.flat_index is None else f"row {node.flat_index}"
+        position = "" if node.flat_index is None else f"node {node_id}, row {node.flat_index}"
         width, multiplicity = node.path_probability, node.multiplicity
-        label = visible(node.text, LABEL_COLUMNS)
+        label = _label(node.text)
         title = f"{visible(node.text)}: node {node_id}, path probability {number(width, 3)}"
     place, texts = (node_id, parent_id, depth, row), (draft, both, position)
     return SceneNode(*place, label, title, labelled, state, *texts, width, folded, multiplicity)
@@ -294,13 +301,9 @@ def _note(iteration: IterationTrace, hidden: int) -> str:
     return f"{nodes} · {hidden:,} hidden in folds" if hidden else nodes
 
 
-def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:
-    """The likeliest rejected node where the path ended, else the final token, else the last node of the path."""
-    last = iteration.accepted[-1] if iteration.accepted else 0
-    rejected = [n for n in iteration.nodes if n.parent_id == last and n.verdict == "rejected" and n.node_id in keep]
-    if rejected:
-        return max(rejected, key=lambda node: (node.path_probability, -node.node_id)).node_id
-    return FINAL_ID if iteration.final_kind != "none" else last
+def _default_selected(iteration: IterationTrace) -> int:
+    """The final token, which says where and why the path ended, else the last node of the path."""
+    return FINAL_ID if iteration.final_kind != "none" else [0, *iteration.accepted][-1]
 
 
 def scene_to_json(scene: Scene) -> dict:
