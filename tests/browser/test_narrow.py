@@ -82,3 +82,24 @@ def test_reduced_motion_is_kept(narrow, app_server):
     assert narrow.locator(".race-root").get_attribute("data-playing") == "false"
     seconds = "one => getComputedStyle(one).transitionDuration"
     assert narrow.locator(".st-key-race_start button").evaluate(seconds) == "0s"
+
+
+def test_panels_of_a_pass_are_whole_or_say_where_they_go_on(browser, app_server):
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.goto(app_server + "/step_through")
+    for width, height in ((1280, 800), (1440, 900), (1024, 768), (820, 900)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.locator(".ds-root[data-drawn-scene] .step").filter(has_text="Commit").click()
+        page.wait_for_timeout(300)
+        for heading in (".times .side", ".times .time-share >> nth=0"):
+            box = page.locator(f".ds-root {heading}")
+            assert box.is_visible() and box.evaluate("box => box.scrollWidth <= box.clientWidth"), (width, heading)
+        slots = page.locator(".ds-root .kv > .body")
+        hidden = slots.evaluate("box => box.scrollHeight - box.clientHeight")
+        assert hidden == 0 or width < 1280, (width, hidden)
+        assert "gradient" in slots.evaluate("box => getComputedStyle(box).backgroundImage")
+    page.locator(".ds-root .step").filter(has_text="Draft 1").click()
+    assert "Why, below, is about ·can, which comes later." in page.locator(".ds-root .card .why").inner_text()
+    context.close()

@@ -204,6 +204,8 @@ def _tests(known: Known, parent: int) -> list[dict]:
         words = f"{number(step.acceptance_probability)}{drawn}"
         state: str = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
         words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
+        if step.kind == "choice" and not chosen and not known.sampled:
+            words = "the target's argmax"
         if late:
             # The test still has its outcome, but none of it became text.
             state = "rejected" if state == "rejected" else "not_reached"
