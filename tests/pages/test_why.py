@@ -107,7 +107,9 @@ def show(at, run, part="Why", iteration=0, **state):
 def test_it_explains_what_the_scope_has_selected():
     at = open_page(PAGE)
     run = traces.run_of([traces.sampled_recovered()])
-    said = texts(show(at, run))
+    assert "‘No’ was drawn from the residual" in texts(show(at, run))
+    at.session_state["node"] = 8
+    said = texts(at.run())
     assert "Accepted if the draw is below 0.27; it was 0.54: rejected." in said and "after ‘Yes’ was rejected" in said
     assert not sentences(at)
     at.session_state["node"] = 10
