@@ -371,7 +371,7 @@ def table_html(steps: "NodeSteps", walker: str, target: str) -> str:
         )  # fmt: skip
         body += f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
     table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="vs-box">{table}</div>'
+    return f'<div class="vs-box" tabindex="0" role="region" aria-label="Tests in order">{table}</div>'
 
 
 def _seed_words(entry: "EntryStep") -> str:
