@@ -242,11 +242,19 @@ def same_work(first: IterationTrace, second: IterationTrace) -> bool:
     return _work(first) == _work(second)
 
 
+def same_tree(first: IterationTrace, second: IterationTrace) -> bool:
+    """Whether two iterations drafted the same nodes, verified the same ones and committed the same tokens."""
+    return (first.committed_ids, _nodes(first)) == (second.committed_ids, _nodes(second))
+
+
+def _nodes(iteration: IterationTrace) -> list[tuple]:
+    return [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
+
+
 def _work(iteration: IterationTrace) -> tuple:
     """What must be equal for two iterations to have done the same work."""
-    nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
     counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
-    return nodes, iteration.accepted, counts
+    return _nodes(iteration), iteration.accepted, counts
 
 
 def continuation_html(texts: Continuations) -> str:
