@@ -124,12 +124,12 @@ def test_nothing_moves_between_two_walks():
     assert second["marks"] == {"0": "this seed stops here"}
 
 
-def test_a_tall_tree_has_the_number_behind_the_token():
+def test_a_tall_tree_has_the_number_before_the_token():
     iteration = kept(big(40), 0.001)
     data = kept_tree_data(iteration, scene_id="a", title="t", walker="this seed")
     assert data["scene"]["rows"] > TWO_LINE_ROWS
     labels = {node["node_id"]: node["label"] for node in data["scene"]["nodes"]}
-    assert labels[1].endswith(" <0.01")
+    assert labels[1].startswith("<0.01 ")
     widest = max(node["chars"] for node in data["scene"]["nodes"] if node["depth"] == 1)
     assert data["scene"]["column_chars"][1] == widest >= len(labels[1])
 

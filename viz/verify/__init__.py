@@ -51,12 +51,12 @@ def kept_tree_data(
 
 
 def _write(node: dict, chance: float | None, squeezed: bool) -> None:
-    """Put the probability under the token, or after it where no second line fits; pruned nodes have none."""
+    """Put the probability under the token, or before it where no second line fits; pruned nodes have none."""
     node["both"] = "" if chance is None else number(chance)
     if chance is not None:
         node["title"] += f", reached and accepted with probability {number(chance, 4)}"
     if squeezed and node["labelled"]:
-        node["label"] = f"{node['label']} {node['both']}".rstrip()
+        node["label"] = f"{node['both']} {node['label']}".lstrip()  # a label that is cut keeps its number
     times = f" ×{node['multiplicity']}" if node["multiplicity"] > 1 else ""
     # The second line is set at four fifths of the size.
     node["chars"] = max(columns(node["label"] + times), -(-4 * columns(node["both"]) // 5))
