@@ -132,7 +132,7 @@ PHASES: dict[str, str] = {
     "history": "The phase in which history adaptation sets the thresholds of the next iteration.",
     "other": "Time of an iteration outside all phases, such as copying results to the CPU.",
     "time of this iteration": "Measured wall time of each phase, one after the other.",
-    "iteration strip": "One column per iteration: its height is the number of accepted tokens.",
+    "iteration strip": "One column per iteration: its height is how many tokens were committed, final one included.",
 }
 
 SPEED: dict[str, str] = {

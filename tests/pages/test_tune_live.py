@@ -67,6 +67,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
         if name == "verifier":
             continue
         button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
+        assert "empty" not in button.label
         assert button.disabled == (name != "branch_first_level"), "what the app begins with differs in nothing else"
         source, _, shown = button.label.partition(": ")
         assert source == METHODS["dynatree"].infos[name].source
