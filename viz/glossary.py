@@ -80,6 +80,9 @@ TREE: dict[str, str] = {
 VERIFYING: dict[str, str] = {
     "verification pass": "The one pass of the target over all nodes of the tree at once.",
     "flatten": "The nodes of the tree are put in one sequence, parents before children, for a single pass.",
+    "node order": "Order of the nodes in a pass, thus of the mask's rows: BFS (breadth-first), DFS (depth-first) or "
+    "heavy path; the number beside each counts blocks of 32 x 32 cells of the mask in which some cell is allowed.",
+    "heavy path": "Node order that is depth-first and goes at each node to the child with the largest subtree first.",
     "tree attention mask": "What each node may attend to: the prefix, its ancestors and itself, but no other branch.",
     "acceptance test": "The verifier's decision on one node, accepted or rejected; random when decoding samples.",
     "acceptance probability": "The probability that a node passes its test, computed from both distributions.",
