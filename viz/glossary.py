@@ -80,7 +80,7 @@ TREE: dict[str, str] = {
 VERIFYING: dict[str, str] = {
     "verification pass": "The one pass of the target over all nodes of the tree at once.",
     "flatten": "The nodes of the tree are put in one sequence, parents before children, for a single pass.",
-    "node order": "Order of the nodes in a pass, thus of the mask's rows: BFS (breadth-first), DFS (depth-first) or "
+    "node order": "Order of the nodes in a pass and in the mask: BFS (breadth-first), DFS (depth-first) or "
     "heavy path; the number beside each counts blocks of 32 x 32 cells of the mask in which some cell is allowed.",
     "heavy path": "Node order that is depth-first and goes at each node to the child with the largest subtree first.",
     "tree attention mask": "What each node may attend to: the prefix, its ancestors and itself, but no other branch.",

@@ -99,10 +99,16 @@ OVERLAPS = """tree => {
 }"""
 
 
-def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(tune):
-    page = tune
-    press(page, "confidence_low", "ArrowRight", 4)
-    press(page, "max_depth", "ArrowRight", 1)
+def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page):
+    text = "Once+upon+a+time,+a+little+robot+lived+on+the+moon.+He+had+no+friends,+so+he+built+a"
+    page = open_page(f"/step_through?text={text}&max_new_tokens=96&iteration=22")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.locator(".ds-root").get_by_text(re.compile(r"iteration 22 of [0-9]+ ")).wait_for(timeout=WAIT_MS)
+    page.get_by_role("link", name="Tune live").first.click()
+    settle(page)
+    for _ in range(20):  # 17 nodes
+        page.locator(".st-key-tune_dynatree_confidence_low input[type=range]").press("ArrowRight")
+    settle(page)
     for root in (NOW, PINNED):
         tree = page.locator(f"{root} .tree-svg")
         assert tree.locator(".n").count() > 8

@@ -105,7 +105,7 @@ def test_the_tree_tells_each_nodes_probability_and_frames_the_stop():
     assert all(nodes[number]["both"] == "0.25" for number in range(1, 14))
     assert "reached and accepted with probability 0.2500" in nodes[1]["title"]
     assert data["marks"] == {str(iteration.accepted[-1]): "end of this seed"}
-    assert "13 nodes · number: exact acceptance" in data["scene"]["note"]
+    assert "13 nodes · number: acceptance" in data["scene"]["note"]
     assert "No" in data["scene"]["summary"], "the summary still tells the final token"
     assert data["cards"] == {}
     states = {node["node_id"]: node["state"] for node in data["scene"]["nodes"]}
