@@ -80,6 +80,9 @@ TREE: dict[str, str] = {
 VERIFYING: dict[str, str] = {
     "verification pass": "The one pass of the target over all nodes of the tree at once.",
     "flatten": "The nodes of the tree are put in one sequence, parents before children, for a single pass.",
+    "node order": "Order of the nodes in a pass and in the mask: BFS (breadth-first), DFS (depth-first) or "
+    "heavy path; the number beside each counts blocks of 32 x 32 cells of the mask in which some cell is allowed.",
+    "heavy path": "Node order that is depth-first and goes at each node to the child with the largest subtree first.",
     "tree attention mask": "What each node may attend to: the prefix, its ancestors and itself, but no other branch.",
     "acceptance test": "The verifier's decision on one node, accepted or rejected; random when decoding samples.",
     "acceptance probability": "The probability that a node passes its test, computed from both distributions.",
@@ -132,7 +135,7 @@ PHASES: dict[str, str] = {
     "history": "The phase in which history adaptation sets the thresholds of the next iteration.",
     "other": "Time of an iteration outside all phases, such as copying results to the CPU.",
     "time of this iteration": "Measured wall time of each phase, one after the other.",
-    "iteration strip": "One column per iteration: its height is the number of accepted tokens.",
+    "iteration strip": "One column per iteration: its height is how many tokens were committed, final one included.",
 }
 
 SPEED: dict[str, str] = {

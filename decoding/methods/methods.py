@@ -249,7 +249,8 @@ def _words(method: Method, settings: Mapping[str, Setting]) -> list[str]:
         if name == "draft_head" or (info.default == "" and name not in method.drafter.optional):
             continue
         if isinstance(value, bool):
-            words.append(info.short if value else f"no {info.short}")
+            off = info.short.replace(" may ", " may not ")
+            words.append(info.short if value else off if off != info.short else f"no {info.short}")
         elif name == "verifier":
             words.append(method.verifier.label)
         elif isinstance(value, str):

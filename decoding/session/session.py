@@ -115,7 +115,7 @@ class DecodeSession:
         self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
         self._count = 0
         self._state: Any = self.method.drafter.start(prompt_ids)
-        self._begin_draws(GeneratorDraws(self.sampling.seed))
+        self.begin_draws(GeneratorDraws(self.sampling.seed))
         self._loops = LoopDetector()
         self._checkpoints = Checkpoints()
         self._interventions = Interventions()
@@ -187,7 +187,7 @@ class DecodeSession:
         other.pair = other.method.drafting(self.pair)
         other.method = other._prepared(other.method)
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
-        other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
+        other.begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
         other._checkpoints, other._unwritten, other.last = Checkpoints(self._checkpoints), [], None
         other._interventions = self._interventions if interventions is None else interventions
@@ -220,7 +220,7 @@ class DecodeSession:
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
         other._checkpoints, other._unwritten, other.last = self._checkpoints.before(index), [], None
-        other._begin_draws(point.draws.fork(point.drawn))
+        other.begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
         other._count, other.stopped, other._interventions = (
             index,
@@ -243,7 +243,7 @@ class DecodeSession:
         """The first iteration since which all before `index` were made in this way; `index` where none was."""
         return self._checkpoints.before(index).made_by(standing.method, standing.sampling, index)
 
-    def _begin_draws(self, draws: GeneratorDraws) -> None:
+    def begin_draws(self, draws: GeneratorDraws) -> None:
         """Draw from here on; where the draws began is kept, so that a rewound session can find its place."""
         self._draws, self._first_draws = draws, draws.fork()
 

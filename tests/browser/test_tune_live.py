@@ -90,6 +90,34 @@ def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
+OVERLAPS = """tree => {
+  const boxes = selector => [...tree.querySelectorAll(selector)].map(each => each.getBoundingClientRect())
+    .filter(box => box.width);
+  const marks = boxes(".n .mk"), texts = boxes(".n .label, .n .detail");
+  return texts.filter(t => marks.some(m => m.left > t.left && m.left < t.right - 1 && m.top + 4 < t.bottom
+    && m.bottom - 4 > t.top)).length;
+}"""
+
+
+def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page):
+    text = "Once+upon+a+time,+a+little+robot+lived+on+the+moon.+He+had+no+friends,+so+he+built+a"
+    page = open_page(f"/step_through?text={text}&max_new_tokens=96&iteration=22")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.locator(".ds-root").get_by_text(re.compile(r"iteration 22 of [0-9]+ ")).wait_for(timeout=WAIT_MS)
+    page.get_by_role("link", name="Tune live").first.click()
+    settle(page)
+    for _ in range(20):  # 17 nodes
+        page.locator(".st-key-tune_dynatree_confidence_low input[type=range]").press("ArrowRight")
+    settle(page)
+    for root in (NOW, PINNED):
+        tree = page.locator(f"{root} .tree-svg")
+        assert tree.locator(".n").count() > 8
+        assert tree.evaluate(OVERLAPS) == 0
+        stage = tree.bounding_box()
+        lowest = max(each["y"] + each["height"] for n in tree.locator(".n .mk").all() if (each := n.bounding_box()))
+        assert lowest <= stage["y"] + stage["height"]
+
+
 @pytest.mark.slow  # test_what_if.py sees frames, tests/pages/test_tune_live.py the comparison
 def test_nodes_of_one_tree_only_are_framed(tune):
     page = tune

@@ -5,7 +5,7 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.hf_generate import BASELINES
-from decoding.methods.methods import METHODS, PRESETS, method_label
+from decoding.methods.methods import METHODS, PRESETS, method_label, settings_words
 
 CHANGED = [
     ("dynatree", {"history": False, "base_depth": 3, "confidence_high": 0.61}),
@@ -43,6 +43,11 @@ def test_a_changed_preset_is_written_from_the_preset():
 
 def test_a_setting_that_is_the_default_is_not_written():
     assert format_contestant(parse_contestant("linear:length=8")) == "linear"
+
+
+def test_what_is_switched_off_is_said_in_english():
+    words = settings_words(METHODS["dynatree"].with_settings(branch_first_level=False, history=False))
+    assert {"first level may not branch", "no history adaptation"} <= {*words}
 
 
 def test_different_settings_have_different_labels():

@@ -88,6 +88,9 @@ def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
         assert at.session_state["run"].trace is recorded_run(step.recording)
         asked = at.session_state["asked_view"]
         assert (asked.iteration, asked.node, asked.phase) == (step.iteration, step.node, step.phase)
+        if step.page == "Step through":
+            assert at.session_state["prompt_text"] == "".join(recorded_run(step.recording).prompt_texts)
+            assert not [each.value for each in at.caption if "Not run yet: the prompt" in each.value]
         if step.key == "compare":
             shown = at.session_state["comparison"].comparison.contestants
             assert shown[-1].label == recorded_run("tree_helps").label
@@ -305,6 +308,7 @@ def test_a_link_to_lossless_leads_to_its_proof():
     pairs = json.loads(ENUMERATED.read_text(encoding="utf-8"))["pairs"]
     offered = [pair for pair in pairs if pair["allowed"]]
     assert said[place + 1].startswith(f"**{len(offered)} pairs of drafter and verifier are offered for sampling: the")
+    assert "show no bias here but are not offered either" in said[place + 1]
     assert max(pair["bias"] for pair in offered) < 1e-9 < max(pair["bias"] for pair in pairs)
     assert "Try it at a node of a real tree" in [each.proto.label for each in at.get("page_link")]
     assert {pair["verifier"] for pair in pairs} == set(VERIFIERS), "as the program has them"
@@ -315,6 +319,8 @@ def test_the_table_of_the_proof_has_the_names_of_the_screen_and_refuses_no_greed
     table = pairs_table(json.loads(ENUMERATED.read_text(encoding="utf-8"))["pairs"])
     assert set(table.heads[1:]) == {kind.label for kind in VERIFIERS.values()}
     labels = {method.label for method in METHODS.values()}
+    written = " ".join(cell for row in table.rows for cell in row)
+    assert "e+00" not in written and "[0.96]" in written, "the largest bias as the sentence above has it"
     drafters = [row[0] for row in table.rows]
     assert all(name in labels or name.rpartition(", ")[0] in labels for name in drafters), drafters
     assert {"SpecInfer widths, top-k", "Linear chain, sampled"} <= set(drafters)

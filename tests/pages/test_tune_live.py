@@ -1,20 +1,23 @@
 """Tune live: a change drafts the same prefix again, leaves a point, and never loses what is on screen."""
 
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
 from decoding.methods.methods import METHODS, PRESETS, START
+from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.models import manager
 from pages.ui.common.scheduler import ModelTask
+from pages.ui.common.state import Run
 from pages.ui.tune import work
 from pages.ui.tune.view import BY_BATCH, changes_html, nodes_words, overlap
 from pages.ui.widgets.controls import setting_key
 from tests.helpers import traces
 from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
-from viz.branches.diff import TreeDiff, compare_trees, what_changed
+from viz.branches.diff import TreeDiff, compare_trees, same_tree, what_changed
 
 PAGE = "pages/tune_live.py"
 SLOTS = ("tune_draft", "tune_measure")
@@ -47,7 +50,7 @@ def slider(at, name: str, method: str = "dynatree"):
 
 
 def reported(at) -> str:
-    return " ".join(element.proto.body for element in at.get("html"))
+    return unescape(" ".join(element.proto.body for element in at.get("html")))
 
 
 def test_both_trees_and_every_setting_are_there_at_first(page):
@@ -64,6 +67,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
         if name == "verifier":
             continue
         button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
+        assert "empty" not in button.label
         assert button.disabled == (name != "branch_first_level"), "what the app begins with differs in nothing else"
         source, _, shown = button.label.partition(": ")
         assert source == METHODS["dynatree"].infos[name].source
@@ -227,10 +231,10 @@ def test_sampled_output_is_not_said_to_be_the_same_whatever_the_settings(page):
     assert "never depends" in reported(page)
     page.slider(key="sampling_temperature").set_value(1.0).run()
     settle(page)
-    assert "never depends" not in reported(page) and "from the same distribution" in reported(page)
+    assert "never depends" not in reported(page) and "with the same random numbers" in reported(page)
     slider(page, "prune_probability").set_value(0.0).run()
     settle(page)
-    assert "never depends" not in reported(page) and "from the same distribution" in reported(page)
+    assert "never depends" not in reported(page) and "with the same random numbers" in reported(page)
     page.number_input(key="tune_tokens").set_value(8).run()
     page.button(key="tune_whole_run").click().run()
     finish(page, "tune_whole")
@@ -299,6 +303,38 @@ def test_who_comes_from_a_run_of_their_own_stands_at_its_iteration(page):
         assert {each.iteration.prefix_length for each in bench_of(at).shown} == {
             run.trace.iterations[place].prefix_length
         }, "and again after another one was looked at"
+
+
+def test_of_a_sampled_run_the_pinned_tree_is_its_own_and_others_draw_the_same_numbers(page):
+    pair = manager().pair()
+    ids, sampling = pair.vocabulary.encode("The old sailor opened the door"), Sampling(0.8, seed=3)
+    session = DecodeSession(pair, METHODS["dyspec"], ids, sampling, Limits(40))
+    made = list(session)
+    page.session_state["run"] = Run(session.trace(), session=session)
+    page.session_state["iteration"] = 3
+    settle(page.run())
+    page.segmented_control(key="tune_source").set_value("Run in Step through").run()
+    settle(page)
+    pinned, now = bench_of(page).shown
+    assert pinned is now and same_tree(pinned.iteration, made[3])
+    assert [each.uniform for each in pinned.iteration.draws] == [each.uniform for each in made[3].draws]
+    assert "The pinned tree is the run's own." in reported(page) and "not the run's" not in reported(page)
+    slider(page, "node_budget", "dyspec").set_value(8).run()
+    settle(page)
+    pinned, now = bench_of(page).shown
+    assert same_tree(pinned.iteration, made[3]) and now.iteration.drafted == 8
+    assert not compare_trees(pinned.iteration, now.iteration).only_second, "its 8 nodes are the first 8 of the run's"
+    assert "The pinned tree is the run's own. 8 nodes in both trees" in reported(page)
+    page.slider(key="tune_position").set_value(made[3].prefix_length - len(ids) + 1).run()
+    settle(page)
+    begins = {each.prefix_length for each in made}
+    alone = made[3].prefix_length + 1 not in begins
+    assert ("No iteration of the run began here" in reported(page)) is alone
+    page.slider(key="tune_position").set_value(made[3].prefix_length - len(ids)).run()
+    page.number_input(key="sampling_seed").set_value(4).run()
+    settle(page)
+    assert not same_tree(bench_of(page).shown[0].iteration, made[3])
+    assert "The pinned tree is not the run's: it is drafted anew here." in reported(page)
 
 
 def test_both_trees_by_batch_size_once_batches_are_measured(page, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from decoding.recorded import home_run, logits_run, recorded_run
 from decoding.replay.replay import recorded_outcome, replay
-from decoding.replay.steps import node_steps
+from decoding.replay.steps import EntryStep, node_steps
 from decoding.replay.stored_state import sampling_of
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
@@ -246,6 +246,32 @@ def test_the_verifiers_that_accept_more_in_expectation_are_named(page):
     said = tree.most_words(replace(looked, verifier=best.verifier.name), rows)
     assert said.startswith("**No other verifier has more expected tokens") and f"{best.expected_tokens:.2f}**" in said
     assert tree.most_words(replace(looked, verifier="gone"), rows).startswith("**Most expected tokens on this")
+
+
+def test_what_reads_the_same_is_as_many_in_the_sentence_and_bold_in_the_table(page):
+    looked = looked_at(page)
+    exact = replay(looked.iteration, looked.sampling, rerolls=0)
+    fitting = [each for each in exact if each.refusal is None]
+    tokens = dict(zip((each.verifier.name for each in fitting), (1.0053, 1.0121, 1.0098, 1.0049), strict=False))
+    one, most, alike, less = tokens
+    rows = {
+        name: replace(each, expected_tokens=tokens[name]) for each in fitting if (name := each.verifier.name) in tokens
+    }
+    said = tree.most_words(replace(looked, verifier=one), rows)
+    labels = [VERIFIERS[name].label for name in (most, alike)]
+    assert f"1.01**; as many: {labels[0]} and {labels[1]}; next is {VERIFIERS[less].label} 1.00." in said
+    data = table_data(looked, {OWN: rows[one], **rows}, None, most, 0)
+    assert [row["name"] for row in data["rows"] if row["best"]] == [OWN, one, most, alike]
+
+
+def test_a_threshold_near_0_keeps_its_digits():
+    def said(drawn: float, tested_at: float, result: str) -> str:
+        return tree._seed_words(EntryStep(1, "a", 0.06, 0.01, None, None, 0.0, tested_at, drawn, result))
+
+    assert said(0.55, 0.0037, "failed") == "✗ 0.550 ≥ 0.004"
+    assert said(0.8, 0.62, "failed") == "✗ 0.80 ≥ 0.62"
+    assert said(0.5512, 0.5537, "passed") == "✓ 0.551 &lt; 0.554"
+    assert said(0.00001, 0.0002, "passed") == "✓ 0.0000 &lt; 0.0002"
 
 
 @pytest.mark.slow

@@ -110,8 +110,11 @@ def test_fewer_drafted_nodes_are_no_same_tree():
     *others, last = trace.nodes
     pruned = replace(trace, nodes=(*others, replace(last, flat_index=None)), verified=trace.verified - 1)
     fewer = replace(pruned, nodes=tuple(others), drafted=trace.drafted - 1)
-    words = "B committed the same 3 tokens with the same number of verified nodes (1 node fewer drafted)."
+    words = "B committed the same 3 tokens with 1 fewer node drafted and as many verified."
     assert fork_summary(pruned, fewer) == words
+    fewest = replace(fewer, drafted=trace.drafted - 7, verified=pruned.verified - 1)
+    assert fork_summary(pruned, fewest).endswith("with 7 fewer nodes drafted and 1 fewer verified.")
+    assert measure(fork_measures(pruned, fewest), "nodes drafted").difference == "−7"
 
 
 def test_the_summary_says_when_other_tokens_were_committed():
@@ -184,7 +187,7 @@ def test_text_of_a_model_is_escaped():
 def test_the_table_has_a_row_per_branch_and_heads_for_readers():
     table = measures_html(fork_measures(lasting(dynatree_recovered(), 0.0), lasting(smaller_tree(), 0.0)))
     assert table.count('<th scope="row">') == 3
-    assert table.count('<th scope="col" title="') == 7
+    assert table.count('<th scope="col" title="') == 8
     assert NO_TIME in table
 
 

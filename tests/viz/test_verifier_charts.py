@@ -104,8 +104,8 @@ def test_the_tree_tells_each_nodes_probability_and_frames_the_stop():
     assert set(nodes) == set(range(14)), "the final token has no place of its own"
     assert all(nodes[number]["both"] == "0.25" for number in range(1, 14))
     assert "reached and accepted with probability 0.2500" in nodes[1]["title"]
-    assert data["marks"] == {str(iteration.accepted[-1]): "this seed stops here"}
-    assert "13 nodes · number: exact acceptance" in data["scene"]["note"]
+    assert data["marks"] == {str(iteration.accepted[-1]): "end of this seed"}
+    assert "13 nodes · number: acceptance" in data["scene"]["note"]
     assert "No" in data["scene"]["summary"], "the summary still tells the final token"
     assert data["cards"] == {}
     states = {node["node_id"]: node["state"] for node in data["scene"]["nodes"]}
@@ -121,15 +121,15 @@ def test_nothing_moves_between_two_walks():
     second = kept_tree_data(walked, scene_id="a", title="NSS", walker="this seed")
     place = [[(n["node_id"], n["row"], n["depth"]) for n in data["scene"]["nodes"]] for data in (first, second)]
     assert place[0] == place[1]
-    assert second["marks"] == {"0": "this seed stops here"}
+    assert second["marks"] == {"0": "end of this seed"}
 
 
-def test_a_tall_tree_has_the_number_behind_the_token():
+def test_a_tall_tree_has_the_number_before_the_token():
     iteration = kept(big(40), 0.001)
     data = kept_tree_data(iteration, scene_id="a", title="t", walker="this seed")
     assert data["scene"]["rows"] > TWO_LINE_ROWS
     labels = {node["node_id"]: node["label"] for node in data["scene"]["nodes"]}
-    assert labels[1].endswith(" <0.01")
+    assert labels[1].startswith("<0.01 ")
     widest = max(node["chars"] for node in data["scene"]["nodes"] if node["depth"] == 1)
     assert data["scene"]["column_chars"][1] == widest >= len(labels[1])
 

@@ -97,6 +97,7 @@ CONTEXT_TOKENS = 10
 # Explanation of each measure, by its label.
 ABOUT: dict[str, str] = {
     "nodes only here": "Nodes of this tree that the other tree lacks: no node there has the same path.",
+    "nodes drafted": "Nodes below the root that the drafter proposed, those that were pruned afterwards included.",
     "nodes verified": "Nodes given to the target; drafted nodes that were pruned are not counted.",
     "depth": "Tokens on the longest path of the verified tree.",
     "tokens accepted": "Drafted tokens that the verifier accepted; the final token is not counted.",
@@ -163,6 +164,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
     counted = (
         ComparedMeasure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
         for words, a, b in (
+            ("nodes drafted", first.drafted, second.drafted),
             ("nodes verified", first.verified, second.verified),
             ("depth", first.tree_depth, second.tree_depth),
             ("tokens accepted", len(first.accepted), len(second.accepted)),
@@ -194,11 +196,13 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
         committed = f"the same {plural(len(second.committed_ids), 'token')}"
     else:
         committed = f"the same number of tokens ({len(second.committed_ids)}), but different ones,"
-    if nodes:
+    if nodes == drafted != 0:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
-    elif drafted:
-        less = f"{plural(abs(drafted), 'node')} {'more' if drafted > 0 else 'fewer'}"
-        tree = f"the same number of verified nodes ({less} drafted)"
+    elif nodes or drafted:
+        more, others = (
+            f"{abs(count)} {'more' if count > 0 else 'fewer'}" if count else "as many" for count in (drafted, nodes)
+        )
+        tree = f"{more} {'node' if abs(drafted) == 1 else 'nodes'} drafted and {others} verified"
     else:
         others = len(diff.only_second)
         tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
@@ -242,11 +246,19 @@ def same_work(first: IterationTrace, second: IterationTrace) -> bool:
     return _work(first) == _work(second)
 
 
+def same_tree(first: IterationTrace, second: IterationTrace) -> bool:
+    """Whether two iterations drafted the same nodes, verified the same ones and committed the same tokens."""
+    return (first.committed_ids, _nodes(first)) == (second.committed_ids, _nodes(second))
+
+
+def _nodes(iteration: IterationTrace) -> list[tuple]:
+    return [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
+
+
 def _work(iteration: IterationTrace) -> tuple:
     """What must be equal for two iterations to have done the same work."""
-    nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
     counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
-    return nodes, iteration.accepted, counts
+    return _nodes(iteration), iteration.accepted, counts
 
 
 def continuation_html(texts: Continuations) -> str:

@@ -140,8 +140,8 @@ function paintOrders(view, orders, shown) {
   });
   orders.forEach((order, place) => {
     const [words, blocks] = made[place].children;
-    write(words, order.words);
-    write(blocks, count(order.blocks));
+    write(words, order.words + (order.rows === null ? " (run)" : ""));
+    write(blocks, count(order.blocks) + (order === shown ? (order.blocks === 1 ? " block" : " blocks") : ""));
     made[place].title = order.help + " The KV strip and the row numbers keep the order of the pass.";
     made[place].setAttribute("aria-pressed", order === shown);
   });

@@ -24,6 +24,7 @@ const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed
 const MARK_ROW = 11; // rows closer than this get smaller marks
 const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
 const LABEL_RANKS = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
+const CHANGED = 60; // rank of a framed node: what changed is labelled before what was rejected
 const ZOOMS = new Map(); // by run
 
 export function buildTreePanel(view, parent) {
@@ -190,15 +191,17 @@ function drawHeads(view) {
   });
 }
 
-// Where columns are squeezed a label ends before the next column begins, except in the last one.
+// Where columns are squeezed, which text is less than they are, a label ends before the next column begins, in the last
+// one at the edge of the panel.
 function cutLabels(view) {
   const { tree } = view;
-  const { kx } = tree.zoom;
-  const tight = kx < TIGHT;
+  const { kx, x: left, user } = tree.zoom;
+  const tight = kx < SMALLEST_TEXT;
   const letter = view.charWidth * textSize(tree);
   const rooms = tree.columns.map(({ x }, depth) => {
     const next = tree.columns[depth + 1];
-    return tight && next ? (next.x - x) * kx - 24 : Infinity;
+    if (!tight || (!next && user)) return Infinity;
+    return next ? (next.x - x) * kx - 24 : tree.width - left - x * kx - 16;
   });
   for (const { label, words, detail, numbers, node } of tree.marks.values()) {
     const room = Math.floor((rooms[node.depth] - 2) / letter);
@@ -221,7 +224,7 @@ export function showLabels(view) {
   let quiet = 0;
   if (crowded) marks.sort((a, b) => labelRank(view, b) - labelRank(view, a));
   for (const mark of marks) {
-    let free = mark.node.labelled || mark.node.folded || labelRank(view, mark) >= 90 || ky * tree.row * 0.5 >= 11;
+    let free = mark.node.labelled || mark.node.folded || labelRank(view, mark) >= CHANGED || ky * tree.row * 0.5 >= 11;
     if (free && crowded) {
       const boxes = taken.get(mark.node.depth) || [];
       const [top, bottom] = [mark.y * ky - half, mark.y * ky + half];
@@ -240,7 +243,7 @@ function labelRank(view, mark) {
   const id = mark.node.node_id;
   if (id === view.selected || id === view.second) return 100;
   if (id === view.hovered) return 95;
-  return (LABEL_RANKS[mark.node.state] || 20) + mark.node.width;
+  return Math.max(LABEL_RANKS[mark.node.state] || 20, mark.diff ? CHANGED : 0) + mark.node.width;
 }
 
 // Legend and note below the tree, or below the bars where those are shown.
@@ -314,7 +317,11 @@ function fitView(view, floor, floorX) {
   const roomX = tree.width - PAD.left - PAD.right;
   const roomY = tree.height - PAD.top - PAD.bottom;
   const readable = Math.max(tree.fit, floor);
-  const ky = clamp((roomY - 16) / Math.max(path.bottom - path.top, 1), tree.fit, readable);
+  const near = clamp((roomY - 16) / Math.max(path.bottom - path.top, 1), tree.fit, readable);
+  // Rows are closed up so that all of them stand, as long as one line of text does not touch the next.
+  const wholeY = roomY / tree.extent.height;
+  const standing = tree.row * wholeY >= SMALLEST_TEXT * (tree.row < DETAIL_ROW ? ROW_MIN : DETAIL_ROW);
+  const ky = standing ? Math.min(near, wholeY) : near;
   const step = Math.min(...tree.columns.slice(1).map((column, depth) => column.x - tree.columns[depth].x));
   const whole = roomX / tree.extent.width;
   // A lone tree stands whole where that leaves a few letters to its labels.

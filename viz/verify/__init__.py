@@ -33,11 +33,11 @@ def kept_tree_data(
     """
     stop = iteration.accepted[-1] if iteration.accepted else 0
     still = replace(iteration, final_kind="none", committed_ids=(), committed_texts=())  # no end of the text either
-    marks = {stop: f"{walker} stops here"}
+    marks = {stop: f"end of {walker}"}
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]
     scene["summary"] = iteration_summary(iteration)
-    scene["note"] = scene["note"] + " · number: exact acceptance probability"
+    scene["note"] = scene["note"] + " · number: acceptance probability"
     for node in scene["nodes"]:
         if node["node_id"] > 0:
             chance = iteration.nodes[node["node_id"]].acceptance_probability
@@ -51,12 +51,13 @@ def kept_tree_data(
 
 
 def _write(node: dict, chance: float | None, squeezed: bool) -> None:
-    """Put the probability under the token, or after it where no second line fits; pruned nodes have none."""
+    """Put the probability under the token, or before it where no second line fits; pruned nodes have none."""
     node["both"] = "" if chance is None else number(chance)
     if chance is not None:
         node["title"] += f", reached and accepted with probability {number(chance, 4)}"
     if squeezed and node["labelled"]:
-        node["label"] = f"{node['label']} {node['both']}".rstrip()
+        written = "0" if chance == 0 else node["both"]
+        node["label"] = f"{written} {node['label']}".lstrip()  # a label that is cut keeps its number
     times = f" ×{node['multiplicity']}" if node["multiplicity"] > 1 else ""
     # The second line is set at four fifths of the size.
     node["chars"] = max(columns(node["label"] + times), -(-4 * columns(node["both"]) // 5))

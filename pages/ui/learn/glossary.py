@@ -54,7 +54,12 @@ def proof_words(pairs: Sequence[dict]) -> str:
     """How many pairs were enumerated, and the largest bias of those that are offered and of those that are not."""
     offered, others = ([pair["bias"] for pair in pairs if pair["allowed"] is allowed] for allowed in (True, False))
     exact = sum(bias <= 1e-9 for bias in others)
-    unproven = f" {exact} of them show no bias here: no proof of their verifiers covers such trees." if exact else ""
+    unproven = (
+        f" {exact} of them show no bias here but are not offered either: no proof says that their verifiers stay "
+        "lossless on such trees of other models."
+        if exact
+        else ""
+    )
     return (
         f"**{len(offered)} pairs of drafter and verifier are offered for sampling: the largest bias of any text's "
         f"probability is {max(offered):.1g}.** {len(others)} pairs are not: the largest bias among them is "
@@ -65,7 +70,9 @@ def proof_words(pairs: Sequence[dict]) -> str:
 def pairs_table(pairs: Sequence[dict]) -> Table:
     """The largest bias of every pair, a row per drafter; in brackets where the pair is not offered for sampling."""
     verifiers = list(dict.fromkeys(pair["verifier"] for pair in pairs))
-    shown = {(p["drafter"], p["verifier"]): f"{p['bias']:.0e}" if p["allowed"] else f"[{p['bias']:.0e}]" for p in pairs}
+    shown = {
+        (p["drafter"], p["verifier"]): _bias(p["bias"]) if p["allowed"] else f"[{_bias(p['bias'])}]" for p in pairs
+    }
     drafters, labels = dict.fromkeys(pair["drafter"] for pair in pairs), _method_labels()
     rows = [
         (_drafter_label(drafter, labels), *(shown[drafter, verifier] for verifier in verifiers)) for drafter in drafters
@@ -76,6 +83,11 @@ def pairs_table(pairs: Sequence[dict]) -> Table:
         tuple(rows),
         "Greedy takes the target's most likely token, so it is offered at temperature 0 alone, on every tree.",
     )
+
+
+def _bias(value: float) -> str:
+    """A bias as the sentence above has it: two digits, as a power of ten only where it is rounding."""
+    return f"{value:.2g}" if value > 1e-3 else f"{value:.0e}"
 
 
 def _method_labels() -> dict[str, str]:

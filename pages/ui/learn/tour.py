@@ -12,10 +12,12 @@ from pages.ui import PAGES, ROOT
 from pages.ui.common.errors import torch_there
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
 from pages.ui.learn.recorded_runs import PLACED, place_comparison
+from pages.ui.widgets.prompts import prompt_of
 from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STEP_THROUGH, STORY, WHAT_IF, Story, TourStep, tour_steps
 
 KEY = "tour"
 RUN_KEYS = ("run", "iteration", "node", "what_if")
+PROMPT_KEYS = ("prompt", "prompt_text")
 
 
 @dataclass(eq=False)
@@ -60,7 +62,7 @@ def all_steps() -> tuple[TourStep, ...]:
 def start_tour() -> NoReturn:
     """Remember what is on screen and show the first stop."""
     tour = st.session_state[KEY] = Tour(all_steps())
-    tour.before = {key: st.session_state[key] for key in (*RUN_KEYS, *PLACED) if key in st.session_state}
+    tour.before = {key: st.session_state[key] for key in (*RUN_KEYS, *PROMPT_KEYS, *PLACED) if key in st.session_state}
     show_step()
 
 
@@ -70,6 +72,7 @@ def show_step(title: str = "") -> NoReturn:
     _mind_own_run(tour)
     run = tour.runs.setdefault(step.recording, Run(recorded_run(step.recording), "recorded"))
     st.session_state["run"], st.session_state["absent"] = run, None
+    _place_prompt(tour, run)
     ask_view(step.iteration, step.node, step.phase)
     if step.page == WHAT_IF:
         from pages.ui.what_if.branches import ask_what_if
@@ -80,6 +83,14 @@ def show_step(title: str = "") -> NoReturn:
     if step.page == title:
         st.rerun()
     _go_to(step.page)
+
+
+def _place_prompt(tour: Tour, run: Run) -> None:
+    """The prompt of the run on screen as the one chosen, unless another was chosen during the tour."""
+    if all(st.session_state.get(key) == (tour.before | tour.placed).get(key) for key in PROMPT_KEYS):
+        shown = prompt_of(run.trace)
+        tour.placed |= dict(zip(PROMPT_KEYS, (shown.name, shown.text), strict=True))
+        st.session_state.update({key: tour.placed[key] for key in PROMPT_KEYS})
 
 
 def _go_to(title: str) -> NoReturn:

@@ -224,7 +224,7 @@ def default_line(widget: str, info: SettingInfo, default: Setting, value: Settin
         st.caption(escape_markdown(info.help))
         changed = value != default
         st.button(
-            f"{info.source}: {setting_words(default)}",
+            f"{info.source}: {setting_words(default, info)}",
             key=f"back_{widget}",
             type="tertiary",
             icon=":material/undo:" if changed else None,

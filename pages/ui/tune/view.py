@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from decoding.methods.method import Method
 
 PREFIX_CHARACTERS = 64
-SAMPLED = "Drawn anew here, from the same distribution: the run may have committed other tokens"
+OWN = "The pinned tree is the run's own. "
+NOT_OWN = "The pinned tree is not the run's: it is drafted anew here. "
+NONE_HERE = "No iteration of the run began here: both trees are drafted anew. "
+SAMPLED = "Both trees are drawn with the same random numbers"
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
@@ -60,6 +63,7 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
+            word += ", the run's own" if trial is pinned and bench.own_pinned else ""
             scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {decoding.method_label(trial.method)}"
 
             def choose(node: int, number: int = trial.number) -> None:
@@ -95,7 +99,14 @@ def draw_changes(bench: Bench) -> None:
     medians = [median(seconds) for seconds in times]
     alike = bench.shown[0].worked_like(bench.shown[1])
     changes = changes_html(what_changed(pinned, now, *medians), len(times[0]), alike, not alike and overlap(*times))
-    st.html(changes + text_html(bench.tail(), pinned, now, _why(bench), alike))
+    st.html(changes + text_html(bench.tail(), pinned, now, _why(bench), alike, run_words(bench)))
+
+
+def run_words(bench: Bench) -> str:
+    """Whether the pinned tree is that of the run whose text this is; empty if the text is a prompt's."""
+    if bench.text.key[0] != "run":
+        return ""
+    return NONE_HERE if bench.made_here is None else OWN if bench.own_pinned else NOT_OWN
 
 
 def draw_disturbance(bench: Bench) -> None:
@@ -193,14 +204,17 @@ def changes_html(changes: Sequence[MeasureChange], repeats: int = 0, alike: bool
     return f'<div class="tune-changes">{"".join(cells)}</div>'
 
 
-def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "", alike: bool = False) -> str:
+def text_html(
+    tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "", alike: bool = False, run: str = ""
+) -> str:
     """The end of the prefix and the tokens both iterations commit after it; the text is data and is escaped.
 
-    Below it is `why`, the sentence on a clicked node, or else a comparison of the trees; `alike` is as above.
+    Below it is `why`, the sentence on a clicked node, or else a comparison of the trees; `alike` is as above; `run`
+    says whether the pinned tree is that of a run.
     """
     greedy = now.sampling is None or now.sampling.temperature == 0
     if not why and pinned is now:
-        why = "Pinned and current settings are the same: move a slider to redraft the right tree. "
+        why = f"{run}Pinned and current settings are the same: move a slider to redraft the right tree. "
         why += "Greedy output never depends on these settings." if greedy else f"{SAMPLED}."
     elif not why:
         diff = compare_trees(pinned, now)
@@ -211,7 +225,7 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
                 f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text as far as both go", "Other text")
             )
         why = f"{nodes_words(diff, pinned.verified, now.verified)} {work if diff.same_text else other}"
-        why = NOTHING_CHANGED if alike else why
+        why = run + (NOTHING_CHANGED if alike else why)
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 import decoding
-from decoding.common.errors import PromptError, require
+from decoding.common.errors import PromptError, SettingsError, require
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
-from pages.ui.common.state import PromptChoice, Run, encode_prompt
+from pages.ui.common.state import PromptChoice, Run, encode_prompt, trace_at
 from pages.ui.common.worker import is_busy, start_job
-from viz.branches.diff import same_work
+from viz.branches.diff import same_tree, same_work
 from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.formats import duration, plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.models.pair import Pair
+    from decoding.sampling.draws import GeneratorDraws
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
     from pages.ui.common.worker import ModelTask
@@ -92,6 +93,28 @@ class PrefixSource:
     def last_position(self) -> int:
         """The largest position before its text is read: a run has its text already, a prompt is continued so far."""
         return (TEXT_TOKENS if self.run is None else len(self.run.trace.output_ids)) - 1
+
+    def iteration_at(self, position: int) -> IterationTrace | None:
+        """The iteration of the run that began here, None without one."""
+        if self.run is None:
+            return None
+        length = len(self.run.trace.prompt_ids) + position
+        return next((each for each in self.run.trace.iterations if each.prefix_length == length), None)
+
+    def draws(self, position: int, seed: int) -> "GeneratorDraws":
+        """The random numbers of a seed: where the run has that seed too, from those on that it drew here."""
+        from decoding.replay.stored_state import draws_before
+        from decoding.sampling.draws import GeneratorDraws
+
+        iteration = self.iteration_at(position)
+        if iteration is not None:
+            made = trace_at(self.run, iteration.index)
+            if made.sampling.seed == seed:
+                try:
+                    return draws_before(made, iteration.index)
+                except SettingsError:
+                    pass  # another branch drew here: its record alone tells where; the page says that the trees differ
+        return GeneratorDraws(seed)
 
 
 @dataclass(frozen=True)
@@ -186,6 +209,7 @@ class Bench:
         generation: which load of the model manager it belongs to.
         position: length of the prefix of `base`. sampling: of the trials. trials: by method, on this prefix.
         shown: the last pinned and current trial that could be drawn.
+        made_here: the iteration of the run that began at this prefix, None without one.
         iteration_points, whole_points: of this prefix, of this text.
         measured: seconds of two trials repeated in turn, by their numbers.
     """
@@ -197,6 +221,7 @@ class Bench:
     base: "DecodeSession | None" = None
     trials: dict["Method", Trial] = field(default_factory=dict)
     shown: tuple[Trial, Trial] | None = None
+    made_here: IterationTrace | None = None
     iteration_points: dict["Method", Tried] = field(default_factory=dict)
     whole_points: list[Tried] = field(default_factory=list)
     whole_words: str = ""
@@ -227,6 +252,8 @@ class Bench:
         if self.position != position:
             prefix = self.text.prompt_ids + self.text.output_ids[:position]
             self.base, self.position = base_session(pair, prefix), position
+        self.made_here = wish.source.iteration_at(position)
+        self.base.begin_draws(wish.source.draws(position, wish.sampling.seed))
         # Only the trees on screen are stored: a setting that is tried again is drafted again.
         wanted = (wish.pinned, wish.method)
         self.trials = {method: self.trials[method] for method in wanted if method in self.trials}
@@ -293,6 +320,11 @@ class Bench:
         difference = first_difference(run.output_ids, text.output_ids)
         self.whole_words = whole_words(method, metrics, loops, difference, greedy)
 
+    @property
+    def own_pinned(self) -> bool:
+        """Whether the pinned tree is the one that the run had here."""
+        return self.made_here is not None and same_tree(self.made_here, self.shown[0].iteration)
+
     def tail(self) -> str:
         """The end of the prefix as text."""
         vocabulary = self.base.pair.vocabulary
@@ -303,7 +335,7 @@ class Bench:
 
         room = self.base.pair.context - len(self.base.tokens)
         limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)
-        return self.base.fork(method, limits, self.sampling)
+        return self.base.fork(method, limits, self.sampling, draws_go_on=True)
 
 
 def current_bench() -> Bench:

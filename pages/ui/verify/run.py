@@ -120,8 +120,8 @@ def charts(theory: "RunTheory", draws: int) -> None:
         "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. Dashed: the best "
         "possible. Khisti's is a lower bound. Below: L1 distance of the two distributions. Compare Figure 1 of "
         "the delayed-expansion paper.",
-        "Drafted tokens by draft probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the acceptance "
-        "probability of a single draw tested first. Compare Figure 2 of DySpec.",
+        "Drafted tokens by draft probability, in bins of 0.1. min(1, target / draft): the acceptance probability of a "
+        "single draw tested first; its mean over a bin is drawn. Compare Figure 2 of DySpec.",
         f"Exact expected tokens of a tree, the final one included: mean over {plural(theory.trees, 'tree')} ± standard "
         "error. Verifiers that would bias these trees are left out. All verifiers see the same trees, so small "
         "differences mean more than the whiskers suggest.",

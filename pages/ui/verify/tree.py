@@ -106,7 +106,6 @@ def fallback_words(looked: Looked, selected: int, shown: int) -> str:
 
 TABLE_HEIGHT = 330
 FEWEST_FOLDED = 3
-SAME = 5e-3  # expected tokens that differ less are written as the same number
 OWN = "own"
 """The table row of the original verification; the others are named by their verifier."""
 _component = st.components.v2.component(
@@ -148,15 +147,19 @@ def table_data(
         name: token_distribution(looked.iteration, each.acceptance_probability) for name, each in fitting.items()
     }
     most = max(replayed.expected_tokens for replayed in fitting.values())
-    best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
     longest = looked.iteration.tree_depth + 1
     made = [
-        _row(looked, name, replayed, distributions.get(name), rolled, seeds, best) for name, replayed in rows.items()
+        _row(looked, name, replayed, distributions.get(name), rolled, seeds, most) for name, replayed in rows.items()
     ]
     return {
         "heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen,
         "refused": refused_words(looked, len(made) - len(fitting)),
     }  # fmt: skip
+
+
+def shown_tokens(expected: float) -> str:
+    """Expected tokens as the table and the sentence above it write them: what reads the same is the same."""
+    return number(expected)
 
 
 def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
@@ -168,20 +171,25 @@ def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
         return ""
 
     def named(each: "Replayed") -> str:
-        return f"{each.verifier.label} {each.expected_tokens:.2f}"
+        return f"{each.verifier.label} {shown_tokens(each.expected_tokens)}"
+
+    def rounded(each: "Replayed") -> float:
+        return float(shown_tokens(each.expected_tokens))
 
     if own is None:
         return f"**Most expected tokens on this tree: {listed([named(each) for each in order[:2]])}.**"
-    own_words = f"{own.verifier.label}, which verified it"
-    more = [named(each) for each in order if round(each.expected_tokens, 2) > round(own.expected_tokens, 2)]
+    own_words = f"on this tree than {own.verifier.label}, which verified it"
+    own_tokens = shown_tokens(own.expected_tokens)
+    more = [named(each) for each in order if rounded(each) > rounded(own)]
     if more:
-        said = f"**More expected tokens on this tree than {own_words} ({own.expected_tokens:.2f}): {listed(more)}.**"
+        said = f"**More expected tokens {own_words} ({own_tokens}): {listed(more)}.**"
     else:
-        after = next((each for each in order if round(each.expected_tokens, 2) < round(own.expected_tokens, 2)), None)
-        said = (
-            f"**No other verifier has more expected tokens on this tree than {own_words}: {own.expected_tokens:.2f}**"
-        )
-        said += f"; next is {named(after)}." if after else "; all others have as many."
+        said = f"**No other verifier has more expected tokens {own_words}: {own_tokens}**"
+        alike = [each.verifier.label for each in order if each is not own and rounded(each) == rounded(own)]
+        after = next((each for each in order if rounded(each) < rounded(own)), None)
+        if alike:
+            said += f"; as many: {listed(alike)}" if after else "; all others have as many"
+        said += f"; next is {named(after)}." if after else "."
     if looked.iteration.draft_sampling not in ("deterministic", "none"):
         said += " It is one drawn tree: “Over the run” below averages."
     return said
@@ -225,7 +233,7 @@ def heads(longest: int, seeds: int) -> list[dict]:
 
 
 def _row(
-    looked: Looked, key: str, replayed: "Replayed", probs: dict | None, rolled: dict | None, seeds: int, best: float
+    looked: Looked, key: str, replayed: "Replayed", probs: dict | None, rolled: dict | None, seeds: int, most: float
 ) -> dict:
     verifier, own = replayed.verifier, key == OWN
     row = {
@@ -246,7 +254,7 @@ def _row(
     return row | {
         "tokens": outcome.tokens,
         "expected": replayed.expected_tokens,
-        "best": not own and replayed.expected_tokens > best - SAME,
+        "best": shown_tokens(replayed.expected_tokens) == shown_tokens(most),
         "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
         "final": final,
         "kind": outcome.final_kind,
@@ -341,7 +349,10 @@ def _proof_words(looked: Looked, off_target: float) -> str:
     given += f"{off_target:.1g}"
     if looked.iteration.draft_sampling in ("deterministic", "none"):
         return f"{given}: lossless at this node."
-    return f"Lossless: {EVEN_OUT}. {given}."
+    return (
+        f"Lossless: {EVEN_OUT}. Given only this one of them, its exact probabilities differ from the target's by up to "
+        f"{off_target:.1g}; the other trees even that out."
+    )
 
 
 def how(verifier: "Verifier", entries: int) -> str:
@@ -380,8 +391,11 @@ def _seed_words(entry: "EntryStep") -> str:
     if entry.result in ("picked", "below") or entry.drawn is None:
         words = {"passed": "✓ passed", "failed": "✗ failed", "picked": "✓ drawn", "below": "✓ a node below passed"}
         return words[entry.result]
-    sign, mark = ("&lt;", "✓") if entry.result == "passed" else ("≥", "✗")
-    return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
+    sign, mark = ("<", "✓") if entry.result == "passed" else ("≥", "✗")
+    # As many digits as tell the two apart, and a small threshold from 0.
+    written = [(f"{entry.drawn:.{digits}f}", number(entry.tested_at, digits)) for digits in (2, 3, 4)]
+    drawn, at = next((each for each in written if each[0] != each[1] and "<" not in each[1]), written[-1])
+    return html.escape(f"{mark} {drawn} {sign} {at}")
 
 
 def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> DistributionPanel:

@@ -150,7 +150,8 @@ def editor_words(history: History) -> str:
         before = dict.fromkeys(TRAINED, "") | {"node_order": "breadth"} | trace.settings
         for name, value in method.all_settings().items():
             if name in before and before[name] != value:
-                parts.append(f"{info_of(name).short} {setting_words(before[name])} → {setting_words(value)}")
+                info = info_of(name)
+                parts.append(f"{info.short} {setting_words(before[name], info)} → {setting_words(value, info)}")
     if sampling is not None:
         for name, (label, *_) in SAMPLING.items():
             old, new = getattr(trace.sampling, name), getattr(sampling, name)

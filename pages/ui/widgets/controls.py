@@ -13,7 +13,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import DRAWINGS
-from pages.ui.widgets.trained import TRAINED, presets, trained_choices
+from pages.ui.widgets.trained import NONE_WORDS, TRAINED, presets, trained_choices
 from viz.glossary import explain_term
 
 if TYPE_CHECKING:
@@ -151,14 +151,17 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
 def setting_help(info: SettingInfo, default: Setting) -> str:
     """Meaning, accepted range and default of a setting, and where the default comes from."""
     accepted = f" Accepted: {info.accepted}." if info.accepted else ""
-    return f"{info.help}{accepted} {DEFAULT_WORDS[info.source].format(info.paper)}: {setting_words(default)}."
+    return f"{info.help}{accepted} {DEFAULT_WORDS[info.source].format(info.paper)}: {setting_words(default, info)}."
 
 
-def setting_words(value: Setting) -> str:
-    """A value as shown on the screen."""
+def setting_words(value: Setting, info: SettingInfo | None = None) -> str:
+    """A value of a setting as shown on the screen; an empty text is what it means."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return (value.replace("_", " ") or "empty") if isinstance(value, str) else f"{value:g}"
+    if value == "":
+        meant = (NONE_WORDS.get(info.name) or info.placeholder if info else "") or "empty"
+        return meant[:1].lower() + meant[1:]
+    return value.replace("_", " ") if isinstance(value, str) else f"{value:g}"
 
 
 def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
