@@ -199,10 +199,10 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     if nodes == drafted != 0:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
     elif nodes or drafted:
-        more, others = (
+        made, tested = (
             f"{abs(count)} {'more' if count > 0 else 'fewer'}" if count else "as many" for count in (drafted, nodes)
         )
-        tree = f"{more} {'node' if abs(drafted) == 1 else 'nodes'} drafted and {others} verified"
+        tree = f"{made} {'node' if abs(drafted) == 1 else 'nodes'} drafted and {tested} verified"
     else:
         others = len(diff.only_second)
         tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
