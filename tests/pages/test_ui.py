@@ -180,7 +180,7 @@ def test_help_tells_range_and_source_of_the_default():
     assert reported("dynatree", "base_depth").endswith("Accepted: from 1 to 31. Default of the DynaTree paper: 5.")
     assert reported("dynatree", "branch_mid").endswith("Default of the DynaTree paper's public code: 2.")
     assert reported("opt_tree", "gain_threshold").endswith("Accepted: from 0 to below 1. Default: 0.2.")
-    assert reported("sequoia", "acceptance").endswith("loaded pair. Default: empty.")
+    assert reported("sequoia", "acceptance").endswith("Default: measured with the loaded pair.")
     assert reported("linear", "length").endswith("Default of the DynaTree paper: 8.")
 
 
