@@ -35,7 +35,7 @@ IDEA: dict[str, str] = {
 PROOF = (
     "**The proof.** On vocabularies of 3 and 4 tokens, for every drafter with every verifier that is offered for its "
     "trees, the probabilities of each emitted text, summed over all drafts and all draws of the verifier, equal the "
-    "target's within 1e-9. *Verifiers* shows the same sum at a node of a real tree. Greedy output needs no "
+    "target's within 1e-9. *Verifiers* shows the exact probabilities at a node of a real tree. Greedy output needs no "
     "distribution: the last row of the table on *Compare* tells whether it is identical to plain decoding, token for "
     "token."
 )

@@ -41,6 +41,9 @@ def values_to_try(
             for whole in (before + step, before - step):
                 if low <= whole <= high:
                     yield whole, step <= 4
+        for end in (low, high):
+            if abs(end - before) not in (0, *STEPS):
+                yield int(end), False
         return
     if (accepted := info.accepted) is None:
         raise ValueError("a setting that is a fraction says what it accepts")

@@ -39,6 +39,12 @@ def texts(at) -> str:
     return "\n".join([*words, *(element.proto.body for element in at.get("html"))]).replace("\\", "")
 
 
+@pytest.fixture
+def believed(monkeypatch):
+    """Costs of passes are believed, however busy the machine was while they were measured."""
+    monkeypatch.setattr("pages.ui.explain.hindsight.doubt_words", lambda run, costs: "")
+
+
 @pytest.fixture(scope="module")
 def sampled(pair):
     """A sampled run with its rows."""
@@ -320,7 +326,7 @@ def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
     assert "this tree is not in that order" in said("length") and "order. C" not in said("length", complete=False)
 
 
-def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
+def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled, believed):
     """A job that outlives the moment that is waited for it."""
     at = open_page(PAGE)
     show(at, sampled, "What was possible")
@@ -332,7 +338,7 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
     at.session_state["job_why_possible"].run()
 
 
-def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
+def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled, believed):
     at = open_page(PAGE)
     show(at, sampled.without_logits(), "What was possible")
     if manager().costs is None:
@@ -343,7 +349,7 @@ def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
 
 
 @pytest.mark.slow
-def test_budgets_need_costs_of_the_runs_own_pair(sampled):
+def test_budgets_need_costs_of_the_runs_own_pair(sampled, believed):
     at = open_page(PAGE)
     show(at, sampled, "What was possible")
     if manager().costs is None:

@@ -59,7 +59,7 @@ def draw_luck(run: Run) -> None:
             key = ("tokens", run.key, index, rolled is not None, is_dark())
             figure = kept(key, lambda: charts.token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
-        if luck_of(iteration).probs == luck.probs:  # a re-roll counts the whole walk
+        if not luck.certain and luck_of(iteration).probs == luck.probs:  # a re-roll counts the whole walk
             reroll_button(run, iteration, rolled is not None)
     with right:
         st.html(f'<div class="why summary">{run_html(whole)}</div>')

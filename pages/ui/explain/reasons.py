@@ -169,7 +169,7 @@ def _rest_words(found: "SmallestChanges") -> str:
     if found.changes[TRIED:]:
         parts.append(f"Also: {_labels(change.setting for change in found.changes[TRIED:])}.")
     if found.without:
-        parts.append(f"No value helps: {_labels(found.without)}.")
+        parts.append(f"No value that was tried helps: {_labels(found.without)}.")
     if found.unknown:
         parts.append(
             f"Not every value could be tried: {_labels(found.unknown)}. Other trees need logits that were not "

@@ -122,9 +122,9 @@ def charts(theory: "RunTheory", draws: int) -> None:
         "the delayed-expansion paper.",
         "Drafted tokens by draft probability, in bins of 0.1. min(1, target / draft): the acceptance probability of a "
         "single draw tested first; its mean over a bin is drawn. Compare Figure 2 of DySpec.",
-        f"Exact expected tokens of a tree, the final one included: mean over {plural(theory.trees, 'tree')} ± standard "
-        "error. Verifiers that would bias these trees are left out. All verifiers see the same trees, so small "
-        "differences mean more than the whiskers suggest.",
+        "Exact expected tokens of a tree, the final one and those after the end of the text included: mean over "
+        f"{plural(theory.trees, 'tree')} ± standard error. Verifiers that would bias these trees are left out. All "
+        "verifiers see the same trees, so small differences mean more than the whiskers suggest.",
     )
     places = st.columns(3, gap="small")
     for place, title, figure, note in zip(places, titles, st.session_state["verify_charts"], notes, strict=True):

@@ -222,11 +222,12 @@ def settings_popover(label: str, key: str, icon: str) -> "DeltaGenerator":
     """A popover whose contents are to be drawn only while it is `open`.
 
     A value set from elsewhere does not reach a widget of a closed popover, whose older one the browser sends again; and
-    twenty widgets that nobody sees slow down every click.
+    twenty widgets that nobody sees slow down every click. Its button has the new words once it is closed: with another
+    label it is another popover, drawn anew, and whatever has the focus in it loses it.
     """
-    if st.session_state.get(key):
-        st.session_state[key] = True  # with another label it is another popover, which would begin closed
-    return st.popover(label, key=key, icon=icon, on_change="rerun")
+    if not st.session_state.get(key):
+        st.session_state[f"{key}_label"] = label
+    return st.popover(st.session_state.setdefault(f"{key}_label", label), key=key, icon=icon, on_change="rerun")
 
 
 def length_control() -> None:
