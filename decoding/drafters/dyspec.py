@@ -22,19 +22,19 @@ class RemainingDistribution:
         mass: probability that is left; 0 only if every token is drawn.
     """
 
-    __slots__ = ("_law", "_weights", "mass")
+    __slots__ = ("_probs", "_weights", "mass")
 
     def __init__(self, probs: Tensor):
         self._weights = probs.to("cpu", copy=True).double()  # running sums of floats that wide need no conversion
-        self._law = self._weights.numpy()
+        self._probs = self._weights.numpy()
         self.mass = 1.0
 
     def draw(self, draws: Draws) -> tuple[int, float]:
         """A token and its probability in the whole distribution."""
         token = draws.choose(self._weights)
-        prob = float(self._law[token])
-        self._law[token] = 0.0
-        self.mass = float(self._law.sum(dtype=np.float64))  # a difference could reach 0 too early
+        prob = float(self._probs[token])
+        self._probs[token] = 0.0
+        self.mass = float(self._probs.sum(dtype=np.float64))  # a difference could reach 0 too early
         return token, prob
 
 

@@ -23,11 +23,10 @@ from decoding.experiments.estimates import (
     source_of,
 )
 from decoding.experiments.experiment import GRIDS
-from decoding.papers.entry_rows import having, rows_of
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
 from decoding.papers.protocol import Protocol, protocol_here
 from decoding.papers.reasons import apart, of_time, of_tokens
-from decoding.papers.sources import WIDE, Source, separated
+from decoding.papers.rows import WIDE, Source, having, rows_of, separated
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import VIEWS, modelled
 from decoding.trace.metrics import COUNTINGS, Counting

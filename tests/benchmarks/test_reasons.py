@@ -72,7 +72,7 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
         ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
     ],
 )
-def test_chances_that_do_not_follow_from_the_laws_are_seen(monkeypatch, verifier, place):
+def test_chances_that_do_not_follow_from_the_distributions_are_seen(monkeypatch, verifier, place):
     monkeypatch.setattr(reasons, "fitting", lambda *_: [verifier])
     assert not wrong_of("iid_paths")
     monkeypatch.setattr(place, lambda *_: 0.5)

@@ -175,7 +175,7 @@ def test_kept_rows_are_bounded(embedded):
     assert rows.of(tree, [0]).shape == (1, embedded.logits_size)
 
 
-def test_laws_are_computed_once():
+def test_distributions_are_computed_once():
     rows = MemoDistributions(torch.randn(2, 9, generator=torch.Generator().manual_seed(0)), Sampling(0.6))
     assert rows.probs(1) is rows.probs(1) and not torch.equal(rows.probs(0), rows.probs(1))
 

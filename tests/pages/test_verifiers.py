@@ -376,7 +376,7 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     assert {each.expected_tokens for each in exact if each.refusal is None} == {1.0}
 
 
-def test_the_table_holds_plain_texts_and_both_laws_of_the_count(page):
+def test_the_table_holds_plain_texts_and_both_distributions_of_the_count(page):
     looked = looked_at(page)
     exact = replay(looked.iteration, looked.sampling, rerolls=0)
     walked = {each.verifier.name: each for each in exact}

@@ -26,8 +26,8 @@ from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, verdict,
 from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
 from decoding.papers.protocol import BY_NAME, Protocol, compared, protocol_here
 from decoding.papers.reasons import of_time
+from decoding.papers.rows import WIDE
 from decoding.papers.salf import PAPER as SALF
-from decoding.papers.sources import WIDE
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.papers.views import PARTS, STEP, VIEWS, modelled, passes, phases
 from decoding.trace.metrics import COUNTINGS

@@ -154,7 +154,7 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, reported):
                     left *= 1 - entry.passes
             last = steps.stages[-1]
             assert (last.draft is None) == (left > 0 or name == "spectr"), "nothing comes after a certain pass"
-            assert_passes_follow_from_the_laws(steps)
+            assert_passes_follow_from_the_distributions(steps)
             for place, entry in enumerate(steps.entries):
                 expected = picked[entry.child] + left * last.target[steps.rows[place]]
                 assert entry.taken == pytest.approx(expected, abs=1e-9), (name, node)
@@ -162,7 +162,7 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, reported):
     assert compared >= 20
 
 
-def assert_passes_follow_from_the_laws(steps):
+def assert_passes_follow_from_the_distributions(steps):
     """A test passes with min(1, target / draft) of the distributions that it sees."""
     for stage in steps.stages:
         for place in stage.tested:
@@ -189,7 +189,7 @@ def test_leaves_are_tested_in_draw_order_from_below(pair, name):
     steps, left, picked = steps_of(each, replayed), 1.0, {}
     assert len(steps.entries) == 8
     # The root's weight stays 1, so its children pass as in one test after another.
-    assert_passes_follow_from_the_laws(steps)
+    assert_passes_follow_from_the_distributions(steps)
     for entry in steps.entries:
         if entry.passes is not None:
             picked[entry.child] = picked.get(entry.child, 0.0) + left * entry.passes

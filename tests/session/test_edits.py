@@ -53,7 +53,7 @@ def drafts(tree: str, place: int):
 
 
 @cache
-def plain_laws(tree: str, verifier: str, place: int, greedy: bool):
+def plain_distributions(tree: str, verifier: str, place: int, greedy: bool):
     target = one_hot(TABLES[place]) if greedy else TABLES[place]
     return [block_distribution(VERIFIERS[verifier](), draft, target) for draft, _ in drafts(tree, place)]
 
@@ -116,7 +116,7 @@ def emitted(
             changed = None
         fitted += changed is not None
         if changed is None:
-            blocks = plain_laws(tree, verifier, place, greedy)[number]
+            blocks = plain_distributions(tree, verifier, place, greedy)[number]
         else:
             blocks = _block_law(verifier, changed, target, interventions)
         for block, share in blocks.items():

@@ -112,7 +112,7 @@ def test_a_preparation_goes_on_where_it_was(pair, tmp_path):
     assert trees.tokens.shape == (1, 2, 8, 2) and trees.labels.shape == (1, 2, 8, 2, 64) and text.roots == 8
 
 
-def test_soft_labels_in_16_bits_give_the_targets_laws(pair, tmp_path):
+def test_soft_labels_in_16_bits_give_the_targets_distributions(pair, tmp_path):
     data = open_prepared(tmp_path, pair, PLAN, "text")
     prepare_text(data, pair, TEXTS, quiet)
     text = data.text("train", [0], torch.device("cpu"))

@@ -38,7 +38,7 @@ TEXTS = Texts(
 )
 
 
-def test_laws_of_several_samplings_are_those_of_each():
+def test_distributions_of_several_samplings_are_those_of_each():
     logits = torch.randn(6, 40, dtype=torch.float64) * 3
     samplings = (Sampling(0.0), Sampling(0.7), Sampling(1.0, 0.9), Sampling(1.0, 0.5), Sampling(0.0, 0.5))
     for probs, sampling in zip(target_distributions(logits, samplings), samplings, strict=True):

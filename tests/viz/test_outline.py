@@ -65,7 +65,7 @@ def test_every_node_has_a_line_below_its_parent(made):
         assert iteration.final_kind in line.words
 
 
-def test_a_line_has_both_laws_the_verdict_and_the_reason():
+def test_a_line_has_both_distributions_the_verdict_and_the_reason():
     iteration = traces.dynatree_recovered()
     node = next(each for each in iteration.nodes if each.verdict == "rejected")
     line = next(each for each in tree_outline(iteration) if each.node_id == node.node_id)

@@ -25,7 +25,7 @@ def test_every_iteration_gives_plain_json_without_nan(index):
     assert data["scene"]["scene_id"] == f"r:{index}" and len(text) < 60_000
 
 
-def test_every_drawn_node_has_a_card_and_every_card_its_laws():
+def test_every_drawn_node_has_a_card_and_every_card_its_distributions():
     data = frame(RUN)
     ids = {str(node["node_id"]) for node in data["scene"]["nodes"]}
     assert set(data["cards"]) == ids
@@ -33,7 +33,7 @@ def test_every_drawn_node_has_a_card_and_every_card_its_laws():
         assert card["why"] and str(card["probs"]) in data["distributions"]
 
 
-def test_laws_hold_the_node_in_question_and_both_sides():
+def test_distributions_hold_the_node_in_question_and_both_sides():
     probs = frame(RUN)["distributions"]["3"]
     rows = {row["text"]: row for row in probs["rows"]}
     assert [rows["Yes"][name] for name in ("draft", "target", "node")] == [0.62, 0.17, 8]

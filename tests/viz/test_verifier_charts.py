@@ -32,7 +32,7 @@ def kept(iteration, chance: float = 0.25):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_panel_has_its_laws_its_words_and_one_scale(dark: bool):
+def test_every_panel_has_its_distributions_its_words_and_one_scale(dark: bool):
     figure = distributions_figure(["<b>x", " the"], PANELS, "ρ × draft", dark)
     bars = [trace for trace in figure.data if trace.type == "bar"]
     marks = [trace for trace in figure.data if trace.type == "scatter"]

@@ -226,7 +226,7 @@ def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
     assert HardwareAwareDrafter().rule({"odds": "1 1"}).children == MOST_CHILDREN
 
 
-def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():
+def test_rows_of_the_distributions_name_their_node_or_say_why_there_is_none():
     trace = traces.dynatree_recovered()
     scene = build_scene(trace, scene_id="s")
     rows = {row["text"]: row for row in distributions(trace, scene)["3"]["rows"]}

@@ -139,7 +139,10 @@ def _by_draws(known: Known, node: NodeTrace) -> str:
             "The final token drawn here is this same token, but this verifier looks only at the first path drawn, so "
             "the path ends with it."
         )
-    text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, choice)
+    text, probs = (
+        quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")),
+        _drawn_from(known, choice),
+    )
     said = f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
     untested = all(step.kind == "choice" for step in known.iteration.steps)
     return f"{said} This verifier tests no node: rejected means that another token was drawn." if untested else said
@@ -199,14 +202,14 @@ def _accepted_untested(known: Known, node: NodeTrace) -> str:
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
-        return f"Drawn from {_law_words(known, choice)}, at {given}."
+        return f"Drawn from {_drawn_from(known, choice)}, at {given}."
     if known.passed is None:
         return _by_code(node)
     below = known.iteration.nodes[known.passed.child]
     return f"{quote(below.text)} (node {below.node_id}) below it passed its test, which accepts the whole path."
 
 
-def _law_words(known: Known, choice: VerificationStep) -> str:
+def _drawn_from(known: Known, choice: VerificationStep) -> str:
     """The distribution that a token is drawn from, after the tests that failed there."""
     failed = known.before(choice)
     if failed.last is None:
@@ -352,7 +355,9 @@ def _final_drawn(iteration: IterationTrace) -> str:
         if iteration.interventions or iteration.final_kind == "bonus" or lost_node(iteration) is not None:
             return ""  # forced verdicts change what is likeliest; the others say enough
         return f" {text} is the target's most likely token here."
-    return f" {text} was drawn from {_law_words(Known(iteration), choice)}, at {chance(choice.acceptance_probability)}."
+    return (
+        f" {text} was drawn from {_drawn_from(Known(iteration), choice)}, at {chance(choice.acceptance_probability)}."
+    )
 
 
 def lost_node(iteration: IterationTrace) -> NodeTrace | None:

@@ -138,10 +138,10 @@ def distributions(iteration: IterationTrace, scene: Scene, known: Known | None =
     for drawn in scene.nodes:
         if drawn.parent_id >= 0 and not drawn.folded:
             asked.setdefault(drawn.parent_id, []).append(drawn.node_id)
-    return {str(parent): _law(known, absences, parent, children) for parent, children in asked.items()}
+    return {str(parent): _distribution(known, absences, parent, children) for parent, children in asked.items()}
 
 
-def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> dict:
+def _distribution(known: Known, absences: Absences, parent: int, children: list[int]) -> dict:
     iteration = known.iteration
     draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
     target = {token: (text, p) for token, text, p in target_top(iteration, parent)}

@@ -64,7 +64,7 @@ def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
 
 
 MAX_DRAFT_PHASES = 8
-WINDOW_TOLD = 10
+WINDOW_SHOWN = 10
 MOST_NAMED = 8
 FINAL_ID = -2
 
@@ -356,6 +356,6 @@ def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str
         f"{said[0].upper()}{said[1:]} averages {number(history.mean)} over "
         f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
         f"{decision}{': ' + changes if changes else ''}. Window, newest last: "
-        f"{'… ' if len(history.window) > WINDOW_TOLD else ''}{' '.join(map(number, history.window[-WINDOW_TOLD:]))}."
+        f"{'… ' if len(history.window) > WINDOW_SHOWN else ''}{' '.join(map(number, history.window[-WINDOW_SHOWN:]))}."
     )
     return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

@@ -114,7 +114,7 @@ def distributions_figure(
     most = max((value for panel in panels for value in (*panel.target, *(panel.draft or ()))), default=1.0)
     figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.02)
     for column, panel in enumerate(panels, start=1):
-        for trace in _law_traces(panel, rows, (target_words, draft_words), column == 1, len(panels) > 1):
+        for trace in _distribution_traces(panel, rows, (target_words, draft_words), column == 1, len(panels) > 1):
             figure.add_trace(trace, row=1, col=column)
         heading = f"<b>{escaped(panel.title)}</b><br>{escaped(panel.subtitle)}"
         figure.add_annotation(
@@ -139,7 +139,7 @@ def distributions_figure(
     return figure
 
 
-def _law_traces(
+def _distribution_traces(
     panel: DistributionPanel, rows: Sequence[str], labels: tuple[str, str], first: bool, residuals: bool
 ) -> list:
     places = list(range(len(panel.target)))

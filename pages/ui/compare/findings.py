@@ -3,11 +3,7 @@
 from decoding.analysis.bottom_line import FEWEST
 from decoding.compare.comparison import Comparison, Score, without_prefill
 from decoding.trace.metrics import Spread
-from pages.ui.compare.bottom_line import (
-    is_plain,
-    plain_of,
-    widest_spread,
-)
+from pages.ui.compare.bottom_line import is_plain, plain_of, widest_spread
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.widgets.costs import busy_words
 from viz.explain.iteration import why_not_faster

@@ -140,7 +140,7 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     pair = models.pair()
     prompts = [(prompt_words(each.name), encode_prompt(pair, each)) for each in plan.prompts]
     hardware, started = dict(describe_hardware(pair.target.device)), time.monotonic()
-    told: list[Told] = [Told() for _ in prompts]
+    findings = [TreeFindings() for _ in prompts]
     text = pair.vocabulary.text
 
     def progress(done: int, total: int, doing: str) -> None:
@@ -157,7 +157,8 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         parts = [
             ComparisonResult(
                 comparison.on(number), replace(plan, prompt=plan.prompts[number], more=()),
-                expected=told[number].expected, ended=told[number].ended, **given[number], **shared,
+                expected=findings[number].expected, ended=findings[number].ended, **given[number],
+                **shared,
             )
             for number in range(len(prompts))
         ]  # fmt: skip
@@ -170,35 +171,35 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         cancelled=lambda: job.cancelled, measured=lambda found: job.show(made(found)),
     )  # fmt: skip
     if not job.cancelled:
-        told[:] = [told_by_trees(job, pair, contestants, ids, plan) for _, ids in prompts]
+        findings[:] = [tree_findings(job, pair, contestants, ids, plan) for _, ids in prompts]
     return made(comparison)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What only trees tell, by contestant: see `ComparisonResult`."""
+class TreeFindings:
+    """What only recorded trees show, by contestant: see `ComparisonResult`."""
 
     expected: "dict[int, RunLuck]" = field(default_factory=dict)
     ended: "dict[int, dict[Step, str]]" = field(default_factory=dict)
 
 
-def told_by_trees(
+def tree_findings(
     job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
-) -> Told:
+) -> TreeFindings:
     """The call of each method that drafts once more, not timed, in full: calls that are timed keep no trees."""
     from decoding.analysis.luck import run_luck
     from decoding.compare.comparison import call_with_trees
 
-    told = Told()
+    found = TreeFindings()
     for number, each in enumerate(contestants):
         job.report(number, len(contestants), f"{each.label}: its trees, not timed")
         run = call_with_trees(pair, each, ids, plan.sampling, plan.max_new_tokens, job.go_on)
         if run is None:
             continue
-        told.ended[number] = ended_by_step(run)
+        found.ended[number] = ended_by_step(run)
         if not plan.sampling.greedy and (luck := run_luck(run)).tokens:
-            told.expected[number] = luck
-    return told
+            found.expected[number] = luck
+    return found
 
 
 class Step(NamedTuple):

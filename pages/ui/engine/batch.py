@@ -4,7 +4,6 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import streamlit as st
 
@@ -262,7 +261,6 @@ def _draw_batches(judged: Judged) -> None:
     """The chart, the table and the command by batch, which all hold a schedule of K."""
     found = judged.found
     chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
-    st.html(Path(__file__).with_name("view.css"))
     st.html(batches_html(found))
     if judged.command:
         _draw_command(found, judged.load, *judged.command)

@@ -16,7 +16,7 @@ from decoding.experiments.rows import FOLDER, PARTS, all_rows
 from decoding.papers import PAPER_RESULTS, stored
 from decoding.papers.judge import Reproduction, grid_name, judge
 from decoding.papers.paper_result import PaperResult
-from decoding.papers.sources import family_of
+from decoding.papers.rows import family_of
 from decoding.trace.metrics import Counting
 
 # The last judgement by paper result, source and way of counting, with the stamps of its files; shared by all sessions.

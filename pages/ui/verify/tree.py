@@ -270,7 +270,7 @@ def own_words(looked: Looked) -> str:
     return "as drafted on this page" if looked.drafted_here else "as in the run"
 
 
-LAWS_HEIGHT = 290
+DISTRIBUTIONS_HEIGHT = 290
 EVEN_OUT = "over all trees that the draft may draw here, the next token has exactly the target's distribution"
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
@@ -309,7 +309,7 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selec
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
         tested_against = {"spectr": "ρ × draft", "khisti": "distribution of the winner"}.get(name, "draft")
         figure = distributions_figure(steps.texts, panels, tested_against, is_dark(), target)
-        chart(figure, key="verify_laws", height=LAWS_HEIGHT + ROW_PX * max(len(steps.texts) - SHOWN_TOKENS, 0))
+        chart(figure, key="verify_laws", height=DISTRIBUTIONS_HEIGHT + ROW_PX * max(len(steps.texts) - SHOWN_TOKENS, 0))
 
 
 def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
