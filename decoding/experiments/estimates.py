@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
+from decoding.analysis.bottom_line import paired
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.trace.metrics import Counting
 
@@ -74,9 +75,15 @@ def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
 
 
 def over_repeats(values: np.ndarray) -> Estimate:
-    """The mean over repeats on one prompt, with Student's t: three that agree by chance deserve no trust."""
-    gain = ratio_gain(values, np.ones(len(values)))
-    return Estimate(1 + gain.value, 1 + gain.low, 1 + gain.high, gain.prompts)
+    """A figure over repeats on one prompt, with Student's t: three that agree by chance deserve no trust.
+
+    As in a comparison, the median with an interval of the logarithms; the mean of counts, which may be 0.
+    """
+    if (values > 0).all():
+        found = paired({(0, number): value for number, value in enumerate(values.tolist())})
+        return Estimate(found.value, found.low, found.high, found.count)
+    gain = ratio_gain(1 + values, np.ones(len(values)))
+    return Estimate(gain.value, gain.low, gain.high, gain.prompts)
 
 
 def _chosen(count: int, draws: int) -> np.ndarray:

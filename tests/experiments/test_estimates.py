@@ -4,7 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decoding.experiments.estimates import aggregated, axes, best_words, cells, estimate, ranked, ratio_gain, sources_of
+from decoding.experiments.estimates import (
+    aggregated,
+    axes,
+    best_words,
+    cells,
+    estimate,
+    over_repeats,
+    ranked,
+    ratio_gain,
+    sources_of,
+)
 from decoding.experiments.rows import with_settings
 from pages.ui.sweep.view import decided
 from tests.helpers.experiments import made_row, made_rows
@@ -92,9 +102,13 @@ def test_a_single_prompt_is_judged_over_its_repeats():
         for name in ("throughput", "loop_free_throughput"):
             row[name] *= 1 + 0.5 * row["repeat"] + (0.0 if row["reference"] else 0.01 * row["repeat"])
     best, *others = ranked(runs(rows), "speedup")
-    assert (best.per, best.figure.prompts, best.figure.value) == ("repeat", 3, pytest.approx(np.mean(best.values)))
-    half = 4.302653 * np.std(best.values, ddof=1) / np.sqrt(3)
-    assert (best.figure.low, best.figure.high) == pytest.approx((best.figure.value - half, best.figure.value + half))
+    assert (best.per, best.figure.prompts, best.figure.value) == ("repeat", 3, pytest.approx(np.median(best.values)))
+    logs = np.log(best.values)
+    half = 4.302653 * np.std(logs, ddof=1) / np.sqrt(3)
+    ends = np.exp(logs.mean() - half), np.exp(logs.mean() + half)
+    assert (best.figure.low, best.figure.high) == pytest.approx(ends, rel=1e-5)
+    none = over_repeats(np.array([0.0, 0.0, 1.0]))
+    assert (none.value, none.high - none.value) == pytest.approx((1 / 3, 4.302653 / 3), rel=1e-5), "counts may be 0"
     assert best.figure.low > max(each.figure.high for each in others)
     assert "of the 3 repeats" in best_words([best, *others], "speed-up")
     line = decided([best, *others], "Autoregressive")

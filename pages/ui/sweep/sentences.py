@@ -23,6 +23,7 @@ from decoding.papers.paper_result import (
 )
 from pages.ui.common.errors import info_of, torch_there
 from viz.charts.sweeps import Axis, Measure, value_words
+from viz.formats import plural
 
 CONDITION_WORDS = {
     BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
@@ -100,7 +101,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         lines.append(" · ".join([label, *varied]))
     prompts = asked["prompts"]
     kinds = f" ({', '.join(prompts['kinds'])})" if prompts["kinds"] else ""
-    count = "all prompts" if prompts["count"] is None else f"{prompts['count']} prompts"
+    count = "all prompts" if prompts["count"] is None else plural(prompts["count"], "prompt")
     cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
     shared = [
         f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",

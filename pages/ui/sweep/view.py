@@ -83,7 +83,7 @@ SHARED_HELP = (
 NOT_DRAFTING = ("autoregressive", "hf_generate", "hf_static")
 HIGH_HELP = (
     "95% bootstrap interval over prompts: where the mean over other prompts of this kind would lie. On one prompt: "
-    "of the mean over its repeats (Student's t), which says nothing of other prompts."
+    "of its repeats (Student's t), which says nothing of other prompts."
 )
 CHANCE_HELP = (
     "Share of 2,000 resamples of the prompts (of the repeats of a single one), with replacement, in which it is best."
