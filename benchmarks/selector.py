@@ -9,7 +9,7 @@ beside them; measured throughput decodes, all ways interleaved, at equal seeds. 
 sampling at the costs of this machine. How much there was to win tells the best action of each root: found by some trees
 and judged by others drawn there, which no selector can beat by more than chance, and by the same trees, which is too
 good. Text that repeats itself is left out. Means are over the samplings that the selectors have seen but greedy
-decoding, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
+decoding and warm drafts, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
 
 A widened target computes what the embedded one does, so roots are labelled with that.
 """
@@ -146,7 +146,7 @@ def _worth(
     finding: Examples, judging: Examples, how: str, card: SelectorCard, sampling: Sampling, network
 ) -> tuple[float, float]:
     """Expected tokens and modelled seconds at the roots of a text, summed."""
-    taken = judging.seconds if how in ("selector",) else judging.static_s
+    taken = judging.seconds if how == "selector" else judging.static_s
     if how in ("selector", "choice"):
         scalars = Scaler(card.mean, card.spread).scaled(judging.features.scalars.double().numpy())
         outputs = network(judging.features._replace(scalars=torch.from_numpy(scalars).float()))
@@ -210,7 +210,9 @@ def prompt_words(cards: Mapping[str, SelectorCard], prompts: Path | None) -> str
 
 
 def samplings_of(cards: dict[str, SelectorCard], quick: bool) -> list[Sampling]:
-    """The samplings that the selectors have seen, greedy decoding left out: all verifiers are equal there."""
+    """The samplings that the selectors have seen, but greedy decoding, where all verifiers are equal, and those with
+    another temperature of the draft, which the paper's tables do not have.
+    """
     statics = next(iter(cards.values())).statics
     seen = [Sampling(s.temperature, s.top_p, s.draft_temperature) for s in statics if s.temperature > 0]
     seen = [each for each in seen if each.draft_temperature == 1]

@@ -220,7 +220,7 @@ def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str
     if verdict == "open" and plain:
         pairs = [(first.value, (first,))]
     for count in range(first.count + 1, MOST + 1):
-        if all(sum(each.half(count) for each in parts) < log(ratio) for ratio, parts in pairs):
+        if all(sum(each.half(count) for each in parts) < abs(log(ratio)) for ratio, parts in pairs):
             return count
     return None
 

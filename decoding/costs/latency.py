@@ -134,17 +134,17 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
         rounds += 1
     if not all(beside):
         return usual
-    times = VerifierTimes.fitted(verifier, TIMED, [quiet(each) for each in beside])
+    times = VerifierTimes.fitted(verifier, TIMED, [least_median(each) for each in beside])
     return replace(times, measured_with=costs.measured)
 
 
-def quiet(times: list[float]) -> float:
+def least_median(times: list[float]) -> float:
     """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
     return min(median(block.tolist()) for block in np.array_split(times, BLOCKS) if len(block))
 
 
 @dataclass(frozen=True, eq=False)
-class AskedInVain(Chooser):
+class FixedChooser(Chooser):
     """A chooser that is asked and always takes the same action."""
 
     action: Action = ASKED_WITH
@@ -156,14 +156,14 @@ class AskedInVain(Chooser):
 def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
     """Seconds more of real iterations in which a selector is asked: the same trees with and without, in turn.
 
-    The network's weights are random.
+    The network's weights are random, its size is the paper's.
     """
     sizes, names = (pair.target.info.hidden_size, pair.draft.info.hidden_size), SCALARS
     network = NetworkOutputs(SelectorNetwork(SelectorConfig(*sizes)))
     scaler = Scaler((0.0,) * len(names), (1.0,) * len(names))
     identity: Mapping[str, Any] = pair_identity(pair)
     static = StaticShape.of((1.0, 1.0, 1.0), np.full(len(DISTINCT), 1.5), np.ones(len(DISTINCT)))
-    chooser = AskedInVain(network, scaler, latency, identity, "nss", names, "tokens", (static,))
+    chooser = FixedChooser(network, scaler, latency, identity, "nss", names, "tokens", (static,))
     plain = METHODS["delayed"].with_settings(verifier="nss", **ASKED_WITH._asdict())
     asking = replace(plain, drafter=DelayedDrafter(selector="measured", chooser=chooser))
     prompt = _prompt(pair)

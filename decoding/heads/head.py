@@ -17,7 +17,7 @@ from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.engines.merged import MOST_TABLE_BYTES, MergedAttention
 from decoding.engines.packed import PackedLinear, can_pack, linear, linear_of
 from decoding.heads.network import HeadNetwork
-from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit, weights_digest
+from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit
 from decoding.models.loading import fetch_weight
 from decoding.trace.records import ModelInfo
 
@@ -277,7 +277,7 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
         identity = pair_identity(pair.with_head(None))
         require_fit(card, identity)
         tokens = np.array(card.frequent[: card.tokens]) if card.tokens else None
-        named = (card.name, card.label, weights_digest(card))
+        named = (card.name, card.label, HEADS.digest(card.folder))
         engine = next((head.engine for each, head in known.items() if each[:2] == stamp[:2]), None)
         made = make_head(pair.target, load_network(card), *named, tokens, copies_of(card, identity), engine)
         for other in [each for each in known if each[0] == card.folder and each[1] != stamp[1]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +195,3 @@ def load_network(card: HeadCard) -> "HeadNetwork":
     from decoding.heads.network import HeadConfig, HeadNetwork
 
     return HEADS.load(card.folder, lambda: HeadNetwork(HeadConfig(**card.config)))
-
-
-def weights_digest(card: HeadCard) -> str:
-    """A short digest of a head's weights, which tells it from others of its shape."""
-    return sha256((card.folder / HEADS.weights).read_bytes()).hexdigest()[:12]

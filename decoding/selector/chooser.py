@@ -80,7 +80,7 @@ class ChosenAction:
         """The record of it: grids `[paths, trunk, branch]` as `ACTIONS`, flattened."""
         chooser, every = self.chooser, np.arange(len(ACTIONS))
         seconds = chooser.seconds(self.past.length)
-        static = chooser.static(self.past, seconds)
+        static = chooser.static(self.past)
         places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
         worth = chooser.tokens(self.outputs, self.past) if chooser.rule == "tokens" else softmax(self.outputs)
         read = dict(zip(chooser.scalars, self.scalars.tolist(), strict=True))
@@ -115,7 +115,7 @@ class Chooser:
     rule: Rule
     statics: tuple[StaticShape, ...] = ()
     way: TimeModel = "rows"
-    _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
+    _known: dict[tuple[int, bool], np.ndarray] = field(default_factory=dict, repr=False)  # seconds by stretch of text
     _means: dict[tuple, np.ndarray] = field(default_factory=dict, repr=False)  # `mean_logs` by sampling
 
     def choose(self, past: Past) -> ChosenAction:
@@ -136,22 +136,26 @@ class Chooser:
             self._means[sampled] = mean_logs(np.array(nearest(self.statics, *sampled).tokens))
         return expected_tokens(outputs + self._means[sampled])
 
-    def seconds(self, length: int) -> np.ndarray:
-        """Seconds of an iteration with each distinct action in which a selector is asked, `[len(DISTINCT)]`.
+    def seconds(self, length: int, selecting: bool = True) -> np.ndarray:
+        """Seconds of an iteration with each distinct action, `[len(DISTINCT)]`.
 
         They are those of the middle of the stretch of text that the length is in.
+
+        Args:
+            selecting: a selector is asked in it.
         """
         stretch = length // STRETCH
-        if stretch not in self._known:
+        if (stretch, selecting) not in self._known:
             lengths = np.array([(stretch + 0.5) * STRETCH])
-            self._known[stretch] = self.latency.action_s(lengths, self.way, selecting=True)[0][PLACES]
-        return self._known[stretch]
+            self._known[stretch, selecting] = self.latency.action_s(lengths, self.way, selecting)[0][PLACES]
+        return self._known[stretch, selecting]
 
-    def static(self, past: Past, seconds: np.ndarray) -> Action | None:
-        """The best static action under this sampling where actions take these times; None where none is known."""
+    def static(self, past: Past) -> Action | None:
+        """The best static action here, which asks no selector, under this sampling; None where none is known."""
         if not self.statics:
             return None
-        return nearest(self.statics, past.temperature, past.top_p, past.draft_temperature).here(seconds).action
+        known = nearest(self.statics, past.temperature, past.top_p, past.draft_temperature)
+        return known.here(self.seconds(past.length, selecting=False)).action
 
 
 DRAFTS = np.array([action.nodes > 0 for action in DISTINCT])

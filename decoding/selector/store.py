@@ -35,7 +35,7 @@ class SelectorCard:
         created: date and time of the training, ISO 8601.
         pair: `pair_identity` of the pair it was trained for.
         config: settings of `SelectorConfig` by name.
-        mean, spread: of each scalar, as `network.Scaler` takes them.
+        mean, spread: of each scalar, as `features.Scaler` takes them.
         statics: the samplings it has seen, with the best static action under each.
         latency: `LatencyModel.as_json` of the machine it was trained for.
         way: how that was counted, one of `actions.TIME_MODELS`.

@@ -94,7 +94,7 @@ def text_records(data: bytes) -> list[Counted]:
         if len(counters) + len(vllm) + len(llama) + len(sglang) + len(load) > MAX_LINES:
             raise EngineMetricsError(f"This has more than {MAX_LINES:,} lines of an engine: give a part of it.")
     records = [*_loaded([*_vllm_scrape(counters), *_vllm_log(vllm)], load), *_llama_log(llama), *sglang]
-    return [replace(each, devices=max(devices)) for each in records] if len(devices) == 1 else records
+    return [replace(each, devices=max(devices) or None) for each in records] if len(devices) == 1 else records
 
 
 def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:

@@ -132,7 +132,7 @@ OF_SELECTOR = (
           10**6, 14, more=True),
     Flag("--roots", "Roots per text", "Positions in a text at which trees are labelled.", 10, 1, 1000, 1, more=True),
     Flag("--spacing", "Spacing", "Tokens between two roots.", 16, 1, 1000, 1, more=True),
-    Flag("--trees", "Trees per root", "Drawn trees whose labels are averaged; more roots teach more.", 1, 1, 64, 1,
+    Flag("--trees", "Trees per root", "Drawn trees whose labels are averaged.", 1, 1, 64, 1,
           more=True),
     Flag("--rule", "Learns", "Expected tokens of every shape, divided by its time on this machine; or which shape to "
           "take, as in the paper.", "tokens", choices={"tokens": "expected tokens", "policy": "the shape"}, more=True),

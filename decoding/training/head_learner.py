@@ -292,4 +292,4 @@ def first_network(args: argparse.Namespace, pair: Pair) -> tuple[HeadNetwork, st
     else:
         card = store.find_head(str(args.start_from))
     store.require_fit(card, pair_identity(pair))
-    return store.load_network(card), store.weights_digest(card)
+    return store.load_network(card), store.HEADS.digest(card.folder)

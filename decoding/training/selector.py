@@ -73,7 +73,8 @@ def _samplings(text: str) -> tuple[Sampling, ...]:
         return tuple(Sampling(temperature, top_p, draft) for temperature, top_p, draft, *_ in full)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
+            f"{text!r} is not a list of samplings: give temperatures from 0, temperature:top-p or "
+            "temperature:top-p:draft-temperature, such as 0,1:0.9,0.6:1:0.6."
         ) from None
 
 

@@ -183,7 +183,7 @@ class SelectorSettings:
             policy settles on one action before it has seen that roots differ.
         scatter: of a policy, spread of the logarithms of random factors on drafting, on a target pass, on what rows add
             to it and on all beside passes: every example is on a machine of its own.
-        width, hidden: of the network, see `SelectorConfig`: a quarter of the paper's, which predict as well here.
+        width, hidden: of the network, see `SelectorConfig`; smaller than the paper's, as asking counts.
         dropout, state_dropout, weight_decay, learning_rate: of the network.
         look_every: steps between two looks at held-out roots; the weights that did best there are kept.
     """

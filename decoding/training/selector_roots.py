@@ -69,7 +69,7 @@ class RootPlan:
     Attributes:
         texts, held_out: texts to train on; to choose weights by, and as many to judge by.
         roots: of each text. spacing: tokens between two of them.
-        trees: super-trees below each root, whose labels are averaged (s); more roots teach more than more trees.
+        trees: super-trees below each root, whose labels are averaged (s).
         per_root: samplings that a root is labelled under: the one that its text was written under, and others whose
             draft is as warm, as far as there are.
         khisti_trees, khisti_every: of these, how many Khisti is labelled on, under the first of these samplings, and at

@@ -186,6 +186,16 @@ def test_two_methods_are_told_apart_within_each_repeat_as_plain_decoding_is():
     assert ratio.half(line.needed) < log(ratio.value) <= ratio.half(line.needed - 1)
 
 
+def test_repeats_that_would_decide_are_counted_on_either_side_of_1():
+    above, below = (1.03, 1.07, 1.0, 1.04, 0.98), (0.93, 0.97, 1.0, 0.96, 1.02)
+    plain = {(0, repeat): 50.0 for repeat in range(5)}
+    for ratios in (above, below):
+        speeds = {(0, repeat): 50.0 * ratio for repeat, ratio in enumerate(ratios)}
+        line = bottom_line([Option("Tree", paired(speeds, plain), speeds=speeds)], "Plain")
+        assert line.verdict == "open" and line.needed and line.needed > 5
+        assert line.best.figure.half(line.needed) < abs(log(line.best.figure.value))
+
+
 def test_repeats_that_differ_widely_give_no_advice_to_act_on():
     faster = bottom_line_words(bottom_line([option("Tree", 2.4, 4.9, 3.2)], "Plain"))
     assert faster.startswith("Speculating was faster") and "not decided" in faster and "stop other work" in faster

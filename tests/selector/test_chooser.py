@@ -97,6 +97,8 @@ def test_the_record_holds_what_was_chosen_by():
     assert worth[record.chosen] / seconds[record.chosen] == pytest.approx((worth / seconds).max(), rel=1e-4)
     assert set(record.scalars) == {*SCALARS, "draft_s", "target_s"} and record.scalars["temperature"] == 0.8
     assert record.scalars["draft_s"] == pytest.approx(float(LATENCY.draft_pass_s(100)), abs=1e-6)
-    # The static action is the best of the nearest sampling at the costs of this machine.
-    rates = np.array([1 + action.nodes / 20 for action in DISTINCT]) / seconds[PLACES]
+    # The static action is the best of the nearest sampling at the costs of this machine, where no selector is asked.
+    unasked = choice.chooser.seconds(choice.past.length, selecting=False)
+    rates = np.array([1 + action.nodes / 20 for action in DISTINCT]) / unasked
+    assert (unasked < seconds[PLACES]).all()
     assert ACTIONS[record.static] == DISTINCT[int(rates.argmax())]

@@ -71,8 +71,8 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
     )
     return (
         f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{said} Times are modelled '
-        f"(Eq. 11) from passes measured on this machine.</p><h5>At the root, beside hidden states</h5>"
-        f"<table>{read}</table>"
+        "(Eq. 11) from passes measured on this machine, asking the selector included.</p><h5>At the root, beside "
+        f"hidden states</h5><table>{read}</table>"
     )
 
 
