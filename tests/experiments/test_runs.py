@@ -226,14 +226,16 @@ def test_a_selector_trained_anew_makes_other_runs(pair, tmp_path, monkeypatch):
 
 
 def test_the_kept_runs_of_selectors_are_of_those_that_come_with_the_program():
-    pair = embedded_pair()
+    pair, found = embedded_pair(), 0
     for folder in sorted(SHIPPED.glob("*")):
         rows = RowStore(folder).table(["settings"]).to_pylist()
         kept = {row["key"] for row in rows if json.loads(row["settings"]).get("selector")}
+        found += len(kept)
         if kept:
             planned = kept_grid(folder)
             plan = blocks(planned, pair, pair_identity(pair), prompts_of(planned.prompts))
             assert kept <= {run.key for block in plan for run in block.runs}, folder
+    assert found
 
 
 def command(folder: Path, content: str | None = None) -> subprocess.Popen:

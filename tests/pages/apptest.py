@@ -30,9 +30,9 @@ def open_page(page: str | None = None, app: type[AppTest] = App) -> AppTest:
     return at.run()
 
 
-def open_field(field: ContestantForm, *names: str, max_new_tokens: int, **state) -> AppTest:
+def open_field(field: ContestantForm, *names: str, max_new_tokens: int, app: type[AppTest] = App, **state) -> AppTest:
     """Compare or Race with a short plan, and these contestants if any are given."""
-    at = open_page(f"pages/{field.name}.py")
+    at = open_page(f"pages/{field.name}.py", app)
     plan = {"max_new_tokens": max_new_tokens, f"{field.name}_repeats": 1, f"{field.name}_warmup": 0}
     keys = [f"{field.slot}_{90 + number}" for number in range(len(names))]
     chosen = {f"{field.name}_slots": keys, **dict(zip(keys, names, strict=True))} if names else {}

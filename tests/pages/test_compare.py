@@ -107,6 +107,15 @@ def test_the_prefix_jumps_to_the_next_place_where_methods_part(done: AppTest):
     assert seen[: len(wanted)] == wanted and seen[len(wanted)] == parted[0] and not sentences(done)
 
 
+def test_a_plan_is_that_of_the_session_while_its_popovers_are_closed():
+    at = open_field(COMPARE, "autoregressive", "linear", max_new_tokens=8, app=AppTest)
+    at.session_state["compare_repeats"], at.session_state["sampling_temperature"] = 2, 0.5
+    at.run()
+    assert not [each for each in at.number_input if each.key in ("compare_repeats", "max_new_tokens")]
+    plan = press_start(at, "compare").session_state["comparison"].plan
+    assert (plan.max_new_tokens, plan.repeats, plan.warmup, plan.sampling.temperature) == (8, 2, 0, 0.5)
+
+
 def test_results_survive_a_page_switch(done: AppTest):
     before = done.session_state["comparison"]
     done.switch_page("app.py").run()

@@ -79,7 +79,8 @@ def test_a_greedy_run_is_explained_as_greedy_whatever_verifier_decided(pair, nam
         drew += any(step.drawn is not None for step in iteration.steps)
         scene, known = build_scene(iteration, scene_id=""), Known(iteration)
         said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
-        shown = json.dumps([cards(iteration, scene, known), distributions(iteration, scene, known)])
+        made = [cards(iteration, scene, known), distributions(iteration, scene, known)]
+        shown = json.dumps(made, ensure_ascii=False)
         shown += "".join(said) + "".join(phase.caption for phase in scene.phases)
         for words in (
             "drawn from the target",
@@ -87,7 +88,6 @@ def test_a_greedy_run_is_explained_as_greedy_whatever_verifier_decided(pair, nam
             "Drawn from",
             ", drawn 0.",
             "probability when",
-            'temperature 1"',
             "target · T",
         ):
             assert words not in shown, words

@@ -360,7 +360,7 @@ def test_a_low_first_position_leads_to_the_doctor(page):
     page.text_area(key="engine_text").set_value(LOG).run()
     doctor = page.button(key="engine_doctor")
     named = manager().info
-    assert doctor.label.startswith("Acceptance doctor") and (named is None or "loaded here" in doctor.label)
+    assert doctor.label == f"Acceptance doctor{f' of {named.name}, loaded here' if named else ''}"
     doctor.click().run()
     assert not sentences(page) and any(tab.label == "Acceptance doctor" for tab in page.tabs)
     fine = LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").replace("1.60", "1.90")

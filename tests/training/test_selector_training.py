@@ -203,7 +203,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert all_selectors()[-1].name == "mine" and fits(all_selectors()[-1], pair_identity(pair))
     # A second verifier finds its labels there, and the resumed one has nothing left to do.
     assert selector.main(["--verifier", "traversal", *SMALL, "--out", str(home / "other")]) == 0
-    assert "0 of 4 texts" not in capsys.readouterr().err
+    assert f"{selector.MAKING}: 0 of" not in capsys.readouterr().err
     # On a machine that has become slower it goes on with the costs that it began with.
     slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
     monkeypatch.setattr(selector, "latency_model", lambda *_: slower)
