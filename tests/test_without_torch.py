@@ -76,11 +76,12 @@ from tests.pages.apptest import open_page, sentences
 at, reported = open_page("pages/step_through.py"), set()
 for run in (load_run(sys.argv[1]), recorded_run("sampled")):
     at.session_state["run"], last = Run(run, "opened"), run.iterations[-1]
-    for shown, node in [*(("Why", node.node_id) for node in last.nodes), ("Lucky or not", 0), ("What was possible", 0)]:
-        at.session_state["iteration"], at.session_state["why_shown"] = last.index, shown
+    shapes = [("Why", last, node.node_id) for node in last.nodes] + [("What was possible", last, 0)]
+    for shown, iteration, node in [*shapes, *(("Lucky or not", each, 0) for each in run.iterations)]:
+        at.session_state["iteration"], at.session_state["why_shown"] = iteration.index, shown
         at.session_state["node"] = node
         at.run()
-        assert sentences(at) == [], (shown, node, sentences(at))
+        assert sentences(at) == [], (shown, iteration.index, node, sentences(at))
         reported |= {each.value.replace("\\\\", "") for each in at.caption}
 for begins in ("Which setting would have included it?", "The verifier's draws over", "The best budget depends"):
     assert any(each.startswith(begins) and each.endswith(NEEDS_TORCH) for each in reported), (begins, reported)

@@ -154,7 +154,7 @@ def test_pin_then_whole_generation(tune):
     assert scene(page) == scene(page, PINNED)
     page.locator(".st-key-tune_whole_run button").first.click()
     page.get_by_text("tokens/s without prefill").wait_for(timeout=WAIT_MS)
-    assert page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").count()
+    page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").first.wait_for(timeout=WAIT_MS)
 
 
 @pytest.mark.slow
