@@ -82,20 +82,22 @@ def main() -> None:
         files(None if partial else outcome)
     contestant_bar(COMPARE)
     contestants = begin(plan, start)
+    said = ""  # how the settings have changed since the figures were measured
+    if contestants is not None and not partial:
+        from pages.ui.compare.results import changed_words
+
+        said = changed_words(outcome, plan, contestants)
+    hidden = bool(said) and asked_for_own(outcome)
     with status:
         if not job_progress(SLOT):
-            draw_status(plan, contestants, summary(outcome))
+            draw_status(plan, contestants, "" if hidden else summary(outcome))
     job_error(SLOT)
-    said = ""
     with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
         if contestants is not None and not partial:
-            from pages.ui.compare.results import changed_words
-
             job = job_in(SLOT)
             if job is not None and job.state == "cancelled" and outcome.recorded:
                 st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
-            # The settings have changed since the figures were measured.
-            elif (said := changed_words(outcome, plan, contestants)) and asked_for_own(outcome):
+            elif hidden:
                 then = "After the first repeat" if is_busy(SLOT) else "Press Compare:"
                 st.info(f"{then} the answer for this prompt and these methods comes here.", icon=":material/info:")
             elif said:
@@ -103,7 +105,7 @@ def main() -> None:
                 st.warning(escape_markdown(f"{said} {then}"), icon=":material/history:")
     if partial:
         st.caption(escape_markdown(so_far_words(partial)))
-    if not (said and asked_for_own(outcome)):
+    if not hidden:
         results(outcome)
     job = job_in(SLOT)
     if job is not None:
@@ -215,7 +217,7 @@ def summary(outcome: ComparisonResult) -> str:
     paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
     named = plural(len(plan.prompts), "prompt") if plan.more else prompt_title(plan.prompt)
     where = "Recorded elsewhere · " if outcome.recorded else ""
-    return f"{where}{named} · {done} after {plan.warmup} warm-up · {loops}{paused}"
+    return f"{where}{named} · {done} · {loops}{paused}"
 
 
 main()

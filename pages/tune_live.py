@@ -40,13 +40,15 @@ def workplace() -> None:
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         source = prefix_popover()
         method_select()
-        preset_picker(KEY, tree_methods(), placeholder=CONFIGURATION, label_visibility="collapsed", width=300)
+        preset_picker(KEY, tree_methods(), placeholder=CONFIGURATION, label_visibility="collapsed", width=260)
         method = contradiction = None
         try:
             method = chosen_method()
         except SettingsError as error:  # shown below the trees
             contradiction = error
-        reset_button(KEY, "Defaults", "Set every setting to the paper's default")
+        reset_button(
+            KEY, "Paper's defaults", "Sets every setting to the paper's default: the first level does not branch"
+        )
         st.space("stretch")
         pin_buttons(method)
         try_elsewhere(method)

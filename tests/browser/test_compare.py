@@ -57,7 +57,7 @@ def test_compare_from_plan_to_files(open_page):
     expect(chip).not_to_have_text(before, timeout=WAIT_MS)
 
     page.locator(".st-key-compare_start button").click()
-    page.get_by_text("1 repeat after 0 warm-up").wait_for(timeout=WAIT_MS)
+    page.get_by_text("1 repeat ·").wait_for(timeout=WAIT_MS)
     settle(page)
     table = page.locator(".ds-table")
     assert table.get_by_text("✓ identical").count() == 4

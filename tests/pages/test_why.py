@@ -161,6 +161,10 @@ def test_only_tokens_outside_the_verified_tree_ask_for_a_change():
     removed = traces.pruned()
     assert asks_for_change(removed, absent_subject(removed, 0, 0, removed.nodes[2].token_id))
     assert not asks_for_change(traces.autoregressive(), final_subject(traces.autoregressive(), 0))
+    nodes = list(iteration.nodes)
+    nodes[3] = replace(nodes[3], stop_reason="length_limit")  # no setting of the drafter reaches beyond the text's end
+    ended = replace(iteration, nodes=tuple(nodes))
+    assert not asks_for_change(ended, absent_subject(ended, 0, 3, traces._token_id("No")))
 
 
 def test_a_final_token_whose_node_was_pruned_asks_for_a_change():

@@ -133,7 +133,7 @@ def test_an_iteration_without_a_tree_says_why_nothing_was_drafted():
     assert why_final(traces.autoregressive()).startswith("Nothing was drafted: this is the target's own token")
     trace = traces.autoregressive()
     ended = replace(trace, nodes=(replace(traces.bonus().nodes[0], stop_reason="length_limit"),))
-    said = "Nothing was drafted, as the length limit of the text is reached there"
+    said = "Nothing was drafted, as “Maximum new tokens” ends the text there"
     assert why_final(ended).startswith(f"{said}: this is the target's own token")
     assert phases_of(Known(ended), ())[-2].caption.startswith(f"{said}: the target's own token")
 

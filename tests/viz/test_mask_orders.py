@@ -68,7 +68,7 @@ def test_the_order_of_the_pass_is_named_and_used():
 
 def test_the_words_say_what_is_counted():
     reported = row_orders(traces.big(64))[1].caption(75)
-    assert "of the whole 65 x 140 mask" in reported and "blocks of 32 x 32" in reported
+    assert "of the whole 65 × 140 mask" in reported and "blocks of 32 × 32" in reported
 
 
 def test_pruned_nodes_have_no_row():

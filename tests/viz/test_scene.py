@@ -94,7 +94,7 @@ def test_pruned_nodes_are_ghosts_from_the_prune_phase_on():
 def test_captions_carry_numbers_of_the_trace():
     captions = {p.key: p.caption for p in build_scene(traces.dynatree_recovered(), scene_id="s").phases}
     assert "adds 2 nodes" in captions["draft-1"] and "1.1 ms" in captions["draft-1"]
-    assert "14 x 89" in captions["mask"]
+    assert "14 × 89" in captions["mask"]
     assert captions["verify"].startswith("One target pass over the root and 13 nodes took 6.9 ms.")
     assert " are the target's top token at their position: nodes 1, " in captions["verify"]
     pruned = {p.key: p.caption for p in build_scene(traces.pruned(), scene_id="s").phases}["verify"]

@@ -191,7 +191,7 @@ def test_a_beam_says_how_many_children_were_scored_how_many_won_and_which_settin
     ("method", "settings", "words"),
     [
         ("sequoia", {"acceptance": "0.5,0.2,0.1"}, ", the best for “Acceptance by rank (P)”, has {} here"),
-        ("dyspec", {}, ": draws elsewhere in the tree had higher values"),
+        ("dyspec", {}, ", until draws elsewhere in the tree had higher values"),
         ("dyspec_threshold", {"threshold": 0.1}, ", until one more had a value below Threshold (θ) 0.1"),
         ("token_recycling", {"verifier": "nss"}, "the fixed shape of the tree has {} here"),
         (

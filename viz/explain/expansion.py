@@ -9,7 +9,7 @@ from viz.formats import apart, beside, chance, listed, number, ordinal, plural
 from viz.glossary import setting_title
 from viz.tokens import quote
 
-MOST_CHILDREN = 6
+MOST_CHILDREN = 8
 
 
 def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -35,9 +35,11 @@ def children_words(known: Known, node_id: int) -> str:
     """The children of a node and why these: `‘ a’, ‘ b’: the draft's 2 likeliest tokens, likeliest first`, or empty."""
     iteration = known.iteration
     children = [iteration.nodes[child] for child in iteration.children(node_id)]
-    if not children or len(children) > MOST_CHILDREN or iteration.nodes[node_id].draft_level is None:
+    if not children or iteration.nodes[node_id].draft_level is None:
         return ""
-    said = ", ".join(quote(child.text) for child in children)
+    said = ", ".join(quote(child.text) for child in children[:MOST_CHILDREN])
+    if len(children) > MOST_CHILDREN:
+        said += f" and {len(children) - MOST_CHILDREN:,} more"
     likeliest = [token for token, _, _ in iteration.draft_top(node_id)[: len(children)]]
     if iteration.draft_sampling != "deterministic":
         return f"{said}: drawn from the draft, in this order"
@@ -115,7 +117,7 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         return f"the fixed shape of the tree{best} has {count} here"
     least = iteration.rule.threshold_setting
     why = {
-        "outdrawn": ": draws elsewhere in the tree had higher values",
+        "outdrawn": ", until draws elsewhere in the tree had higher values",
         "worth": f", until one more had a value below {setting_at(iteration, least) if least else 'the threshold'}",
         "budget": f", until the node budget{value_of(iteration, 'node_budget', ' of {}')} was used up",
         "all_drawn": ": no other token has a draft probability above 0",
@@ -170,7 +172,7 @@ def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | Non
         "budget": spent if budget == "node_budget" else f"{setting_at(iteration, budget)} allows no more nodes here",
         "no_match": f"nothing followed these tokens{often} earlier in the text",
         "unread": f"the target had not yet read {quote(node.text)} in this run, so nothing was known to follow it",
-        "length_limit": "the length limit of the text is reached there",
+        "length_limit": "“Maximum new tokens” ends the text there",
         "not_drafted": "the draft model proposed nothing after it",
         "expanded": "it was expanded",
         "shape": "the shape of the tree has no children at this place",
@@ -242,9 +244,9 @@ def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     if node.stop_reason == "outdrawn":
         made = plural(iteration.drafted, "draw")
         return (
-            "a draw is worth its parent's path probability times the draft probability not yet drawn there: below this "
-            f"node {number(node.path_probability, 3)}, while each of the {made} made had at least "
-            f"{number(places.least_draw, 3)}"
+            "the next draw goes where path probability times the draft probability not yet drawn is highest: here that "
+            f"is {number(node.path_probability, 3)}, below {number(places.least_draw, 3)}, the least of the "
+            f"{made} made"
         )
     if node.stop_reason == "outranked":
         last = number(places.last, 3)

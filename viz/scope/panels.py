@@ -311,8 +311,8 @@ class RowOrder:
         used = " This is the order of the verification pass." if self.used and self.name != "run" else ""
         rows, blocks = len(self.rows), self.blocks
         return (
-            f"{ORDER_TOLD[self.name]}{used} {blocks.total:,} of {blocks.possible:,} blocks of {BLOCK} x {BLOCK} cells "
-            f"of the whole {rows:,} x {prefix + rows:,} mask have an allowed cell; {blocks.tree:,} of them cover the "
+            f"{ORDER_TOLD[self.name]}{used} {blocks.total:,} of {blocks.possible:,} blocks of {BLOCK} × {BLOCK} cells "
+            f"of the whole {rows:,} × {prefix + rows:,} mask have an allowed cell; {blocks.tree:,} of them cover the "
             "tree's own columns."
         )
 

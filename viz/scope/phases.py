@@ -272,7 +272,7 @@ def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     columns = iteration.kv_target.slots_before + iteration.kv_target.slots_written
     caption = (
         f"The tree becomes {rows} mask rows (the root and {plural(iteration.verified, 'node')}); each attends to the "
-        f"text before it and its own ancestors, in a mask of {rows} x {columns:,}."
+        f"text before it and its own ancestors, in a mask of {rows} × {columns:,}."
     )
     return Phase("mask", "Flatten & mask", iteration.times.mask_s, caption, ROW_DETAIL, states)
 

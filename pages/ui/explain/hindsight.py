@@ -106,8 +106,8 @@ def run_html(whole: RunLuck) -> str:
         f"<p><b>{whole.happened / passes:.2f} tokens per pass came, {whole.mean / passes:.2f} expected</b> (exact, "
         f"given the trees).</p><p>In all {plural(whole.happened, 'token')} from {plural(passes, 'tree')}, {words} the "
         f"{whole.mean:.1f} ± {whole.deviation:.1f} expected: {abs(whole.score or 0.0):.1f} standard deviations.</p>"
-        '<p class="quiet">Tokens after the end of the text are not counted. The draws of the '
-        "trees are not part of this luck.</p>"
+        '<p class="quiet">Tokens after the end of the text are not counted. The trees are '
+        "taken as given: their own draws are not judged.</p>"
     )
 
 

@@ -89,6 +89,8 @@ def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
     """Whether a setting of the drafter may have excluded a token from the verified tree."""
     if not iteration.tree_was_drafted or subject.parent < 0:
         return False
+    if iteration.nodes[subject.parent].stop_reason == "length_limit":  # the drafter has no say there
+        return False
     if subject.in_tree:
         return iteration.nodes[subject.node].flat_index is None
     verified = (node for node in iteration.nodes if node.parent_id == subject.parent and node.flat_index is not None)
@@ -341,7 +343,7 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     probs, probs_help = distribution_title(iteration)
     heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, probs_help)]
     heads += [("passes", explain_term("acceptance probability"))] if tested else []
-    heads += [("drawn", explain_term("draw"))] if drawn else []
+    heads += [("random number", explain_term("draw"))] if drawn else []
     header = "".join(
         f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
         for name, words in [*heads, ("outcome", "")]

@@ -22,7 +22,7 @@ from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
-from viz.formats import difference, duration, relative_change
+from viz.formats import difference, duration, plural, relative_change
 from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
 from viz.tokens import visible
@@ -34,7 +34,7 @@ PREFIX_CHARACTERS = 64
 OWN = "The pinned tree is the run's own. "
 NOT_OWN = "The pinned tree is not the run's: it is drafted anew here. "
 NONE_HERE = "No iteration of the run began here: both trees are drafted anew. "
-SAMPLED = "Both trees are drawn with the same random numbers"
+SAMPLED = "Both trees are drawn with the same random numbers."
 TIMED = "After every change both trees are timed again, in turn, so the pinned tree's time changes a little too."
 HERE = "Tokens committed by this one iteration / its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
@@ -215,15 +215,14 @@ def text_html(
     greedy = now.sampling is None or now.sampling.temperature == 0
     if not why and pinned is now:
         why = f"{run}Pinned and current settings are the same: move a slider to redraft the right tree. "
-        why += "Greedy output never depends on these settings." if greedy else f"{SAMPLED}."
+        why += "Greedy output never depends on these settings." if greedy else SAMPLED
     elif not why:
         diff = compare_trees(pinned, now)
         work = "Same text as far as both go, different work: greedy output never depends on these settings."
         other = "The texts differ: Compare shows by what margin."
         if not greedy:
-            work, other = (
-                f"{text}: {SAMPLED[:1].lower()}{SAMPLED[1:]}." for text in ("Same text as far as both go", "Other text")
-            )
+            work = "Same text as far as both go, with the same random numbers."
+            other = "Other text, though the random numbers are the same."
         why = f"{nodes_words(diff, pinned.verified, now.verified)} {work if diff.same_text else other}"
         why = run + (NOTHING_CHANGED if alike else why)
     shown = "".join(visible(character) if character != " " else " " for character in tail)
@@ -249,7 +248,7 @@ def nodes_words(diff: TreeDiff, pinned: int, now: int) -> str:
             return f"{same}; {pinned} are verified in the pinned one, {now} in this one."
         return f"{same}."
     return (
-        f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
+        f"{plural(len(diff.both), 'node')} in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."
     )
 

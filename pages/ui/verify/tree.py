@@ -323,7 +323,8 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
         said += f" The factor ρ is {steps.factor:.2f} at this node."
     if steps.hidden_stages:
         first = len(steps.stages)
-        said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
+        last = first + steps.hidden_stages - 1
+        said += f" The figure leaves out {f'test {first}' if first == last else f'tests {first} to {last}'}."
     if steps.ends is not None and steps.node:
         said += f" If all of them fail, the path ends at this node with probability {number(steps.ends)}."
     if steps.rate is not None:  # only independent draws have a rate
