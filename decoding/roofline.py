@@ -92,7 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
     target = model_shape.read_shape(*model_text(args.target))
     draft = draft_shape(args.draft, target)
     setup = Setup(
-        accelerator(args.accelerator), args.devices, args.weights, args.cache, args.context,
+        accelerator(args.accelerator), 1 if args.devices is None else args.devices,
+        args.weights, args.cache, args.context,
         Efficiency(
             args.bandwidth_share, args.operations_share, args.layer_us / 1e6, args.pass_us / 1e6,
             args.all_reduce_us / 1e6, args.engine_ms / 1e3, args.sequence_ms / 1e3,
@@ -107,7 +108,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 0
     drafting = draft.name if draft else "lookup in the text"
-    print(fill(f"{setup.line[0].upper()}{setup.line[1:]}.", WIDTH))
+    assumed = " Tensor parallel is assumed to be 1: --devices sets it." if args.devices is None else ""
+    print(fill(f"{setup.line[0].upper()}{setup.line[1:]}.{assumed}", WIDTH))
     print(f"modelled: {target.name} ({target.parameters / 1e9:.3g}B), drafted by {drafting}.\n")
     print(*table_lines(found), "", sep="\n")
     ends = {"chain": found.chain_ends} | ({"tree": found.tree_ends} if found.has_trees else {})
@@ -141,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accelerator", required=True, metavar="NAME", help=f"{', '.join(ACCELERATORS)}; or GB/s,TFLOP/s,GB"
     )
-    parser.add_argument("--devices", "--tensor-parallel", type=int, default=1, metavar="N")
+    parser.add_argument("--devices", "--tensor-parallel", type=int, metavar="N", help="default: 1")
     parser.add_argument("--weights", default="bf16", choices=WEIGHTS)
     parser.add_argument("--cache", default="bf16", choices=CACHES, help="format of keys and values")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="cached tokens of each sequence")

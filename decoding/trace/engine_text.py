@@ -89,12 +89,19 @@ def text_records(data: bytes) -> list[Counted]:
             load.append((_number(found[1], VLLM_WORDS[7]), int(found[2])))
         elif _SGLANG in line and (found := _SGLANG_LINE.search(_text(number, line))):
             sglang.append(_sglang_batch(found))
-        elif DEVICES[1].encode() in line or DEVICES[0].encode() in line:
-            devices.update(int(each) for each in _DEVICES.findall(line))
+        else:
+            devices.update(_devices(line, lines[place] if place < len(lines) else b""))
         if len(counters) + len(vllm) + len(llama) + len(sglang) + len(load) > MAX_LINES:
             raise EngineMetricsError(f"This has more than {MAX_LINES:,} lines of an engine: give a part of it.")
     records = [*_loaded([*_vllm_scrape(counters), *_vllm_log(vllm)], load), *_llama_log(llama), *sglang]
     return [replace(each, devices=max(devices) or None) for each in records] if len(devices) == 1 else records
+
+
+def _devices(line: bytes, after: bytes) -> set[int]:
+    """Tensor parallel sizes that a line says, the name of the last perhaps broken off into the line after it."""
+    kept = line.rstrip(b"\r\n")
+    broken = (each for each in _DEVICES.finditer(kept + after) if each.start() < len(kept) <= each.start(1))
+    return {int(each) for each in _DEVICES.findall(kept)} | {int(each[1]) for each in broken}
 
 
 def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:

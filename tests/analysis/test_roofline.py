@@ -300,6 +300,7 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
     said = capsys.readouterr().out
     lines = [line for line in said.splitlines() if line.startswith("modelled,")]
     assert [int(line.split()[1].rstrip(":")) for line in lines] == list(BATCHES)
+    assert "is assumed to be 1" in said
     assert "mine (8.19B)" in said and "Modelled: " in said and "break" in said
     assert main(["--target", "Llama-3.1-8B", "--draft", "none", "--accelerator", "800,27,192", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)

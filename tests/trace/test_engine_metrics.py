@@ -627,6 +627,13 @@ def test_tensor_parallel_is_read_where_the_log_has_one(line, devices):
     assert read_metrics(f"{sglang}\n{batch}".encode()).devices == devices
 
 
+@pytest.mark.parametrize("width", [60, 70, 80, 100])
+def test_a_terminal_may_break_tensor_parallel_anywhere_before_its_number(width):
+    line = "INFO Initializing a V1 LLM engine with config: model='m', tensor_parallel_size=8, data_parallel_size=1"
+    broken = "\n".join(line[start : start + width] for start in range(0, len(line), width))
+    assert read_metrics(f"{broken}\n{LINE}".encode()).devices == 8
+
+
 def test_tensor_parallel_of_two_servers_is_none():
     assert read_metrics(f"tensor_parallel_size=8\ntensor_parallel_size=4\n{LINE}".encode()).devices is None
 
