@@ -1,5 +1,4 @@
-"""Whether inference engines take what is exported for them, and whether what they say is read as they mean it:
-`python -m benchmarks.engine_configs`.
+"""Whether inference engines take what is exported for them, and mean by their figures what is read from them.
 
 Every engine gets an environment of its own, without a GPU and without weights, in which its own parser and
 configuration classes read the exports of recorded and freshly decoded runs. Each exported value has to arrive in the

@@ -1,5 +1,4 @@
-"""Losslessness by enumeration: the joint distribution of the emitted tokens over every draft and every draw is the
-target's.
+"""Losslessness by enumeration: over every draft and every draw the emitted tokens have the target's distribution.
 
 Each pair of drafter and verifier that is allowed must be exact to 1e-9 on every small table. A verifier that is refused
 for a kind of tree must be biased by more than 1e-3 on some of that kind: not on all, as one chain whose every token

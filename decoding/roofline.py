@@ -114,8 +114,15 @@ def main(arguments: list[str] | None = None) -> int:
     print(*table_lines(found), "", sep="\n")
     ends = {"chain": found.chain_ends} | ({"tree": found.tree_ends} if found.has_trees else {})
     for kind, at in ends.items():
-        where = f"at a batch of about {' and '.join(f'{each:.0f}' for each in at)}" if at else "at no batch"
-        print(f"modelled: the best {kind} breaks even {where}.")
+        if at:
+            said = f"breaks even at a batch of about {' and '.join(f'{each:.0f}' for each in at)}"
+        else:
+            pays = next(point.speedup > 1 for row in found.rows if (point := getattr(row.point, kind)) is not None)
+            said = f"{'pays' if pays else 'does not pay'} at any batch up to {found.rows[-1].point.batch}"
+        print(f"modelled: the best {kind} {said}.")
+    known = len(acceptance.by_depth)
+    if not (args.run or args.metrics) and max(row.point.chain.shape.depth for row in found.rows) > known:
+        print(f"Beyond depth {known} the last of the rates given is taken to go on: --acceptance takes more of them.")
     print(fill(f"{found.sentence} {caution()}", WIDTH))
     return 0
 
@@ -148,7 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", default="bf16", choices=CACHES, help="format of keys and values")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="cached tokens of each sequence")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--acceptance", default="0.7,0.6", metavar="RATES", help="conditional rates by depth")
+    conditional = "by depth, of drafted tokens whose predecessors were accepted; the last one goes on"
+    source.add_argument("--acceptance", default="0.7,0.6", metavar="RATES", help=conditional)
     source.add_argument("--metrics", type=Path, metavar="FILE", help="what an engine says of its speculation")
     source.add_argument("--run", type=Path, metavar="RUN", help="a run saved with Draftscope; has rates by rank")
     parser.add_argument("--ranks", default="", metavar="RATES", help="with --acceptance: by rank, which trees need")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def module(monkeypatch) -> Iterator:
 def example_method(drafter: type, monkeypatch) -> Method:
     """The entry of `METHODS` that an example shows, registered with its drafter."""
     (code,) = [code for code in examples()["decoding/methods/methods.py"] if drafter.__name__ in code]
-    method = eval(code, {"Method": Method, drafter.__name__: drafter})
+    method = eval(code, {"Method": Method, "drafters": SimpleNamespace(**{drafter.__name__: drafter})})
     monkeypatch.setitem(DRAFTERS, method.name, drafter)
     monkeypatch.setitem(METHODS, method.name, method)
     return method
@@ -79,7 +79,7 @@ def test_every_example_is_run_by_a_test():
     assert set(examples()) == {
         "decoding/drafters/fan.py", "decoding/methods/methods.py",
         "decoding/verifiers/last_draw.py", "decoding/engines/chunked.py", "pages/depths.py",
-        "benchmarks/reason_rules.py",
+        "benchmarks/reason_rules.py", "benchmarks/reasons.py, benchmarks/transform_test.py",
     }  # fmt: skip
 
 
@@ -105,10 +105,14 @@ def test_the_rule_of_an_example_recomputes_its_trees_and_their_reasons(module, m
     example_method(kind, monkeypatch)
     (code,), rule = examples()["benchmarks/reason_rules.py"], dict(vars(reason_rules))
     exec(compile(code, "reason_rules.py", "exec"), rule)
-    monkeypatch.setitem(reasons.RULES, "fan", rule["fan"])
-    monkeypatch.setattr(
-        reasons, "random_drafter", lambda _, random: kind(int(random.integers(1, 5)), int(random.integers(1, 5)))
-    )
+    (lines,) = examples()["benchmarks/reasons.py, benchmarks/transform_test.py"]
+    random = np.random.default_rng(0)
+    names = {"reason_rules": SimpleNamespace(**rule), "drafters": SimpleNamespace(FanDrafter=kind),
+             "whole": lambda low, high: int(random.integers(low, high + 1))}  # fmt: skip
+    entries = [lambda line=line: eval(f"{{{line}\n}}", names)["fan"] for line in lines.splitlines()[1:]]
+    monkeypatch.setitem(reasons.RULES, "fan", entries[0]())
+    monkeypatch.setattr(reasons, "random_drafter", lambda *_: kind(**entries[1]()))
+    assert entries[2]() == kind(width=2, length=2)
     found = reasons.FalseReason()
     for seed in range(3):
         reasons.check_run("fan", seed, found)

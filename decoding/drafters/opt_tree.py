@@ -1,4 +1,4 @@
-"""OPT-Tree: the most probable tree of N nodes, level by level until a level adds too little (Wang et al. 2024)."""
+"""OPT-Tree: the most probable tree of N nodes, level by level until a level adds too little (Wang et al. 2025)."""
 
 from dataclasses import dataclass
 

@@ -51,8 +51,13 @@ FORMAT_VERSION = 3
 TOP_TOKENS = 20
 RESIDUAL_TOKENS = 8
 
+# What the verifier did with a node: it never looked at a node that was not reached or not verified.
 Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
+# What the last committed token is: drawn after a leaf of the verified tree, all tests passed (bonus); above one, in
+# the place of a rejected token (recovered); the same where nothing drafted was accepted (fallback); or there is none.
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]
+# How drafted tokens were chosen: not at all, the likeliest ones, one sampled path, independent draws, or draws each
+# without those before it.
 DraftSampling = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
 Stopped = Literal["length", "end_of_text", "unfinished"]

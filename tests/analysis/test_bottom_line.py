@@ -263,9 +263,9 @@ def test_a_way_is_needed_only_where_it_beats_each_way_of_the_other_kind():
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
-        ({1: 2.0, 64: 1.25}, "pay at every batch size up to 64 (1.25× plain decoding there)."),
-        ({1: 2.0, 8: 1.1, 16: 0.8}, "pay up to a batch size of 8 (0.80× plain decoding at 16)."),
-        ({1: 0.9, 8: 0.5}, "pay at no batch size (0.90× plain decoding at 1)."),
+        ({1: 2.0, 64: 1.25}, "pays at every batch size up to 64 (1.25× plain decoding there)."),
+        ({1: 2.0, 8: 1.1, 16: 0.8}, "pays up to a batch size of 8 (0.80× plain decoding at 16)."),
+        ({1: 0.9, 8: 0.5}, "pays at no batch size (0.90× plain decoding at 1)."),
     ],
 )
 def test_until_which_batch_the_trees_of_the_best_pay_is_said_where_batches_are_measured(gains, said):

@@ -45,16 +45,16 @@ def settings_words(line: BottomLine | None) -> str:
 
 
 def batch_words(gains: Mapping[int, float]) -> str:
-    """How many sequences may be decoded at once until a method's trees stop to pay, by their modelled speed-ups."""
+    """How many sequences may be decoded at once until a method stops to pay, by their modelled speed-ups."""
     sizes = sorted(gains)
     losing = next((place for place, size in enumerate(sizes) if gains[size] <= 1), None)
-    source = "Modelled from passes measured here over batches, its trees"
+    source = "Modelled from passes measured here over batches, it"
     if losing is None:
-        return f"{source} pay at every batch size up to {sizes[-1]} ({gains[sizes[-1]]:.2f}× plain decoding there)."
+        return f"{source} pays at every batch size up to {sizes[-1]} ({gains[sizes[-1]]:.2f}× plain decoding there)."
     over = f"{gains[sizes[losing]]:.2f}× plain decoding at {sizes[losing]}"
     if not losing:
-        return f"{source} pay at no batch size ({over})."
-    return f"{source} pay up to a batch size of {sizes[losing - 1]} ({over})."
+        return f"{source} pays at no batch size ({over})."
+    return f"{source} pays up to a batch size of {sizes[losing - 1]} ({over})."
 
 
 def need_words(need: DraftModelNeed) -> str:
@@ -95,8 +95,8 @@ def _line_words(line: BottomLine, where: str) -> str:
         return f"{said}: {best.label} had {over}.{_unsure(line)} {noisy}"
     if line.rivals:
         said = (
-            f"Speculate {where}; which method is best is open: {best.label} has {over}; {_rivals(line)} may be just "
-            f"as fast{_beside(line)}.{_unsure(line)}"
+            f"Speculate {where}; which method is best is not decided: {best.label} has {over}; {_rivals(line)} may be "
+            f"just as fast{_beside(line)}.{_unsure(line)}"
         )
         return f"{said} {_decides_words(line)}{_pays_words(best)}"
     return f"Use {best.label} {where}: {over}.{_pays_words(best)}"
