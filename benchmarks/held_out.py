@@ -27,7 +27,7 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Reading:
-    """What both models made of one piece, token by token behind its first.
+    """What both models made of one piece, token by token after its first.
 
     Attributes:
         text_bytes: of the tokens that are predicted.
@@ -85,7 +85,7 @@ class KindFigures:
     Attributes:
         pieces, tokens, text_bytes: how much was read.
         nats_per_token, nats_per_byte: of the target. draft_nats_per_byte: of the draft.
-        looping: share of greedy continuations that fall into a loop; looping_tokens: share of their tokens behind it.
+        looping: share of greedy continuations that fall into a loop; looping_tokens: share of their tokens after it.
     """
 
     kind: str
@@ -160,7 +160,7 @@ def _rows(target: Tensor, draft: Tensor, labels: Tensor) -> dict[str, np.ndarray
 
 @torch.inference_mode()
 def continuations(pair: Pair, prompts: Sequence[str], prompt_tokens: int, new_tokens: int) -> list[list[int]]:
-    """The target's greedy tokens behind the first tokens of each prompt, up to the end of the text."""
+    """The target's greedy tokens after the first tokens of each prompt, up to the end of the text."""
     cut = [pair.vocabulary.encode(prompt)[:prompt_tokens] for prompt in prompts]
     rows = torch.tensor([ids for ids in cut if len(ids) == prompt_tokens], device=pair.target.device)
     if not len(rows):

@@ -1,4 +1,4 @@
-"""Every way to draft at a root, and logits behind one prompt kept by drafted path.
+"""Every way to draft at a root, and logits after one prompt kept by drafted path.
 
 Verification leaves no chance: on each tree the expected tokens are exact. Trees below one prompt share most of their
 contexts, so that both models' rows are computed once.
@@ -50,7 +50,7 @@ class MemoLogits:
         return torch.stack([self._rows[path] for path in paths])
 
     def _compute(self, tree: TokenTree, missing: list[int]) -> None:
-        """Run the nodes and their ancestors behind the prompt; the cache forgets them, the rows stay."""
+        """Run the nodes and their ancestors after the prompt; the cache forgets them, the rows stay."""
         among = tree.ancestors[missing].any(0)
         among[0] = False  # the root is the last token of the prompt
         nodes = np.flatnonzero(among)

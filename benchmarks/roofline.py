@@ -81,7 +81,7 @@ def streamed_weights(model: Model) -> tuple[int, int]:
 
 
 def pass_cost(model: Model, num_queries: int, rows: int) -> PassCost:
-    """What a pass of `num_queries` tokens behind `rows` cached rows costs at least."""
+    """What a pass of `num_queries` tokens after `rows` cached rows costs at least."""
     weight_bytes, parameters = streamed_weights(model)
     config = model.network.config.get_text_config()
     heads = config.num_attention_heads
@@ -95,7 +95,7 @@ def pass_cost(model: Model, num_queries: int, rows: int) -> PassCost:
 
 @torch.inference_mode()
 def pass_seconds(model: Model, num_queries: int, rows: int) -> float:
-    """Median seconds of a pass of `num_queries` tokens behind `rows` cached rows."""
+    """Median seconds of a pass of `num_queries` tokens after `rows` cached rows."""
     cache = model.engine.new_cache(rows + num_queries + 64)
     ids = np.arange(rows + num_queries) * 37 % model.info.vocab_size
     positions = np.arange(rows + num_queries)

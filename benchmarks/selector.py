@@ -81,7 +81,7 @@ def _pair(settings: PairSettings) -> Pair:
 
 
 def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Twice:
-    """The labelled roots behind one prompt under one sampling, twice: with trees to find by, and with others."""
+    """The labelled roots after one prompt under one sampling, twice: with trees to find by, and with others."""
     settings, plan, prompt, number = job
     pair = _pair(settings)
     with torch.inference_mode():
@@ -98,7 +98,7 @@ def labelled_roots(
     verifiers: Sequence[str],
     processes: int | None = None,
 ) -> list[list[Twice]]:
-    """Roots behind every prompt under every sampling, `[samplings][prompts]`."""
+    """Roots after every prompt under every sampling, `[samplings][prompts]`."""
     plans = [
         RootPlan(
             roots=roots, trees=TREES, khisti_trees=KHISTI_TREES, khisti_every=1, samplings=(each,), per_root=1,

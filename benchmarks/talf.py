@@ -264,7 +264,7 @@ def measure(
 def expectations(pair: Pair, asked: dict[Key, Method], ids: list[int], seed: int, tokens: int) -> dict[Key, float]:
     """Expected tokens per pass of every way at temperature 1, exact on each tree, mean over roots of one prompt.
 
-    The target writes the text behind the prompt; roots where it loops are left out, and nothing is reported of a prompt
+    The target writes the text after the prompt; roots where it loops are left out, and nothing is reported of a prompt
     without others.
     """
     positions = tuple(range(tokens // 6, tokens, tokens // 3))

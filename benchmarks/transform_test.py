@@ -120,7 +120,7 @@ Span = tuple[float, float]  # mass before a token in the order of target / draft
 
 @dataclass(frozen=True)
 class Task:
-    """Outputs to sample behind one prompt, for each of some drafters."""
+    """Outputs to sample after one prompt, for each of some drafters."""
 
     number: int
     text: str
@@ -189,7 +189,7 @@ _pair = lru_cache(embedded_pair)
 
 @torch.inference_mode()
 def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
-    """Sample the outputs of a task: spans by combination, and the number of distinct contexts behind them.
+    """Sample the outputs of a task: spans by combination, and the number of distinct contexts after them.
 
     Each tree is given to every verifier under every sampling. Outputs of one combination are independent; different
     combinations are not, which Bonferroni's correction does not ask for.

@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", default=EMBEDDED, help="a folder, a GGUF file, or the id of a model on this machine")
     made.add_argument("--draft", default=EMBEDDED, help="the same of the draft")
     made.add_argument("--prompts", type=Path, metavar="FILE", help="a UTF-8 text file, or a folder of .txt files")
-    made.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="written behind each prompt")
+    made.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="written after each prompt")
     made.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
     made.add_argument("--draft-temperature", type=float, default=1.0)
     made.add_argument("--chat", action="store_true", help="put the prompts through the chat template")

@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--prompts", type=Path, required=True, metavar="FOLDER", help="a folder of .txt files")
     made.add_argument("--name", required=True, help="what the matrix is called; one that is there stays as it is")
     made.add_argument("--from", dest="begun", default="", metavar="NAME", help="a kept matrix to go on from")
-    made.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="written behind each prompt")
+    made.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="written after each prompt")
     add_pair(made)
     return made
 

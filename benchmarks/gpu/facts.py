@@ -218,6 +218,6 @@ def tests(report: Report) -> None:
 
 
 def _named(outcome: str, output: str) -> list[str]:
-    """Tests of an outcome: as they ended, before it by one process and behind it by several, and in the summary."""
+    """Tests of an outcome: as they ended, before it by one process and after it by several, and in the summary."""
     found = re.findall(rf"(?:\b(?:{outcome}) (\S+\.py\S*))|(?:(\S+\.py::\S+) (?:{outcome})\b)", output)
     return list(dict.fromkeys(before or behind for before, behind in found))

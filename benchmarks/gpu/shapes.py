@@ -116,7 +116,7 @@ def graphs(report: Report, pair: Pair) -> None:
 
 
 def _pass(model: Model, queries: int, rows: int, cache: KVCache | None = None) -> Callable[[], torch.Tensor]:
-    """A pass over a binary tree of some tokens behind some rows, the same each time.
+    """A pass over a binary tree of some tokens after some rows, the same each time.
 
     A long chain would be taken for a prompt, which no graph is made of.
     """

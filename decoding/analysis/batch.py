@@ -196,7 +196,7 @@ def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -
 
 
 def _widths(iteration: IterationTrace) -> np.ndarray:
-    """Nodes that each draft level asked about; their mean behind the root where no tree was recorded."""
+    """Nodes that each draft level asked about; their mean after the root where no tree was recorded."""
     if iteration.nodes or not iteration.draft_forwards:
         levels = [node.draft_level for node in iteration.nodes if node.draft_level is not None]
         return np.unique(levels, return_counts=True)[1]
@@ -266,7 +266,7 @@ def engine_acceptance(metrics: EngineMetrics, draft_length: int | None = None) -
         if each.conditional is None:
             break
         rates.append(each.conditional)
-    if rates:  # where none of a position passes, none of those behind it does
+    if rates:  # where none of a position passes, none of those after it does
         known = max(len(rates), metrics.draft_length or 0) if rates[-1] == 0 else len(rates)
         return Rates(tuple(rates), deepest=known)
     mean, length = metrics.value("mean acceptance length"), metrics.draft_length or draft_length

@@ -48,7 +48,7 @@ def examine(
     Args:
         prompts: texts that the pair is to be used on.
         sampling: temperatures to judge; greedy where it is left out.
-        new_tokens: tokens that the target writes behind each prompt.
+        new_tokens: tokens that the target writes after each prompt.
 
     Raises:
         OutOfMemoryError: the pair, or a pass over a prompt, does not fit.

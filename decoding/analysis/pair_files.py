@@ -115,7 +115,7 @@ class ModelFiles:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Stored tensors of layers behind the last one that the configuration has."""
+        """Stored tensors of layers beyond the last one that the configuration has."""
         layers = self.setting(LAYERS)
         return tuple(name for name in self.unexpected or () if layers is not None and layer_of(name) >= layers)
 

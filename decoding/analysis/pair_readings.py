@@ -127,7 +127,7 @@ def read_all(pair: Pair, asked: Asked) -> tuple[Reading, ...]:
 
 @torch.inference_mode()
 def continued(pair: Pair, ids: Sequence[int], new_tokens: int, stops: frozenset[int] | None = None) -> tuple[int, ...]:
-    """A prompt and the target's greedy tokens behind it, up to the end of the text."""
+    """A prompt and the target's greedy tokens after it, up to the end of the text."""
     tokens = torch.tensor([list(ids)], device=pair.target.device)
     changes: dict[str, Any] = {"max_new_tokens": new_tokens}
     if stops is not None:

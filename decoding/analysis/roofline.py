@@ -204,7 +204,7 @@ class PassTime:
 
 @lru_cache(maxsize=8192)
 def pass_time(model: ModelShape, setup: Setup, batch: int, rows: int) -> PassTime:
-    """A pass of `batch` sequences, each with `rows` new tokens behind its context.
+    """A pass of `batch` sequences, each with `rows` new tokens after its context.
 
     Cached rows are read once per sequence, however many of its tokens attend to them.
     """

@@ -70,7 +70,7 @@ class CostCurve:
         times = np.minimum.accumulate([point.seconds for point in self.points][::-1])[::-1]
         if not self.padded:
             return sizes, times
-        starts = np.append(1, sizes[:-1] + 1)  # a step begins behind the size before
+        starts = np.append(1, sizes[:-1] + 1)  # a step begins after the size before
         corners = dict(zip(np.append(starts, sizes).tolist(), np.append(times, times).tolist(), strict=True))
         return np.array(sorted(corners)), np.array([corners[size] for size in sorted(corners)])
 
@@ -105,7 +105,7 @@ class CostModel:
     iteration_s: float  # what an iteration takes beside drafting, mask and pass; median of `iterations` real ones
     level_s: float  # what drafting takes per level beside the draft's passes; median of the same iterations
     iterations: int
-    prefix_length: int  # tokens that the passes stood behind
+    prefix_length: int  # tokens that the passes stood after
     measured: str  # when, in UTC
     machine: str  # hardware, precision, engines and library versions in one line
     others: float = 0.0  # share of the processors that other processes used meanwhile

@@ -1,4 +1,4 @@
-"""Measures what a selector plans by: passes behind contexts of several lengths, what real iterations of a verifier take
+"""Measures what a selector plans by: passes after contexts of several lengths, what real iterations of a verifier take
 beside them, and what asking costs. It is kept as other costs are.
 """
 
@@ -82,7 +82,7 @@ def measure_latency(pair: Pair, costs: CostModel, decoder: Decoder) -> LatencyMo
                 for _ in range(ROW_WARM_UPS if rounds == ROUNDS else 0):
                     probe.pass_s(length)  # the other model's passes have filled the processor's caches
                 times.setdefault((role, length), []).append(probe.pass_s(length))
-    # Noise only adds time: the least is what a pass takes. None is cheaper behind a longer context.
+    # Noise only adds time: the least is what a pass takes. None is cheaper after a longer context.
     draft_s, target_s = (
         tuple(np.maximum.accumulate([min(times[role, length]) for length in lengths]).tolist()) for role in range(2)
     )
@@ -91,7 +91,7 @@ def measure_latency(pair: Pair, costs: CostModel, decoder: Decoder) -> LatencyMo
 
 
 class RowProbe:
-    """Passes of one row behind a context of any length up to `most`."""
+    """Passes of one row after a context of any length up to `most`."""
 
     def __init__(self, model: Model, most: int):
         self._model, self._cache = model, model.engine.new_cache(most + 1)
@@ -100,8 +100,8 @@ class RowProbe:
         tree_forward(model, self._cache, self._ids[:most], np.arange(most), seen, keep=1)
 
     def pass_s(self, length: int) -> float:
-        """Seconds until the logits behind `length` rows are there."""
-        self._cache.length = length  # rows behind stay written: a later call may see them again
+        """Seconds until the logits after `length` rows are there."""
+        self._cache.length = length  # rows after stay written: a later call may see them again
         last, place, seen = self._ids[-1:], np.array([length]), Visibility(length, np.ones((1, 1), dtype=bool))
         return pass_seconds(self._model, lambda: tree_forward(self._model, self._cache, last, place, seen, keep=1))
 

@@ -102,7 +102,7 @@ class CalibrationCache(Generic[T]):
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_SIZES = (1, 16, 64)
 PREFIX_LENGTH, SHORT_PREFIX = 256, 16
-# A model whose single-token pass takes longer is measured at a few sizes behind a short prefix.
+# A model whose single-token pass takes longer is measured at a few sizes after a short prefix.
 SLOW_PASS_S = 0.1
 # No tree is worth a pass that takes so many times one of a single node.
 MOST_RATIO = 10
@@ -225,7 +225,7 @@ def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> C
 
 
 class Probe:
-    """Passes of one model, of any size, behind one prefix.
+    """Passes of one model, of any size, after one prefix.
 
     Args:
         level: a pass is a level of siblings that see the prefix and themselves; else a tree, two children per node.

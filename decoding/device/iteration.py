@@ -59,7 +59,7 @@ class DraftReadout:
 def pending_pass(
     run: CudaGraphPass, blocks: KVBlocks, tree: DeviceTree, asked: DraftReadout, queries: int, rows: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Start the tree and ask the draft about its root, behind the committed tokens that it has not seen."""
+    """Start the tree and ask the draft about its root, after the committed tokens that it has not seen."""
     tree.start()
     inputs, place = tree.inputs, tree.lanes(queries)
     slots = inputs.draft_past + place
@@ -148,7 +148,7 @@ def accept(tree: DeviceTree, queries: int) -> None:
 
 
 def keep_target_rows(blocks: KVBlocks, tree: DeviceTree, longest: int) -> None:
-    """Move the rows of the accepted path behind the root's; `longest` is the most nodes that it may have."""
+    """Move the rows of the accepted path after the root's; `longest` is the most nodes that it may have."""
     nodes, real = _path(tree, longest)
     past = tree.inputs.target_past
     places = past + 1 + tree.lanes(longest)
@@ -157,7 +157,7 @@ def keep_target_rows(blocks: KVBlocks, tree: DeviceTree, longest: int) -> None:
 
 
 def keep_draft_rows(blocks: KVBlocks, tree: DeviceTree, longest: int) -> None:
-    """Move the rows of the accepted path, as far as the draft has processed it, behind the committed ones."""
+    """Move the rows of the accepted path, as far as the draft has processed it, after the committed ones."""
     nodes, real = _path(tree, longest)
     processed = real & (tree.column("level").index_select(0, nodes) >= 0)
     past = tree.inputs.draft_past + tree.inputs.pending_count
@@ -183,7 +183,7 @@ class NoSource:
     Attributes:
         prefix: the text so far, prompt and all.
         slots_before: rows of its cache before the iteration.
-        slot_nodes: node of each row behind; -1 for committed tokens.
+        slot_nodes: node of each row after; -1 for committed tokens.
         logits: of the nodes of each pass.
     """
 

@@ -158,7 +158,7 @@ class DeviceTree:
         ancestors: bool `[capacity, capacity]`, row i marks what node i sees: its ancestors and itself.
         frontier: nodes to expand next, `counters[FRONTIER]` of them.
         flat_of: place of each node in the verification pass.
-        row_of, slot_nodes: row of each node behind the draft's committed ones, and the node of each such row.
+        row_of, slot_nodes: row of each node after the draft's committed ones, and the node of each such row.
         top_tokens, top_probs: children of the nodes of a level, best first, `[capacity, top]`.
         among: bool `[capacity, capacity]`, who sees whom among the verified nodes.
         finishes: whether `finish` follows the last `grow`.
@@ -324,7 +324,7 @@ class BeamTree(DeviceTree):
 
     def __init__(self, capacity: int, top: int, candidates: int, device: torch.device):
         super().__init__(capacity, top, device)
-        room = candidates + bucket(top) * top  # the padding of the last level stands behind it
+        room = candidates + bucket(top) * top  # the padding of the last level stands after it
         self.values, self.probs = (torch.zeros(room, dtype=torch.float64, device=device) for _ in range(2))
         self.parents, self.tokens, self.depths, self.nodes = (
             torch.zeros(room, dtype=torch.int64, device=device) for _ in range(4)

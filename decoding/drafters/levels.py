@@ -19,7 +19,7 @@ from decoding.trace.records import Breadth, Setting, StopReason
 from decoding.tree.draft import NOT_DRAFTED, STOP_REASON_CODE, Draft
 
 MOST_FORWARDS = 64  # the longest chain
-REASONS = 7  # why a new node is not expanded, at most six, and behind them "it is"
+REASONS = 7  # why a new node is not expanded, at most six, and after them "it is"
 WIDTHS = 3  # children where the draft is sure, in between, and unsure
 ALWAYS, NEVER = math.inf, -1.0  # thresholds
 

@@ -61,7 +61,7 @@ class SuffixDrafter(Drafter):
 
 
 def matched(text: Sequence[int], longest: int) -> list[list[int]]:
-    """The places behind which the last 1, 2, ... tokens stood before, by number of tokens, as long as any did."""
+    """The places after which the last 1, 2, ... tokens stood before, by number of tokens, as long as any did."""
     ends, found = list(range(1, len(text))), []
     for size in range(1, min(longest, len(text) - 1) + 1):
         ends = [end for end in ends if end >= size and text[end - size] == text[-size]]

@@ -24,10 +24,10 @@ FORWARD_ERRORS = (TypeError, ValueError, ArithmeticError, RuntimeError, LookupEr
 
 @dataclass(frozen=True)
 class Visibility:
-    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows behind.
+    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows after.
 
     Attributes:
-        among: bool `[num_queries, num_rows]`, which of the rows behind the past each query sees; the queries' own rows
+        among: bool `[num_queries, num_rows]`, which of the rows after the past each query sees; the queries' own rows
             are the last `num_queries` of them.
     """
 
@@ -36,7 +36,7 @@ class Visibility:
 
     @staticmethod
     def causal(past: int, num_queries: int) -> "Visibility":
-        """Of a pass over consecutive tokens behind `past` rows."""
+        """Of a pass over consecutive tokens after `past` rows."""
         return Visibility(past, _triangle(num_queries) if num_queries <= 16 else np.tri(num_queries, dtype=bool))
 
     @property
@@ -80,7 +80,7 @@ class OutputHead:
     done to it, must give its own logits.
 
     Raises:
-        PairError: the model has no output head that multiplies a hidden state, or does something unknown behind it.
+        PairError: the model has no output head that multiplies a hidden state, or does something unknown after it.
     """
 
     def __init__(self, network: Any, name: str):

@@ -31,7 +31,7 @@ class BatchCache(LayerCache):
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
-        """Write the rows of one layer behind those held, return all `[batch, kv_heads, length + new, head_dim]`.
+        """Write the rows of one layer after those held, return all `[batch, kv_heads, length + new, head_dim]`.
 
         Args:
             keys, values: `[batch, kv_heads, new, head_dim]`, or those of all sequences in a row, `[1, kv_heads, batch *

@@ -153,7 +153,7 @@ def _checked(
 
 
 def _difference(engine: Engine, reference: Engine, network: Any) -> float:
-    """Largest difference of log-probabilities of likely tokens in a small tree behind a cached prefix; inf for nan."""
+    """Largest difference of log-probabilities of likely tokens in a small tree after a cached prefix; inf for nan."""
     vocab = network.config.get_text_config().vocab_size
     ids = np.arange(1, 14, 2) * vocab // 16
     tree = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)

@@ -45,7 +45,7 @@ class PassShape:
     """Sizes of one pass, all rounded up.
 
     Attributes:
-        among: rows behind the past, the queries' own included.
+        among: rows after the past, the queries' own included.
         rows: key rows that attention reads.
         kept: queries whose logits are computed.
         recurs: whether a pass of these sizes is likely to come again, and worth a graph.
@@ -233,7 +233,7 @@ class CudaGraphPass:
 
 
 def visible_rows(past: Tensor, among: Tensor, slots: Tensor, rows: int) -> Tensor:
-    """Who sees whom, bool `[num_queries, rows]`: the past, what `among` says of the rows behind it, and its own row.
+    """Who sees whom, bool `[num_queries, rows]`: the past, what `among` says of the rows after it, and its own row.
 
     Padding queries see themselves, for a query that sees nothing would become nan; nobody else sees them.
     """
@@ -300,7 +300,7 @@ class Transfers:
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=self.device.type == "cuda")
 
     def upload(self, staged: Tensor, static: Tensor) -> None:
-        """Copy to the device behind the work queued there.
+        """Copy to the device after the work queued there.
 
         A new staging tensor is made for every upload: the allocator of page-locked memory gives one away again only
         after the copies from it have been done, so that nothing is overwritten before the device has read it.
@@ -386,7 +386,7 @@ class CudaGraphEngine:
     def run_with_features(
         self, cache: KVCache, token_ids, positions, mask: Visibility, keep: int, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One pass with its features; see `EagerEngine.run_with_features`. Logits are made behind the pass."""
+        """One pass with its features; see `EagerEngine.run_with_features`. Logits are made after the pass."""
         features = self.run(cache, token_ids, positions, mask, keep, features=True)
         return self.project(features if project is None else features[-project:]), features
 

@@ -157,7 +157,7 @@ def _gain_and_bias(norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
 
 
 def joined(*modules: nn.Linear) -> Callable[[Tensor], Tensor]:
-    """Several products of one vector as one, behind each other; from now on the modules' weights are views of its own.
+    """Several products of one vector as one, one after another; from now on the modules' weights are views of its own.
 
     Modules that were joined before are read where they lie.
     """

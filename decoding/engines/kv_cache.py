@@ -56,7 +56,7 @@ class KVBlocks:
                 mine[..., :rows, :] = theirs[..., :rows, :]
 
     def move(self, first: int, rows: list[int]) -> None:
-        """Copy rows to `first` and behind it."""
+        """Copy rows to `first` and after it."""
         for block in self._tensors():
             chosen = torch.tensor(rows).to(block.device, non_blocking=True)
             block[..., first : first + len(rows), :] = block.index_select(4, chosen)
@@ -120,7 +120,7 @@ class KVCache(LayerCache):
     """Keys and values of one model for one text, as `transformers` models read and write them.
 
     Row r of the `length` rows held belongs to position r of the text, except the rows of a draft tree, which stand
-    behind the committed ones until they are kept or dropped.
+    after the committed ones until they are kept or dropped.
     """
 
     def __init__(self, num_layers: int, capacity: int):
@@ -134,7 +134,7 @@ class KVCache(LayerCache):
         return self.blocks.capacity
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
-        """Write the rows of one layer behind the rows held; return all rows `[1, kv_heads, length + new, head_dim]`."""
+        """Write the rows of one layer after the rows held; return all rows `[1, kv_heads, length + new, head_dim]`."""
         blocks, end = self.blocks, self.length + keys.shape[2]
         views = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys, values)
         views[0][:, :, self.length : end].copy_(keys)
@@ -217,7 +217,7 @@ def keep_rows(
     """Bring a cache from a drafted tree to the accepted path, rows `kept`, and say what moved.
 
     Args:
-        slot_nodes: node id of each row behind `slots_before`; -1 for committed tokens.
+        slot_nodes: node id of each row after `slots_before`; -1 for committed tokens.
         drop_all: roll all of them back instead; a second forward will write the kept ones again.
         moved: the device has moved the kept rows already.
     """
@@ -241,7 +241,7 @@ def keep_rows(
 class FeatureRows:
     """Features `[length, hidden_size]`: row r belongs to the token at position r of the text.
 
-    Rows of a verified tree stand behind the committed ones until they are kept or dropped. There is room for `capacity`
+    Rows of a verified tree stand after the committed ones until they are kept or dropped. There is room for `capacity`
     rows with the first ones; more make it grow.
     """
 
@@ -251,7 +251,7 @@ class FeatureRows:
         self._rows = torch.empty(0, 0)
 
     def append(self, features: Tensor) -> None:
-        """Add rows behind those held, `[num_rows, hidden_size]`."""
+        """Add rows after those held, `[num_rows, hidden_size]`."""
         old, end = self._rows, self.length + len(features)
         if not len(old) or end > len(old):
             room = max(end, len(old) * 3 // 2 or self._capacity)
@@ -272,7 +272,7 @@ class FeatureRows:
         return self._rows[: self.length][places]
 
     def compact(self, start: int, kept: tuple[int, ...]) -> None:
-        """Keep rows `kept` (ascending, all >= `start`) behind the first `start` rows."""
+        """Keep rows `kept` (ascending, all >= `start`) after the first `start` rows."""
         if kept and kept[-1] != start + len(kept) - 1:
             self._rows[start : start + len(kept)] = self._rows[list(kept)]
         self.length = start + len(kept)

@@ -30,7 +30,7 @@ ADDED = ("text_hash", *(prefix + name for prefix in ("", "loop_free_") for name 
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 FIGURE = pa.float32()
-_BITS_LEFT_OUT = 11  # of the 23 behind the point; nothing here is measured to more than 3 digits
+_BITS_LEFT_OUT = 11  # of the 23 after the point; nothing here is measured to more than 3 digits
 IDENTITY: dict[str, pa.DataType] = {
     "key": _TEXT,
     "experiment": _TEXT,

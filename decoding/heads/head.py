@@ -1,4 +1,4 @@
-"""Runs the layer of a draft head behind the rows of its cache, with packed weights where the target has them too."""
+"""Runs the layer of a draft head after the rows of its cache, with packed weights where the target has them too."""
 
 from collections.abc import Callable
 from copy import deepcopy

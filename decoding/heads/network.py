@@ -1,7 +1,7 @@
 """The network of a draft head: one decoder layer that reads a token and the target's feature in front of it.
 
 A head shares the token embedding and the output head of its target, which stay frozen and are no part of it. The
-*feature* of a token is what the target's output head multiplies after that token: the last hidden state behind the
+*feature* of a token is what the target's output head multiplies after that token: the last hidden state after the
 final norm. The row of token x[i+1] reads the feature of its parent x[i]; what comes out stands for the feature of
 x[i+1], and the target's output head makes of it the distribution of x[i+2] (Li et al. 2024, EAGLE).
 """

@@ -33,7 +33,7 @@ class HeadCard:
         figures: numbers of the training and of held-out text by name.
         shipped: whether it comes with the program.
         frequent: ids of the most frequent tokens of the text that it was trained on, the most frequent first.
-        tokens: how many of these alone it drafts; 0: every token. Not stored: `draft_head` asks for it behind the name.
+        tokens: how many of these alone it drafts; 0: every token. Not stored: `draft_head` asks for it after the name.
     """
 
     name: str
@@ -86,7 +86,7 @@ def find_head(name: str) -> HeadCard:
     """The stored head of a name, such as `talf`, or `talf@1000` for one that drafts the 1,000 most frequent tokens.
 
     Raises:
-        SettingsError: there is none, or what is behind the `@` is no number of its tokens.
+        SettingsError: there is none, or what is after the `@` is no number of its tokens.
         PairError: it is damaged.
     """
     stored, at, count = name.partition("@")

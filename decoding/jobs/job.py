@@ -89,7 +89,7 @@ class Launch:
     """A process that was started from here.
 
     Attributes:
-        command: words behind the interpreter. pid, started: the process, and when (seconds since 1970).
+        command: words after the interpreter. pid, started: the process, and when (seconds since 1970).
         kind, name: what the job is, and how lists call it until its own files say so.
     """
 
@@ -218,7 +218,7 @@ class Job:
     # What a person does with it.
 
     def start(self, command: Sequence[str], kind: str = "", name: str = "") -> None:
-        """Start a process for it, behind the interpreter's name, which is known here before it has written a word.
+        """Start a process for it, after the interpreter's name, which is known here before it has written a word.
 
         It has a session of its own, so that neither closing the app nor Ctrl+C there ends it.
 
@@ -364,7 +364,7 @@ class JobWatcher:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Words behind the interpreter that begin it; none where it was not started from here."""
+        """Words after the interpreter that begin it; none where it was not started from here."""
         return self.launched.command if self.launched is not None else ()
 
     @property

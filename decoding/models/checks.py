@@ -138,7 +138,7 @@ def check_tokenizers(target: Any, draft: Any, target_name: str, draft_name: str)
 
 # Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.
 HALF_PRECISION_SHARE = 0.1
-# The tree: a root, two children and a grandchild under the first, behind a prefix.
+# The tree: a root, two children and a grandchild under the first, after a prefix.
 PREFIX, DEPTHS = 3, np.array([0, 1, 1, 2])
 ANCESTORS = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)
 # Tokens of the prefix and of both paths by their number; the second ends with one that nobody before it may see.
@@ -291,7 +291,7 @@ def _own_mask(network: Any, cache: "_Gapped", ids: np.ndarray, context: int, dev
 
 
 class _Gapped(KVCache):
-    """The cache with `gap` rows of zeros more behind the prefix, which are made for one layer at a time."""
+    """The cache with `gap` rows of zeros more after the prefix, which are made for one layer at a time."""
 
     gap = 0
 

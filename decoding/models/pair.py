@@ -188,7 +188,7 @@ def tree_forward(
     keep: int = 0,
     features: FeatureRows | None = None,
 ) -> torch.Tensor:
-    """Run a model over tokens of a tree behind the rows of a cache; their rows are appended to the cache.
+    """Run a model over tokens of a tree after the rows of a cache; their rows are appended to the cache.
 
     Args:
         token_ids, positions: `[num_queries]`; a position is the length of the prefix + depth - 1, one for all siblings.

@@ -59,7 +59,7 @@ class Entry:
     Attributes:
         words: as the paper calls it.
         line: of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a
-            benchmark; with `best` or `where` its method, and its verifier behind `:verifier=`.
+            benchmark; with `best` or `where` its method, and its verifier after `:verifier=`.
         paper: the paper's numbers by column of a figure; where the result has `by`, by (column, value).
         best: columns of settings: of all their combinations only the one best in the first figure counts, chosen
             separately for every sampling and every value of the axis.

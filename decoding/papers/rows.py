@@ -9,7 +9,7 @@ import pandas as pd
 from decoding.experiments.estimates import PROMPT, without_fitted
 from decoding.papers.paper_result import Entry, PaperResult
 
-WIDE = ", target 4× as wide"  # behind the name of a pair: of its passes the target's take most of the time
+WIDE = ", target 4× as wide"  # after the name of a pair: of its passes the target's take most of the time
 
 
 class Source(NamedTuple):

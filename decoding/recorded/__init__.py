@@ -59,7 +59,7 @@ def recording_file(name: str, rival: str = "") -> Path:
 
 
 def recorded_runs() -> dict[str, Path]:
-    """Every recorded file by name, rivals (`tree_helps_chain`) behind the run that they belong to."""
+    """Every recorded file by name, rivals (`tree_helps_chain`) after the run that they belong to."""
     files = [recording_file(name, rival) for name, others in RECORDINGS.items() for rival in ("", *others)]
     return {file.stem: file for file in files}
 

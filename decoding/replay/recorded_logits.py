@@ -77,7 +77,7 @@ class RecordedLogits:
 
     @property
     def depth_limit(self) -> int:
-        """Depth of the deepest node whose token could still be committed with one behind it."""
+        """Depth of the deepest node whose token could still be committed with one after it."""
         return self.room - 1
 
     @property

@@ -36,7 +36,7 @@ class Draws(Protocol):
     the final token. The record of these decisions replays the iteration.
 
     Attributes:
-        last_uniform: the number behind the latest decision, None where none was drawn.
+        last_uniform: the number after the latest decision, None where none was drawn.
     """
 
     last_uniform: float | None

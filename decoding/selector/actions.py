@@ -4,7 +4,7 @@ Two ways to count the time of an action (Eq. 11), from measured passes of both m
 
 * `rows`: passes are priced by their rows as measured here, and what real iterations take beside them is added, which
   with some verifiers is most of it.
-* `paper`: Eq. 11 as printed, passes of one row behind a context that has grown by what the tree holds.
+* `paper`: Eq. 11 as printed, passes of one row after a context that has grown by what the tree holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -126,8 +126,8 @@ class LatencyModel:
     """Measured times of passes of a pair on one machine.
 
     Attributes:
-        costs: passes by number of rows behind one prefix, and what an iteration and a level take beside them.
-        lengths: rows of context behind which passes of one row were timed, ascending.
+        costs: passes by number of rows after one prefix, and what an iteration and a level take beside them.
+        lengths: rows of context after which passes of one row were timed, ascending.
         draft_s, target_s: seconds of such a pass, t_q(l) and t_p(l).
         selector_s: seconds more that an iteration takes in which a selector is asked.
         beside: what real iterations with a verifier take beside their passes; None: with any, as `costs` has it.
@@ -149,7 +149,7 @@ class LatencyModel:
         return np.asarray(np.interp(length, self.lengths, self.target_s))
 
     def action_s(self, lengths: np.ndarray, way: TimeModel = "rows", selecting: bool = False) -> np.ndarray:
-        """Modelled seconds of an iteration with each action behind contexts, `[len(lengths), len(ACTIONS)]`.
+        """Modelled seconds of an iteration with each action after contexts, `[len(lengths), len(ACTIONS)]`.
 
         Args:
             selecting: with what a selector costs: itself, and a draft pass over the root even where nothing is drafted.
@@ -171,7 +171,7 @@ class LatencyModel:
         Drafting; a target pass of one row; what more rows add to it; all that is beside the passes.
         """
         lengths, known = np.asarray(lengths, dtype=float)[:, None], self._known
-        # The curves were taken behind one prefix: passes behind a longer one cost as much more as those of one row.
+        # The curves were taken after one prefix: passes after a longer one cost as much more as those of one row.
         prefix = self.costs.prefix_length
         longer_draft_s = self.draft_pass_s(lengths) - self.draft_pass_s(prefix)
         longer_target_s = self.target_pass_s(lengths) - self.target_pass_s(prefix)
@@ -184,7 +184,7 @@ class LatencyModel:
 
     @cached_property
     def _known(self) -> np.ndarray:
-        """The four parts behind the prefix of the curves, and draft levels, `[5, len(ACTIONS)]`."""
+        """The four parts after the prefix of the curves, and draft levels, `[5, len(ACTIONS)]`."""
         paths, levels, nodes = _sizes(ACTIONS)
         drafting = np.array([self.costs.draft.seconds(np.array(action.level_widths)).sum() for action in ACTIONS])
         one = np.full(len(ACTIONS), self.costs.target.seconds(1))

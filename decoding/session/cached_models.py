@@ -148,7 +148,7 @@ class ModelSource(_DraftSource):
         )
 
     def before_next(self, draft: Draft, logits: Tensor, node: int, length: int) -> BeforeRoot:
-        """What this iteration's passes gave after the last accepted node, behind which a text of `length` goes on."""
+        """What this iteration's passes gave after the last accepted node, after which a text of `length` goes on."""
         # Copies: a view would hold on to the rows of the whole tree.
         target, level = logits[int(np.flatnonzero(draft.order == node)[0])].clone(), int(draft.tree.level[node])
         if level < 0:

@@ -282,7 +282,7 @@ class Iteration:
 
     def draft(self, clock: PhaseClock) -> tuple[Draft, NoSource]:
         """Step 1: a tree below the last committed token, and the source that was asked about it."""
-        # No node may be deeper than the last whose token could be committed with one behind it.
+        # No node may be deeper than the last whose token could be committed with one after it.
         sampling = self.standing.sampling
         source = self.models.source(self.tokens, self.room - 1, clock, sampling.draft_temperature, sampling)
         drafter, state = self.standing.method.drafter, self.standing.state

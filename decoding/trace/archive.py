@@ -212,7 +212,7 @@ def _check_outside(file: BinaryIO, max_bytes: int) -> None:
         raise TraceFileError(NOT_A_RUN)
     file.seek(max(0, size - 42))
     end = file.read(42)
-    # The end record as `save_run` writes it: no comment behind it, no 64-bit locator before it.
+    # The end record as `save_run` writes it: no comment after it, no 64-bit locator before it.
     if len(end) < 42 or end[20:24] != b"PK\x05\x06" or end[40:] != b"\0\0" or end[:4] == b"PK\x06\x07":
         raise _damaged("its end is missing or was written by another program")
     count, directory_bytes = struct.unpack_from("<HI", end, 30)

@@ -133,7 +133,7 @@ def _upgraded(iteration: IterationTrace, first_path: bool) -> IterationTrace:
     if not iteration.nodes:
         return iteration
     steps, reached, order = iteration.steps, iteration.accepted, iteration.flatten_order
-    if iteration.final_kind == "none" and steps:  # the verifier's path goes on behind what was committed
+    if iteration.final_kind == "none" and steps:  # the verifier's path goes on after what was committed
         reached = iteration.path(steps[-1].node_id)
     verdicts = Verdicts(steps, order, reached, iteration.accepted, rule.left_out, first_path)
     left = [1.0] * len(iteration.nodes)

@@ -169,17 +169,17 @@ class DrawTrace:
 
 @dataclass(frozen=True, slots=True)
 class KVTrace:
-    """What one iteration did to one model's key/value rows."""
+    """What one iteration did to one model's KV slots: a slot holds the keys and values of one token."""
 
-    slots_before: Count  # rows held before the iteration; row r is position r of the text
-    slots_written: Count  # rows written by the passes of this iteration
-    # Node id of each written row, in order; -1 for committed tokens that were still missing
+    slots_before: Count  # held before the iteration; slot s is position s of the text
+    slots_written: Count  # by the passes of this iteration
+    # Node id of each written slot, in order; -1 for committed tokens that were still missing
     slot_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
-    # For each kept written row, the row it was read from; it now stands at `slots_before` + index
+    # For each written slot that is kept, the one it was read from; it is now slot `slots_before` + index
     moved_from: tuple[Count, ...]
-    slots_freed: Count  # written rows that were dropped
-    rebuilt: bool  # True if the kept rows were recomputed by a second forward instead of moved
-    bytes_per_slot: Count  # bytes of keys and values of one row over all layers
+    slots_freed: Count  # written ones that were dropped
+    rebuilt: bool  # True if the kept slots were recomputed by a second forward instead of moved
+    bytes_per_slot: Count  # of keys and values of one token over all layers
     bytes_moved: Count  # bytes copied by compaction
 
 

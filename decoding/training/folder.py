@@ -99,7 +99,7 @@ class Training(Job):
             stream.write(json.dumps(record, allow_nan=False) + "\n")
 
     def cut_log(self, step: int, phase: str) -> None:
-        """Drop records of a phase behind a step: a training that resumes writes them again."""
+        """Drop records of a phase after a step: a training that resumes writes them again."""
         kept = [record for record in self.log() if record["phase"] != phase or record["step"] <= step]
         write_whole(self.path / LOG, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
@@ -197,7 +197,7 @@ class TrainingWatcher(JobWatcher):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Words behind the interpreter that begin it."""
+        """Words after the interpreter that begin it."""
         return self.settings.command if self.settings is not None else super().command
 
     @property

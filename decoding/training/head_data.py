@@ -191,7 +191,7 @@ def prepare_text(prepared: Prepared, pair: Pair, texts: Texts, report: Report) -
 
 
 def prepare_trees(prepared: Prepared, pair: Pair, top_k: int, report: Report, parts: Sequence[Part] = PARTS) -> None:
-    """Prepare the target's trees of one width that are missing, behind `prepare_text`."""
+    """Prepare the target's trees of one width that are missing, after `prepare_text`."""
     plan = prepared.plan
 
     def made(part: Part, numbers: range) -> dict[str, Tensor]:

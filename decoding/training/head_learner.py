@@ -46,7 +46,7 @@ from decoding.training.text import WindowPlan, read_corpus, sample_texts
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
 TREE_TOKENS = 12  # of the held-out prompt that is drafted again and again
 PROMPT_TOKENS, WRITTEN_TOKENS, PROMPTS = 48, 24, 4  # by which tokens per pass are measured
-COMPARED_NODES, COMPARED_TOKENS = 16, 48  # of a tree, and written behind each held-out window
+COMPARED_NODES, COMPARED_TOKENS = 16, 48  # of a tree, and written after each held-out window
 PHASE, TRAINED_NOW = "training the head", "the head in training"
 DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
 
@@ -168,7 +168,7 @@ class HeadLearner(Learner):
         `held_out_overlap_D` at depth D from 1: the sum over tokens of the smaller of both probabilities, which is the
         chance that a drawn token is accepted; `held_out_agreement_D`: share of nodes after which both have the same
         likeliest token; `held_out_loss` at the roots in nats; `held_out_tokens_per_pass`: of SALF with its default
-        settings, decoding greedily behind held-out beginnings.
+        settings, decoding greedily after held-out beginnings.
         """
         sums: dict[str, list[Tensor]] = {}
         prepared, passes, tokens = self.prepared, 0, 0
@@ -194,7 +194,7 @@ class HeadLearner(Learner):
         """What heads are ranked by: tokens per pass of optimal trees of `COMPARED_NODES` nodes, with its error.
 
         Exact expectations of node-by-node sampling at temperature 1, 1 + sum over nodes of the target's path
-        probability, on trees behind every held-out window: no draw makes noise, and no tree is larger than another.
+        probability, on trees after every held-out window: no draw makes noise, and no tree is larger than another.
         """
         method = METHODS["specexec"].with_settings(node_budget=COMPARED_NODES, draft_head=TRAINED_NOW)
         means = []

@@ -1,6 +1,6 @@
 """Unlearning loops: what the target repeats under greedy decoding is made unlikely (Welleck et al. 2020).
 
-The target writes; where a text falls into a loop, every token of the runs that it repeats up to a little behind that
+The target writes; where a text falls into a loop, every token of the runs that it repeats up to a little after that
 place is made unlikely, not only those that complete a loop: a loop has to be left before it counts as one.
 """
 
@@ -153,16 +153,16 @@ def run_lengths(rows: np.ndarray) -> np.ndarray:
 
 
 def loops(rows: np.ndarray, run: int, least: int, prompt: int) -> tuple[np.ndarray, np.ndarray]:
-    """What is to be unlearned of texts `[rows, window]` behind their prompts.
+    """What is to be unlearned of texts `[rows, window]` after their prompts.
 
     Returns:
         Which tokens of texts with a loop end a run of at least `least`, bool like `rows`, and where each text may be
-        cut `[rows]`: `run` tokens behind the first that completes a loop; the window's size where none does.
+        cut `[rows]`: `run` tokens after the first that completes a loop; the window's size where none does.
     """
     lengths, size = run_lengths(rows), rows.shape[1]
     lengths[:, :prompt] = 0
     ended = (rows == END_ID) & (np.arange(size) >= prompt)
-    lengths[np.maximum.accumulate(ended, axis=1)] = 0  # what comes behind an end of text is another text
+    lengths[np.maximum.accumulate(ended, axis=1)] = 0  # what comes after an end of text is another text
     looped = lengths.max(1) >= run
     ends = np.where(looped, np.minimum((lengths >= run).argmax(1) + run, size - 1), size)
     return (lengths >= least) & looped[:, None] & (np.arange(size) <= ends[:, None]), ends

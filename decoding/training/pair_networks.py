@@ -58,7 +58,7 @@ def hidden_states(
 ) -> Tensor:
     """What the output head multiplies, `[rows, window, width]` in `dtype`; the residual stream stays in float32.
 
-    Each row of `tokens` `[rows, window]` begins at position 0, or behind what the cache holds.
+    Each row of `tokens` `[rows, window]` begins at position 0, or after what the cache holds.
     """
     body, heads = network.gpt_neox, network.config.num_attention_heads
     layer: Any  # parts of a module of transformers are no declared attributes
@@ -92,7 +92,7 @@ def continuations(
     draws: torch.Generator | None = None,
     done: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """`count` tokens behind every prompt `[rows, length]`, past any end of text: `[rows, count]`.
+    """`count` tokens after every prompt `[rows, length]`, past any end of text: `[rows, count]`.
 
     Args:
         temperatures: of each row `[rows]`, 0 is greedy; None is greedy everywhere.

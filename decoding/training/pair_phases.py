@@ -132,7 +132,7 @@ class PairLearner(Learner):
         return self._tree()
 
     def own_texts(self, network: GPTNeoXForCausalLM, seed: int, number: int, done: Any = None) -> Tensor:
-        """What a network writes behind beginnings of text, these included: `[rows, prompt + continuation]`.
+        """What a network writes after beginnings of text, these included: `[rows, prompt + continuation]`.
 
         `done` is that of `continuations`.
         """
@@ -162,7 +162,7 @@ class PairLearner(Learner):
 
 
 def token_losses(network: GPTNeoXForCausalLM, windows: Tensor) -> Tensor:
-    """Cross-entropy in nats of every token behind the first of its row, `[rows * (window - 1)]`."""
+    """Cross-entropy in nats of every token after the first of its row, `[rows * (window - 1)]`."""
     hidden = hidden_states(network, windows[:, :-1], compute_dtype(windows.device)).flatten(0, 1)
     pieces = zip(hidden.split(ROWS_AT_ONCE), windows[:, 1:].flatten().split(ROWS_AT_ONCE), strict=True)
     return torch.cat([F.cross_entropy(head_logits(network, h), t, reduction="none") for h, t in pieces])
@@ -283,7 +283,7 @@ class DraftLearner(PairLearner):
 def distributions(
     target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, rows: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Log-probabilities of both behind every token of `[rows, window]`, some tokens at a time: `[tokens, vocab_size]`.
+    """Log-probabilities of both after every token of `[rows, window]`, some tokens at a time: `[tokens, vocab_size]`.
 
     Gradients flow into the draft alone.
     """

@@ -164,7 +164,7 @@ def prepare(
 
 
 def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-    """Keep the tokens of documents with `<|endoftext|>` before, between and behind them."""
+    """Keep the tokens of documents with `<|endoftext|>` before, between and after them."""
     if file.exists():
         return
     pieces = [np.array([END_ID], np.uint16)]

@@ -5,7 +5,7 @@
     unlearning loops         the target's own repetitions are made unlikely
     distilling the draft     towards the target's distributions
 
-A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end. One that
+A training that is given more minutes goes on from `steady.pt`: what comes after it is done again at the end. One that
 starts from a trained pair may leave out the first phases.
 """
 
@@ -128,7 +128,7 @@ class PairTraining:
         """Go through all phases that are left; the pair is then in `out`.
 
         Args:
-            again: one of `AGAIN`: that phase and those behind it are done anew.
+            again: one of `AGAIN`: that phase and those after it are done anew.
 
         Raises:
             StoppedError: somebody asked to stop.
@@ -179,7 +179,7 @@ class PairTraining:
         return STEADY
 
     def _train_target(self, network: GPTNeoXForCausalLM, steady: bool, resume: bool) -> None:
-        """Train a target until its rates have cooled down, from the beginning of its steady part or from behind it."""
+        """Train a target until its rates have cooled down, from the beginning of its steady part or from after it."""
         tree = partial(self._tree, network, self._new("draft")) if self.setup.start_from is not None else lambda: None
         learner = TargetLearner(network, self.arrays, self.setup.target, self.setup.seed, tree)
         if steady:
@@ -219,7 +219,7 @@ class PairTraining:
         return folder
 
     def _tree(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM) -> RunTrace:
-        """A short greedy run of both networks as they are behind what is held out of the kind with the most text."""
+        """A short greedy run of both networks as they are after what is held out of the kind with the most text."""
         transformers.logging.set_verbosity_error()
         stored = [str(self._save(network, NOW, role)) for network, role in ((target, "target"), (draft, "draft"))]
         pair = load_pair(PairSettings(target=stored[0], draft=stored[1], device="cpu"))

@@ -207,7 +207,7 @@ def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) 
     held_out = part != "trained"
     texts = half_of(texts, part) if held_out else texts
     write_seed, label_seed = np.random.SeedSequence([plan.seed, SEEDS[part], number, 3]).generate_state(2).tolist()
-    longest = max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)  # so that something can be drafted behind
+    longest = max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)  # so that something can be drafted after
     if texts.prompts:
         kinds = texts.held_out if held_out else texts.trained
         names = sorted(kinds)
@@ -269,7 +269,7 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
     rows: list[tuple[int, int]] = []  # end of the context, number of the sampling
     apart: list[np.ndarray] = []
     expected: dict[str, list[np.ndarray]] = {name: [] for name in plan.verifiers}
-    for end in reversed(places):  # the rows of the text behind a root are dropped
+    for end in reversed(places):  # the rows of the text after a root are dropped
         for cache in caches:
             cache.rollback(end - 1)
         under = plan.labelled_under(number, seed + end)

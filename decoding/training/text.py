@@ -4,7 +4,7 @@
     fiction.valid.txt.gz         kind `fiction`: held out whole
 
 The kind is a file's name up to the first dot. A line `<|endoftext|>` parts the documents of a file.
-A head drafts behind text that its target has written, so part of its windows are the target's own continuations.
+A head drafts after text that its target has written, so part of its windows are the target's own continuations.
 """
 
 import gzip
@@ -195,7 +195,7 @@ class WindowPlan:
 
     @property
     def size(self) -> int:
-        """Tokens of a window: one in front of the first root, and labels behind the last one."""
+        """Tokens of a window: one in front of the first root, and labels after the last one."""
         return self.roots + self.depth
 
 
@@ -256,7 +256,7 @@ def continue_texts(
 ) -> None:
     """Let a model write on texts until each holds `size` tokens, drawn by `draws` of its own.
 
-    All are written in the same passes, behind one cache: each text sees its own rows alone.
+    All are written in the same passes, after one cache: each text sees its own rows alone.
     """
     open_texts = [number for number, tokens in enumerate(texts) if len(tokens) < size]
     if not open_texts:

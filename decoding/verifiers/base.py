@@ -31,7 +31,7 @@ class VerifiedTree:
         tokens, parents: token and parent of every drafted node by id.
         entries: children of each verified node in draw order; one drawn twice appears twice.
 
-    Raises `ValueError` where rows are no distributions, or a parent stands behind its child; the message names the
+    Raises `ValueError` where rows are no distributions, or a parent stands after its child; the message names the
     argument.
     """
 
@@ -199,7 +199,7 @@ class Decision:
 
 
 def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
-    """What the token behind an accepted path is; `above_leaf`: the path ended at a node that has verified children."""
+    """What the token after an accepted path is; `above_leaf`: the path ended at a node that has verified children."""
     if not accepted:
         return "fallback"
     return "recovered" if above_leaf else "bonus"

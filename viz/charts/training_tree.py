@@ -27,7 +27,7 @@ class TrainingTree:
 
     Attributes:
         text: tokens up to the root, which is the last.
-        chain: tokens of the text behind it, as many as levels.
+        chain: tokens of the text after it, as many as levels.
         tree: the target's tree level by level, each node its text and the place of its parent in the level above.
     """
 

@@ -1,7 +1,7 @@
-"""Draft tokens by rank (SALF & TALF, Figure 2 and Appendix A): what trees are made of, and heads behind each rank.
+"""Draft tokens by rank (SALF & TALF, Figure 2 and Appendix A): what trees are made of, and heads after each rank.
 
 Which ranks the tokens of EAGLE-2's beams have in the distributions of a head, and how right and how well calibrated the
-head is behind its own n-th ranked token, on held-out prompts with what the target writes behind them at temperature 1.
+head is after its own n-th ranked token, on held-out prompts with what the target writes after them at temperature 1.
 A calibration error is of all prompts together, as bins need many roots; what one prompt contributes is its jackknife
 pseudo-value, n E - (n - 1) E without it, and their mean is free of most of the bias that few roots in a bin make.
 """
@@ -73,7 +73,7 @@ class Conditioned:
 
 
 def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> np.ndarray:
-    """A prompt with what the target writes behind it at temperature 1."""
+    """A prompt with what the target writes after it at temperature 1."""
     text = list(prompt_ids)
     continue_texts(pair.target, [text], len(text) + tokens, 1.0, [np.random.default_rng(seed)])
     return np.array(text)
@@ -144,7 +144,7 @@ FIGURES = {"accuracy": accuracy, "ece": calibration_error, "distribution_ece": d
 
 
 def records_behind_ranks(parts: Sequence[Conditioned], line: str, samples: Sequence[str]) -> list[dict]:
-    """What every prompt contributes to the figures of one head behind each of its ranked tokens."""
+    """What every prompt contributes to the figures of one head after each of its ranked tokens."""
     every = np.arange(len(parts))
     records = []
     for rank in range(RANKS):

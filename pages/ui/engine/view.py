@@ -27,7 +27,7 @@ FORMS = (
     "`speculation_profile.json`. The form is recognised. Nothing leaves this machine."
 )
 CHART_HEIGHT = 330
-ENOUGH = 0.9  # of what a pass commits beyond its own token: positions behind it add little
+ENOUGH = 0.9  # of what a pass commits beyond its own token: positions after it add little
 MOST_IN_ADDRESS = 2_000  # characters
 SET = "engine_view_set"  # by a button: then the control has no default beside it
 VIEW, SAYS, PAYS = "engine_view", "What your engine says", "What pays at your batch"
