@@ -53,7 +53,8 @@ class Flag:
     def add_to(self, parser: argparse.ArgumentParser, **more: Any) -> None:
         """Have a command take it; `more` is of `add_argument`."""
         usual = "" if self.default in ("", None, False) else f" Default: {self.default}."
-        asked: dict[str, Any] = {"help": (self.meaning + usual).replace("%", "%%"), "default": self.default}
+        said = f"{self.label}. {self.meaning}{usual}".replace("%", "%%")
+        asked: dict[str, Any] = {"help": said, "default": self.default}
         if self.choices is not None:
             asked["choices"] = tuple(self.choices)
         elif self.default is False:
