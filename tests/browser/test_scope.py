@@ -356,6 +356,24 @@ def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, 
         assert stage["y"] <= mark["y"] and mark["y"] + mark["height"] <= stage["y"] + stage["height"], node
 
 
+def test_a_crowded_tree_labels_its_first_level_and_counts_the_labels_that_are_there(open_page, tmp_path):
+    specs = [traces.Spec(0, f" word{place}", 0.1, 0.01, "rejected") for place in range(8)]
+    specs += [traces.Spec(1, f" leaf{place}", 0.015, 0.01, "not_reached") for place in range(56)]
+    trace = traces.iteration_of(specs, final=(0, " end", 0.4), final_kind="fallback")
+    save_run(traces.run_of([trace]), tmp_path / "a.dscope")
+    page = open_page("/step_through")
+    open_file(page, tmp_path / "a.dscope")
+    there = "marks => marks.filter(each => each.checkVisibility({visibilityProperty: true}) && each.textContent).length"
+    for step in page.locator(f"{SCOPE} .step").all():
+        step.click()
+        first = page.locator(f"{SCOPE} .tree g.n:nth-child(n + 2):nth-child(-n + 9)")
+        assert first.locator(".label").evaluate_all(there) == first.locator(".detail").evaluate_all(there) == 8
+        labels = page.locator(f"{SCOPE} .tree g.n:not([data-node='0'], [data-node='-2']) .label").evaluate_all(there)
+        note = page.locator(f"{SCOPE} .tree .note").inner_text()
+        assert "8 of 64 nodes · width" in note if labels == 8 else f"64 nodes · {labels} of 64 labels shown" in note
+    assert labels > 8
+
+
 def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     page = shown
     press(page, "]")

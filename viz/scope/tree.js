@@ -12,6 +12,7 @@ import { stateAt } from "./steps.js";
 const ROW_MIN = 13;
 const ROW_MAX = 56;
 const DETAIL_ROW = 22;
+const EASY_ROW = 30; // rows that need not be further apart where there is room
 const LABEL_FIT = 0.7; // labels are readable down to this scale
 const SMALLEST_TEXT = 0.85;
 const MANY = 30; // from this many nodes on, the note is long
@@ -21,6 +22,7 @@ const DETAIL_LETTER = 0.8; // width of a letter of the numbers below a label, in
 const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
 const SHORT_COLUMN = 36; // pixels between columns that leave a few letters to a label
 const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
+const HEAD_WIDTH = 54; // pixels of "depth 10" and a gap
 const MARK_ROW = 11; // rows closer than this get smaller marks
 const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
 const LABEL_RANKS = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
@@ -150,18 +152,46 @@ function placeTree(view, force) {
   tree.row = row;
   tree.extent = { width: natural, height: scene.rows * row };
   tree.fit = fit;
-  view.root.classList.toggle("no-detail", row < DETAIL_ROW);
-  for (const mark of tree.marks.values()) placeMark(tree, mark, row, charWidth);
+  spreadColumns(tree);
+  for (const mark of tree.marks.values()) placeMark(tree, mark, charWidth);
   if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : LABEL_FIT, TIGHT);
   applyZoom(view);
 }
 
-function placeMark(tree, mark, row, charWidth) {
+// The fullest column makes rows close; the others use the height that is left, so that their labels and numbers find
+// room. Each column keeps its order, so no edges cross.
+function spreadColumns(tree) {
+  const { height } = tree.extent;
+  tree.columns.forEach((column, depth) => {
+    const marks = [...tree.marks.values()].filter(({ node }) => node.depth === depth);
+    marks.sort((a, b) => a.node.row - b.node.row);
+    column.gap = Math.min(EASY_ROW / tree.fit, height / marks.length);
+    const rows = marks.map(({ node }) => node.row * tree.row);
+    for (const [place, y] of apart(rows, column.gap, height).entries()) marks[place].y = y;
+  });
+}
+
+// The places between 0 and `height` nearest to ascending ones (least squares) that are at least `gap` apart: where two
+// are closer, they and all that they push form a block around their mean.
+function apart(places, gap, height) {
+  const blocks = [];
+  places.forEach((place, index) => {
+    let block = { sum: place - index * gap, count: 1 };
+    while (blocks.length && blocks.at(-1).sum / blocks.at(-1).count > block.sum / block.count) {
+      const { sum, count } = blocks.pop();
+      block = { sum: sum + block.sum, count: count + block.count };
+    }
+    blocks.push(block);
+  });
+  const last = height - gap * (places.length - 0.5);
+  const firsts = blocks.flatMap(({ sum, count }) => Array(count).fill(clamp(sum / count, gap / 2, last)));
+  return firsts.map((first, index) => first + index * gap);
+}
+
+function placeMark(tree, mark, charWidth) {
   const { node } = mark;
   const column = tree.columns[node.depth];
   mark.x = column.x;
-  mark.y = node.row * row;
-  set(mark.label, "y", row < DETAIL_ROW ? 4 : 1);
   mark.wide = 17 + node.chars * charWidth;
   if (!mark.edge) return;
   const parent = tree.marks.get(node.parent_id);
@@ -179,15 +209,15 @@ function drawHeads(view) {
   const { kx, x } = tree.zoom;
   tree.heads.replaceChildren();
   tree.guides.replaceChildren();
-  let free = -Infinity;
+  // Where "depth 2" would touch its neighbour, all columns have their number alone.
+  const close = tree.columns.some((column, depth) => depth && (column.x - tree.columns[depth - 1].x) * kx < HEAD_WIDTH);
   tree.columns.forEach((column, depth) => {
     const at = x + column.x * kx;
     svg("line", { x1: at, x2: at, y1: 24, y2: tree.height - 4 }, tree.guides);
-    const words = depth ? "depth " + depth : "root";
-    if (at < free || at < 0 || at > tree.width) return;
+    if (at < 0 || at > tree.width) return;
+    const words = depth ? (close ? "" : "depth ") + depth : "root";
     const text = svg("text", { x: Math.min(at - 6, tree.width - words.length * 6.4 - 2), y: 15 }, tree.heads);
     text.textContent = words;
-    free = at + words.length * 6.6 + 8;
   });
 }
 
@@ -212,15 +242,15 @@ function cutLabels(view) {
   }
 }
 
-// Where labels would overlap, the less important ones stay hidden.
+// Where labels would overlap, the less important ones stay hidden; what a phase does not have yet takes no room.
 export function showLabels(view) {
   const { tree } = view;
   const { kx, ky } = tree.zoom;
   const half = 6.5 * textSize(tree);
   const crowded = tree.crowded || Math.min(kx, ky) < 0.8;
   const taken = new Map();
-  const marks = [...tree.marks.values()];
-  const named = marks.filter(({ node }) => node.node_id > 0 && !node.folded);
+  const marks = [...tree.marks.values()].filter(({ state }) => state !== "hidden");
+  const named = marks.filter(({ node }) => node.node_id > 0);
   let quiet = 0;
   if (crowded) marks.sort((a, b) => labelRank(view, b) - labelRank(view, a));
   for (const mark of marks) {
@@ -232,7 +262,7 @@ export function showLabels(view) {
       if (free) taken.set(mark.node.depth, boxes.concat([[top, bottom]]));
     }
     mark.group.classList.toggle("quiet", !free);
-    if (!free && mark.node.node_id > 0) quiet += 1;
+    if (mark.node.node_id > 0 && !(free && mark.label.textContent)) quiet += 1;
   }
   tree.svg.classList.toggle("crowded", crowded);
   tree.labels = quiet ? ` · ${named.length - quiet} of ${named.length} labels shown` : "";
@@ -294,7 +324,9 @@ export function paintTree(view) {
     set(mark.shape, "d", shapeOf(state));
     mark.state = state;
   });
-  if (view.tree.columns) cutLabels(view);
+  if (!view.tree.columns) return;
+  cutLabels(view);
+  showLabels(view);
 }
 
 // "3 of " before "9 nodes" while the tree grows; the nodes in a fold are not counted one by one.
@@ -357,18 +389,22 @@ function applyZoom(view) {
   const { kx, ky, x, y } = tree.zoom;
   if (view.film) ZOOMS.set(view.film.key, tree.zoom);
   const size = textSize(tree);
-  const row = tree.row * ky;
-  const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
   set(tree.world, "transform", `translate(${x},${y}) scale(${kx},${ky})`);
-  for (const mark of tree.marks.values()) {
-    set(mark.group, "transform", `translate(${mark.x},${mark.y}) scale(${size / kx},${size / ky})`);
+  for (const column of tree.columns) {
+    const row = column.gap * ky;
+    const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
+    column.detailed = row >= DETAIL_ROW * SMALLEST_TEXT;
+    // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
+    const hit = row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none";
+    column.style = `--pin: ${pin === size ? "none" : `scale(${pin / size})`}; --hit: ${hit}`;
   }
-  tree.world.style.setProperty("--pin", pin === size ? "none" : `scale(${pin / size})`);
-  // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
-  tree.world.style.setProperty(
-    "--hit",
-    row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none",
-  );
+  for (const { group, label, node, x, y } of tree.marks.values()) {
+    const { detailed, style } = tree.columns[node.depth];
+    set(group, "transform", `translate(${x},${y}) scale(${size / kx},${size / ky})`);
+    set(group, "style", style);
+    set(label, "y", detailed ? 1 : 4);
+    group.classList.toggle("no-detail", !detailed);
+  }
   const right = x + tree.extent.width * kx > tree.width + 4;
   const below = y + tree.extent.height * ky > tree.height + 4;
   tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
