@@ -24,7 +24,6 @@ from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, 
 from pages.ui.explain.action import draw_action
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
-from pages.ui.learn.tour import current_tour
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.sweep.filled import open_for_run
 from pages.ui.what_if.branches import ask_what_if
@@ -32,7 +31,6 @@ from pages.ui.widgets import controls, prompts
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
 from viz.formats import listed
-from viz.scope.data import run_words
 from viz.tokens import whole
 
 SLOT = "step"
@@ -44,6 +42,7 @@ HELP = {
     "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
     CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ and L₂.",
 }
+WHOSE = {"recorded": "A recorded run", "opened": "Opened from a file", "forked": "A branch from What if"}
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
 
@@ -69,7 +68,7 @@ def main() -> None:
         changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
-                st.caption(escape_markdown(status_words(current_run(), changed if current_tour() else "")))
+                st.caption(escape_markdown(status_words(current_run(), changed)))
         slow_note(current_run())
         link = link_here(asked)
         file_menu(link)
@@ -77,9 +76,6 @@ def main() -> None:
         if st.session_state.get(SAID):
             st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
-        if changed and current_tour() is None:  # the tour needs the room and says what it shows
-            on_screen = f"{run_words(current_run().trace)[1]}. {changed} Press Start."
-            st.caption(f":material/pending: {escape_markdown(on_screen)}")
         if current_run().origin:
             st.caption(f":material/replay: {escape_markdown(current_run().origin)}")
         job_error(SLOT)
@@ -192,14 +188,13 @@ def status_words(run: Run, changed: str = "") -> str:
     contradiction = st.session_state.get(controls.error_key("method"))
     if contradiction is not None:
         return str(contradiction)
+    whose = WHOSE.get(run.source, "")
     if changed:
-        return changed
+        return f"{whose}. {changed}".lstrip(". ")
     if run.source == "recorded":
-        return f"A recorded run. {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
-    if run.source == "opened":
-        return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
-    if run.source == "forked":
-        return "A branch from What if"
+        return f"{whose}. {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
+    if whose:
+        return f"{whose}: {run.trace.pair.name}, {run.trace.created[:10]}" if run.source == "opened" else whose
     ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
     return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
 
@@ -229,10 +224,11 @@ def goes_on(run: Run, asked: RunRequest) -> bool:
 def not_yet_run(run: Run, asked: RunRequest) -> str:
     """Which choices above are not those that a run was decoded with; empty where all are."""
     trace, prompt, shown = run.trace, asked.prompt, run.asked
+    method = "settings" if trace.method == asked.method.name else "method"
     if shown is not None:
         same = {
             "prompt": (shown.prompt.text, shown.prompt.chat) == (prompt.text, prompt.chat),
-            "method or settings": shown.method == asked.method,
+            method: shown.method == asked.method,
             "sampling": shown.sampling == asked.sampling,
             "length": shown.max_new_tokens == asked.max_new_tokens,
         }
@@ -240,13 +236,13 @@ def not_yet_run(run: Run, asked: RunRequest) -> str:
         text = whole("".join(trace.prompt_texts))
         same = {
             "prompt": prompt.text in text if prompt.chat else text.endswith(prompt.text) and prompt.text != "",
-            "method or settings": (trace.method, trace.settings) == (asked.method.name, asked.method.settings()),
+            method: (trace.method, trace.settings) == (asked.method.name, asked.method.settings()),
             "sampling": all(
                 getattr(trace.sampling, name) == getattr(asked.sampling, name) for name in controls.SAMPLING
             ),
         }
     changed = [name for name, kept in same.items() if not kept]
-    return f"Not run yet: the {listed(changed)} chosen above." if changed else ""
+    return f"Not run yet: {listed(changed)}. Press Start." if changed else ""
 
 
 def fastest_button(asked: RunRequest | None) -> None:

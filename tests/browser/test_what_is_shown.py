@@ -23,7 +23,8 @@ def drawn(page) -> None:
 def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_run(open_page):
     page = open_page("/step_through", fresh=True)
     drawn(page)
-    pending = page.locator(".st-key-messages").get_by_text("Not run yet")
+    pending = page.locator(".st-key-status").get_by_text("Not run yet: settings. Press Start.")
+    scope_at = page.locator(SCOPE).bounding_box()
     expect(pending).to_have_count(0)
     page.click(".st-key-start button")
     page.locator(SCOPE).get_by_text(re.compile("iteration 1 of 1 ")).wait_for(timeout=60_000)
@@ -34,7 +35,8 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
     page.click(".st-key-method_other button")
     expect(page.locator(".st-key-method_open")).not_to_contain_text("first level may branch")
     expect(pending).to_be_visible()
-    expect(pending).to_contain_text("first level may branch")
+    assert page.locator(SCOPE).bounding_box() == scope_at, "nothing moves"
+    expect(page.locator(f"{SCOPE} .strip")).to_contain_text("first level may branch")
     page.click(".st-key-start button")
     expect(pending).to_have_count(0)
     page.click(".st-key-method_other button")

@@ -303,12 +303,12 @@ def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away()
 
 def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
     def marked(at) -> list[str]:
-        return [caption.value for caption in at.caption if ":material/pending:" in caption.value]
+        return [each.value.replace("\\", "") for each in at.caption if "Not run yet" in each.value]
 
     at = open_page(PAGE)
     assert marked(at) == [], "the recorded run on screen is the one that the widgets ask for"
     at.slider(key="method_dynatree_node_budget").set_value(17).run()
-    assert "method or settings" in marked(at)[0] and home_run().label in marked(at)[0]
+    assert marked(at) == ["A recorded run. Not run yet: settings. Press Start."]
     press(at, "start")
     assert marked(at) == []
     for change, word in ((lambda: at.slider(key="sampling_temperature").set_value(0.5), "sampling"),
@@ -318,6 +318,6 @@ def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
         assert word in marked(at)[0]
     at.session_state["run"] = Run(recorded_run(STORY), "recorded")
     at.run()
-    assert "prompt" in marked(at)[0] and "Frog" not in marked(at)[0], "named by what is on screen"
+    assert "prompt" in marked(at)[0]
     at = press(at, "start")
     assert marked(at) == []

@@ -69,7 +69,7 @@ def test_what_changed_counts_and_times():
     changes = {change.words: change for change in what_changed(full, smaller, 0.02, 0.03)}
     assert (changes["nodes drafted"].first, changes["nodes drafted"].second) == (13, 11)
     assert changes["nodes verified"].difference == -2
-    assert changes["depth"].difference == 0
+    assert changes["verified depth"].difference == 0
     assert changes["tokens accepted"].first == changes["tokens accepted"].second == 2
     assert changes["time"].unit == "s"
     assert changes["time"].difference == pytest.approx(0.01)

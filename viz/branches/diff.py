@@ -78,7 +78,7 @@ def what_changed(
     changes = [
         MeasureChange("nodes drafted", first.drafted, second.drafted),
         MeasureChange("nodes verified", first.verified, second.verified),
-        MeasureChange("depth", first.tree_depth, second.tree_depth),
+        MeasureChange("verified depth", first.tree_depth, second.tree_depth),
         MeasureChange("tokens accepted", len(first.accepted), len(second.accepted)),
         MeasureChange("draft forwards", first.draft_forwards, second.draft_forwards),
         MeasureChange("target passes", first.target_passes, second.target_passes),
@@ -99,7 +99,7 @@ ABOUT: dict[str, str] = {
     "nodes only here": "Nodes of this tree that the other tree lacks: no node there has the same path.",
     "nodes drafted": "Nodes below the root that the drafter proposed, those that were pruned afterwards included.",
     "nodes verified": "Nodes given to the target; drafted nodes that were pruned are not counted.",
-    "depth": "Tokens on the longest path of the verified tree.",
+    "verified depth": "Tokens on the longest path of the verified tree.",
     "tokens accepted": "Drafted tokens that the verifier accepted; the final token is not counted.",
     "tokens committed": "Tokens that this iteration added to the text, the final token included.",
     "expected tokens": explain_term("expected tokens"),
@@ -166,7 +166,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
         for words, a, b in (
             ("nodes drafted", first.drafted, second.drafted),
             ("nodes verified", first.verified, second.verified),
-            ("depth", first.tree_depth, second.tree_depth),
+            ("verified depth", first.tree_depth, second.tree_depth),
             ("tokens accepted", len(first.accepted), len(second.accepted)),
             ("tokens committed", len(first.committed_ids), len(second.committed_ids)),
         )

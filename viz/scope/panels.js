@@ -117,7 +117,7 @@ export function markWanted(view) {
 export function buildText(view, parent) {
   view.text = panel(view, parent, "text", "Text", "text");
   focusable(view.text.body, "Text of the run up to this iteration");
-  watchSize(view.text.body, () => showNewest(view)); // a narrower panel breaks the text into more lines
+  view.text.all = html("div", "tokens", view.text.body);
   const foot = html("footer", "", view.text.box);
   for (const name of COMMITTED_AS) html("span", "key p-" + name, foot, PROVENANCE[name]).title = view.terms[name] || "";
 }
@@ -149,24 +149,22 @@ export function paintText(view) {
     "aria-label",
     `Text. This iteration is at position ${position} and adds ${committed.join(" ")}`,
   );
-  // After the layout of the frame, so as not to force another one.
-  requestAnimationFrame(() => showNewest(view));
-}
-
-function showNewest({ text }) {
-  text.body.scrollTop = text.body.scrollHeight;
+  // To the end, after the layout of the frame, so as not to force another one.
+  requestAnimationFrame(() => {
+    text.body.scrollTop = 0;
+  });
 }
 
 function drawText(view) {
   const { text } = view;
-  text.body.replaceChildren();
-  text.before = html("span", "t-before", text.body);
+  text.all.replaceChildren();
+  text.before = html("span", "t-before", text.all);
   text.tokens = view.data.text.spans.map(([shown, provenance, node, iteration, breaks]) => {
     const [span, end] = tokenElements(shown, breaks);
     span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
     if (shown === PIECE) span.title += ": part of the next character";
     if (iteration !== null) span.dataset.iteration = iteration;
-    text.body.append(span, end);
+    text.all.append(span, end);
     return { span, end, node, iteration: iteration ?? -1, provenance, shown };
   });
 }
@@ -243,6 +241,7 @@ export function buildCache(view, parent) {
 
 export function paintCache(view) {
   const { cache } = view;
+  cache.decided = isPast(view, "commit");
   const boxes = reuse(cache.strips, view.data.kv.length, () => buildCacheStrip(cache.strips));
   const most = Math.max(...view.data.kv.map((strip) => strip.written.length));
   const size = most > KV_SMALL ? "dense tiny" : most > KV_NUMBERED ? "dense" : "";
@@ -253,16 +252,19 @@ export function paintCache(view) {
     paintRows(view, written, strip, true, size);
     paintRows(view, after, strip, false, size);
   });
-  const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
+  const late = !size && view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
   cache.hint = (size ? KV_HINT_DENSE : KV_HINT) + (late ? " · c: committed earlier, cached only now" : "");
   write(cache.foot, cache.hint);
   const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
   cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
 }
 
+const isPast = (view, stage) => view.root.classList.contains("past-" + stage);
+
 // What a cache holds in the phase shown: nothing is kept or freed before the commit.
 export function noteCache(view) {
-  const past = (name) => view.root.classList.contains("past-" + name);
+  const past = (stage) => isPast(view, stage);
+  if (view.cache.decided !== past("commit")) paintCache(view);
   view.data.kv.forEach((strip, place) => {
     const there = past(strip.model === "draft" ? "tree" : "verify");
     const slots = there ? strip.written.length + strip.not_drawn : 0;
@@ -292,7 +294,8 @@ function earlierSlots({ slots_before: before }) {
 function paintRows(view, line, strip, asWritten, size) {
   const [name, lane] = line.children;
   const rows = asWritten ? strip.written : strip.after;
-  const rest = asWritten ? strip.not_drawn && `+${strip.not_drawn} freed` : strip.rest;
+  const { decided } = view.cache;
+  const rest = asWritten ? strip.not_drawn && `+${strip.not_drawn} ${decided ? "freed" : "more"}` : strip.rest;
   write(name, asWritten ? "written" : strip.rebuilt ? "rebuilt" : "after");
   set(lane, "class", "kv-lane " + size);
   const parts = reuse(lane, 1 + rows.length + (rest ? 1 : 0), () => html("span", "", lane));
@@ -301,8 +304,8 @@ function paintRows(view, line, strip, asWritten, size) {
   let at = parts[0];
   for (const [row, node, kept, moved] of rows) {
     at = at.nextSibling;
-    const state = kept ? (moved ? "kept moved" : "kept") : "freed";
-    const label = `slot ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
+    const state = !decided ? "" : kept ? (moved ? "kept moved" : "kept") : "freed";
+    const label = `slot ${row}: ${rowWords(view, node, kept)}${moved && decided ? movedWords(strip, node, asWritten) : ""}`;
     paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), label, node < 0 ? null : node);
     set(at, "data-slot", row);
   }
@@ -311,9 +314,11 @@ function paintRows(view, line, strip, asWritten, size) {
 }
 
 function rowWords(view, node, kept) {
-  if (node < 0) return `c: text this model had not read yet, ${kept ? "kept" : "freed"}`;
+  const { decided } = view.cache;
+  if (node < 0) return `c: text this model had not read yet${decided ? `, ${kept ? "kept" : "freed"}` : ""}`;
   const card = view.data.cards[node];
   const what = `node ${node}${card ? " " + card.token : ""}`;
+  if (!decided) return what;
   if (kept) return what + ", kept";
   return what + (card?.state === "accepted" ? ", freed although accepted: the text ends with it" : ", freed");
 }

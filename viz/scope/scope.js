@@ -10,8 +10,10 @@ import {
   isNew,
   labelled,
   reuse,
+  set,
   svg,
   viewOf,
+  watchSize,
   write,
 } from "../components/dom.js";
 import { duration } from "../components/formats.js";
@@ -155,19 +157,31 @@ function buildPhases(view, parent) {
   const box = html("div", "phases", parent);
   view.steps = labelled(html("div", "steps", box), "tablist", "Phases of the iteration");
   const line = html("div", "caption-line", parent);
-  view.caption = html("p", "caption", line);
+  const captions = html("div", "captions", line);
+  view.caption = html("p", "caption", captions);
   view.caption.setAttribute("aria-live", "polite");
+  view.captions = html("div", "others", captions);
   html("span", "hint", line, HINT).title = HINT_MORE;
+  // The captions of all phases lie on one another, so the line is as high as the longest. It gets no lower in the next
+  // iteration: what is below would move.
+  let wide = null;
+  const size = watchSize(line, () => {
+    if (size.now().width !== wide) line.style.minHeight = "";
+    wide = size.now().width;
+    line.style.minHeight = line.offsetHeight + "px";
+  });
 }
 
 function drawPhases(view) {
   const { phases } = view.data.scene;
   const steps = reuse(view.steps, phases.length, (place) => buildStep(view, place));
+  const others = reuse(view.captions, phases.length, () => html("p", "caption", view.captions));
   phases.forEach((phase, place) => {
     const [title, time] = steps[place].children;
     write(title, phase.title);
     write(time, phase.seconds === null ? "" : duration(phase.seconds));
     steps[place].title = phase.caption;
+    set(others[place], "data-words", phase.caption);
   });
 }
 

@@ -22,7 +22,7 @@ const DETAIL_LETTER = 0.8; // width of a letter of the numbers below a label, in
 const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
 const SHORT_COLUMN = 36; // pixels between columns that leave a few letters to a label
 const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
-const HEAD_WIDTH = 54; // pixels of "depth 10" and a gap
+const HEAD_WIDTH = 54; // pixels that "depth 10" takes with a gap
 const MARK_ROW = 11; // rows closer than this get smaller marks
 const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
 const LABEL_RANKS = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
@@ -209,15 +209,14 @@ function drawHeads(view) {
   const { kx, x } = tree.zoom;
   tree.heads.replaceChildren();
   tree.guides.replaceChildren();
-  // Where "depth 2" would touch its neighbour, all columns have their number alone.
-  const close = tree.columns.some((column, depth) => depth && (column.x - tree.columns[depth - 1].x) * kx < HEAD_WIDTH);
-  tree.columns.forEach((column, depth) => {
-    const at = x + column.x * kx;
+  const places = tree.columns.map((column) => x + column.x * kx);
+  places.forEach((at, depth) => {
     svg("line", { x1: at, x2: at, y1: 24, y2: tree.height - 4 }, tree.guides);
     if (at < 0 || at > tree.width) return;
-    const words = depth ? (close ? "" : "depth ") + depth : "root";
-    const text = svg("text", { x: Math.min(at - 6, tree.width - words.length * 6.4 - 2), y: 15 }, tree.heads);
-    text.textContent = words;
+    // The number alone where more would touch the next heading or the edge.
+    const fits = Math.min(places[depth + 1] ?? Infinity, tree.width + 6) - at >= HEAD_WIDTH;
+    const text = svg("text", { x: Math.min(at - 6, tree.width - 16), y: 15 }, tree.heads);
+    text.textContent = depth ? (fits ? "depth " : "") + depth : "root";
   });
 }
 
