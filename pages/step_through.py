@@ -190,7 +190,7 @@ def status_words(run: Run, changed: str = "") -> str:
         return str(contradiction)
     whose = WHOSE.get(run.source, "")
     if changed:
-        return f"{whose}. {changed}".lstrip(". ")
+        return f"{whose}. {changed}" if whose else changed
     if run.source == "recorded":
         return f"{whose}. {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
     if whose:

@@ -87,7 +87,9 @@ def test_cancel_keeps_the_iterations(open_page):
     page.click(".st-key-start button")
     shows_iteration(page, 1, 1)
     page.click(".st-key-to_end button")
-    page.click(".st-key-cancel_step button")
+    cancel = page.locator(".st-key-cancel_step button")
+    assert cancel.locator("p").evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth > 20")
+    cancel.click()
     page.locator(".st-key-to_end button:not([disabled])").first.wait_for(timeout=60_000)
     words = page.get_by_text(re.compile(r"^\d+ of \d+ tokens$")).inner_text()
     assert 1 < int(words.split()[0]) < 1800
@@ -168,14 +170,17 @@ def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page)
     page = open_page("/step_through")
     prompt = page.locator(".st-key-prompt_open button").first
     prompt.click(timeout=60_000)
+    start = page.locator(".st-key-start button").first
+    before = start.bounding_box()["x"]
     page.locator(".st-key-prompt_text textarea").first.fill("The old man looked at the boats.")
-    page.locator(".st-key-start button").first.click()
+    start.click()
     page.get_by_role("button", name="Step", exact=True).first.wait_for(timeout=60_000)
     for _ in range(3):
         page.get_by_role("button", name="Step", exact=True).first.click(timeout=60_000)
         page.wait_for_timeout(300)
         page.wait_for_selector(SETTLED, timeout=60_000)
         assert "Own text" in prompt.inner_text()
+    assert start.bounding_box()["x"] == before
 
 
 @pytest.mark.slow
@@ -252,6 +257,9 @@ def test_the_newest_tokens_stay_in_view_beside_the_settings(open_page):
     box, panel = newest.bounding_box(), page.locator(".text .body").bounding_box()
     assert panel["width"] < 250, "the panels have made room"
     assert panel["y"] <= box["y"] and box["y"] + box["height"] <= panel["y"] + panel["height"] + 1
+    whole = "each => each.scrollWidth <= each.clientWidth + 1"
+    for part in (".strip .end span", ".tree .note", ".mask .orders", ".mask > header"):
+        assert page.locator(part).last.evaluate(whole), part
 
 
 def test_an_answer_about_a_token_that_is_not_drafted_appears_where_it_was_asked_for(open_page):

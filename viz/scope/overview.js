@@ -67,7 +67,6 @@ export function drawOverview(view) {
   bars.toggle.setAttribute("aria-pressed", shown);
   bars.canvas.hidden = !shown;
   view.tree.svg.style.visibility = shown ? "hidden" : "";
-  view.tree.more.hidden = shown;
   view.root.dataset.bars = shown ? "on" : "off";
   paintFoot(view);
   if (!shown || !size.width) return;

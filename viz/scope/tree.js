@@ -42,7 +42,6 @@ export function buildTreePanel(view, parent) {
   tree.nodes = svg("g", {}, tree.world);
   tree.heads = svg("g", { class: "heads" }, tree.svg);
   tree.empty = html("div", "empty", tree.stage);
-  tree.more = html("div", "more", tree.stage, "part of the tree is out of view: drag it, or double-click to see all");
   tree.foot = html("footer", "", tree.box);
   tree.legend = html("div", "legend", tree.foot);
   tree.note = html("div", "note", tree.foot);
@@ -295,8 +294,10 @@ function paintNote(view) {
   if (view.showBars && view.data.overview) return;
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
-  // Two notes are as much as fits beside the buttons.
-  write(note, part + view.data.scene.note + (labels || "") + (diff || " · width = path probability"));
+  const cut = view.tree.cut ? " · part is out of view: drag it, or double-click" : "";
+  // Little more fits beside the buttons.
+  const last = diff || (cut ? "" : " · width = path probability");
+  write(note, part + view.data.scene.note + cut + (labels || "") + last);
   set(
     note,
     "title",
@@ -392,7 +393,7 @@ function applyZoom(view) {
   for (const column of tree.columns) {
     const row = column.gap * ky;
     const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
-    column.detailed = row >= DETAIL_ROW * SMALLEST_TEXT;
+    column.detailed = row >= DETAIL_ROW * Math.min(size, 1) - 0.5;
     // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
     const hit = row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none";
     column.style = `--pin: ${pin === size ? "none" : `scale(${pin / size})`}; --hit: ${hit}`;
@@ -406,7 +407,7 @@ function applyZoom(view) {
   }
   const right = x + tree.extent.width * kx > tree.width + 4;
   const below = y + tree.extent.height * ky > tree.height + 4;
-  tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
+  tree.cut = right || below || x < 0 || y < PAD.top - 24;
   drawHeads(view);
   cutLabels(view);
   showLabels(view);
