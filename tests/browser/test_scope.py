@@ -356,33 +356,6 @@ def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, 
         assert stage["y"] <= mark["y"] and mark["y"] + mark["height"] <= stage["y"] + stage["height"], node
 
 
-def test_a_crowded_tree_uses_its_room_and_counts_the_labels_that_are_there(open_page, tmp_path):
-    specs = [traces.Spec(0, f" w{place}", 0.1, 0.01, "rejected") for place in range(8)]
-    specs += [traces.Spec(1, f" l{place}", 0.015, 0.01, "not_reached") for place in range(44)]
-    specs += [traces.Spec(8 if place == 52 else place, " c", 0.9, 0.9, "not_reached") for place in range(52, 64)]
-    trace = traces.iteration_of(specs, final=(0, " end", 0.4), final_kind="fallback")
-    save_run(traces.run_of([trace]), tmp_path / "a.dscope")
-    page = open_page("/step_through")
-    open_file(page, tmp_path / "a.dscope")
-    there = "marks => marks.filter(each => each.checkVisibility({visibilityProperty: true}) && each.textContent).length"
-    first = page.locator(f"{SCOPE} .tree g.n:nth-child(n + 2):nth-child(-n + 9)")
-    counted = set()
-    for step in page.locator(f"{SCOPE} .step").all():
-        step.click()
-        assert first.locator(".label").evaluate_all(there) == first.locator(".detail").evaluate_all(there) == 8
-        labels = page.locator(f"{SCOPE} .tree g.n:not([data-node='0'], [data-node='-2']) .label").evaluate_all(there)
-        note = page.locator(f"{SCOPE} .tree .note").inner_text()
-        said = re.search("([0-9]+) of ([0-9]+) labels", note)
-        nodes = page.locator(f"{SCOPE} .tree g.n:not(.s-hidden, [data-node='0'], [data-node='-2'])").count()
-        assert (labels, nodes) == ((int(said[1]), int(said[2])) if said else (nodes, nodes))
-        counted.add(nodes)
-    assert len(counted) > 3 and max(counted) == 64
-    seen = "(lines, width) => lines.filter(each => Number(each.getAttribute('x1')) <= width).length"
-    width = page.locator(f"{SCOPE} .tree-svg").bounding_box()["width"]
-    heads = page.locator(f"{SCOPE} .heads text").all_inner_texts()
-    assert len(heads) == page.locator(f"{SCOPE} .guides line").evaluate_all(seen, width) > 5
-
-
 def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     page = shown
     press(page, "]")
@@ -414,17 +387,3 @@ def test_the_card_and_the_caches_are_not_ahead_of_the_phase(open_page):
     expect(caches).to_contain_text("kept")
     assert decided.count() > 0
     expect(card).to_contain_text("bonus")
-
-
-def test_every_caption_is_whole_and_what_is_below_stays_where_it_is(open_page):
-    page = open_page("/step_through?recorded=home&iteration=1")
-    page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")
-    page.set_viewport_size({"width": 600, "height": 800})
-    heights, tops = set(), set()
-    for step in page.locator(f"{SCOPE} .step").all():
-        step.click()
-        line, caption = (page.locator(f"{SCOPE} {each}").first.bounding_box() for each in (".caption-line", ".caption"))
-        assert caption["y"] + caption["height"] <= line["y"] + line["height"] + 1
-        heights.add(caption["height"])
-        tops.add(page.locator(f"{SCOPE} .tree").bounding_box()["y"])
-    assert len(heights) > 1 and max(heights) > 40 and len(tops) == 1, "they differ, and nothing moves"
