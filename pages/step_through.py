@@ -42,7 +42,6 @@ HELP = {
     "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
     CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ and L₂.",
 }
-WHOSE = {"recorded": "A recorded run", "opened": "Opened from a file", "forked": "A branch from What if"}
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
 
@@ -188,13 +187,17 @@ def status_words(run: Run, changed: str = "") -> str:
     contradiction = st.session_state.get(controls.error_key("method"))
     if contradiction is not None:
         return str(contradiction)
-    whose = WHOSE.get(run.source, "")
+    words = {
+        "recorded": "A recorded run.",
+        "opened": f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}",
+        "forked": "A branch from What if",
+    }.get(run.source, "")
     if changed:
-        return f"{whose}. {changed}" if whose else changed
+        return f"{changed} {words}".strip()
     if run.source == "recorded":
-        return f"{whose}. {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
-    if whose:
-        return f"{whose}: {run.trace.pair.name}, {run.trace.created[:10]}" if run.source == "opened" else whose
+        return f"{words} {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
+    if words:
+        return words
     ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
     return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
 

@@ -308,7 +308,7 @@ def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
     at = open_page(PAGE)
     assert marked(at) == [], "the recorded run on screen is the one that the widgets ask for"
     at.slider(key="method_dynatree_node_budget").set_value(17).run()
-    assert marked(at) == ["A recorded run. Not run yet: settings. Press Start."]
+    assert marked(at) == ["Not run yet: settings. Press Start. A recorded run."]
     press(at, "start")
     assert marked(at) == []
     for change, word in ((lambda: at.slider(key="sampling_temperature").set_value(0.5), "sampling"),
