@@ -154,7 +154,7 @@ function placeTree(view, force) {
   spreadColumns(tree);
   for (const mark of tree.marks.values()) placeMark(tree, mark, charWidth);
   if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : LABEL_FIT, TIGHT);
-  applyZoom(view);
+  applyZoom(view, !force);
 }
 
 // The fullest column makes rows close; the others use the height that is left, so that their labels and numbers find
@@ -324,7 +324,10 @@ export function paintTree(view) {
     set(mark.shape, "d", shapeOf(state));
     mark.state = state;
   });
-  if (!view.tree.columns) return;
+  if (view.tree.columns) nameNodes(view);
+}
+
+function nameNodes(view) {
   cutLabels(view);
   showLabels(view);
 }
@@ -384,7 +387,7 @@ function committedBox(view) {
 }
 
 // Marks and text keep a readable size at any zoom: they are scaled back by what the world is scaled.
-function applyZoom(view) {
+function applyZoom(view, labels = true) {
   const { tree } = view;
   const { kx, ky, x, y } = tree.zoom;
   if (view.film) ZOOMS.set(view.film.key, tree.zoom);
@@ -409,8 +412,7 @@ function applyZoom(view) {
   const below = y + tree.extent.height * ky > tree.height + 4;
   tree.cut = right || below || x < 0 || y < PAD.top - 24;
   drawHeads(view);
-  cutLabels(view);
-  showLabels(view);
+  if (labels) nameNodes(view); // those of a new tree wait for its phase
 }
 
 function listenZoom(view) {
