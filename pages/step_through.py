@@ -64,6 +64,8 @@ def main() -> None:
         more_buttons(asked)
         what_if_button()
         fastest_button(asked)
+        if torch_there():
+            controls.other_default("method")  # behind the others: it comes and goes with the method
         changed = "" if is_busy(SLOT) or asked is None else not_yet_run(current_run(), asked)
         with st.container(key="status"):
             if not job_progress(SLOT):
@@ -120,7 +122,6 @@ def to_decode() -> RunRequest | None:
             controls.reset_button("method")
     else:
         method = controls.picked_method("method", sampling)
-    controls.other_default("method")
     asked = method and RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)

@@ -255,8 +255,9 @@ export function paintCache(view) {
   const late = !size && view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
   cache.hint = (size ? KV_HINT_DENSE : KV_HINT) + (late ? " · c: committed earlier, cached only now" : "");
   write(cache.foot, cache.hint);
-  const notes = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
-  cache.box.setAttribute("aria-label", `Key/value (KV) slots, ${notes.join("; ")}`);
+  const note = (strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`;
+  const notes = cache.decided ? view.data.kv.map(note) : [];
+  cache.box.setAttribute("aria-label", ["Key/value (KV) slots", ...notes].join("; "));
 }
 
 const isPast = (view, stage) => view.root.classList.contains("past-" + stage);
