@@ -301,9 +301,11 @@ def test_the_command_says_on_every_line_that_it_is_modelled(capsys, tmp_path):
     lines = [line for line in said.splitlines() if line.startswith("modelled,")]
     assert [int(line.split()[1].rstrip(":")) for line in lines] == list(BATCHES)
     assert "is assumed to be 1" in said and "Beyond depth 1 the last of the rates given is taken to go on" in said
-    assert "mine (8.19B)" in said and "Modelled: " in said and "break" in said
+    assert "mine (8.19B)" in said and "Modelled: " in said and "the best tree pays" in said
     assert main(["--target", "Qwen3-30B-A3B", "--accelerator", "800,27,192", "--acceptance", "0.8,0.7"]) == 0
     assert "the best chain pays at any batch up to" in capsys.readouterr().out
+    assert main(["--target", "Qwen3-8B", "--accelerator", "h200", "--acceptance", "0.4", "--engine-ms", "2"]) == 0
+    assert "the best chain breaks even at a batch of about" in capsys.readouterr().out
     assert main(["--target", "Qwen3-30B-A3B", "--accelerator", "800,27,192", "--acceptance", "0"]) == 0
     assert "the best chain does not pay at any batch" in capsys.readouterr().out
     assert main(["--target", "Llama-3.1-8B", "--draft", "none", "--accelerator", "800,27,192", "--json"]) == 0
