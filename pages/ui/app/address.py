@@ -109,8 +109,11 @@ def restore(slot: str) -> None:
     view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
     if run is not None:
-        if run is not current_run() and request_of(run) is None:
+        decoded = request_of(run)
+        if decoded is None and run is not current_run():
             _set_widgets(view)
+        elif decoded is not None and going:  # its job has put it on screen, in a session whose widgets are new
+            take_over(decoded)
         _show(run, view)
         return
     if name is not None and not going:
