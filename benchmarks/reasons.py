@@ -416,7 +416,7 @@ def _false_words(trace: IterationTrace) -> Iterator[str]:
         if first != (node.breadth == "first_level") or ("confidence" in said) != (
             node.breadth in ("confident", "between", "unsure")
         ):
-            yield f"node {node.node_id} ({node.breadth}): {said}"
+            yield f"node {node.node_id}: words of another breadth than {node.breadth}: {said}"
         if "None" in (said := why_verdict(trace, node.node_id)) or not said:
             yield f"node {node.node_id}: {said}"
     last = trace.accepted[-1] if trace.accepted else 0

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import runpy
+import subprocess
 import sys
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 
 import draftscope
 from decoding.training.folder import Kind
-from tests.helpers.process import printed
+from tests.helpers.process import ROOT, printed
 
 NAMES = "run, record, diff, export, import-metrics, roofline, doctor, recycle, sweep, gallery, bench, train"
 
@@ -110,3 +111,25 @@ def test_lists_say_what_each_does(family, some, monkeypatch, capsys):
     purposes = dict(re.findall(r"^  (\w+)  +(.*)$", said, re.MULTILINE))
     assert set(some) <= set(purposes)
     assert all(len(purpose) > 20 and "python -m" not in purpose for purpose in purposes.values())
+
+
+ENDLESS = """
+import sys
+from decoding.common.errors import command
+
+@command
+def main():
+    while True:
+        print("a line of a table", flush=True)
+
+sys.exit(main())
+"""
+
+
+def test_a_command_whose_reader_has_read_enough_ends_without_a_word():
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(timeout=60) == 0

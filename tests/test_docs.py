@@ -80,6 +80,7 @@ def test_every_example_is_run_by_a_test():
         "decoding/drafters/fan.py", "decoding/methods/methods.py",
         "decoding/verifiers/last_draw.py", "decoding/engines/chunked.py", "pages/depths.py",
         "benchmarks/reason_rules.py", "benchmarks/reasons.py, benchmarks/transform_test.py",
+        "tests/drafters/test_fan.py",
     }  # fmt: skip
 
 
@@ -121,6 +122,11 @@ def test_the_rule_of_an_example_recomputes_its_trees_and_their_reasons(module, m
     monkeypatch.setitem(reasons.RULES, "fan", rule["nothing"])
     reasons.check_run("fan", 0, found)
     assert found.wrong, "another rule is noticed"
+
+
+def test_the_test_of_an_example_passes(module):
+    module("decoding/drafters/fan.py")
+    module("tests/drafters/test_fan.py").test_the_root_has_all_children_and_every_chain_its_length()
 
 
 @pytest.mark.parametrize(

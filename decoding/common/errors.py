@@ -1,5 +1,6 @@
 """Errors for the user: each message says in one sentence what is wrong and how to fix it."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -132,6 +133,9 @@ def command(main: Callable[P, int]) -> Callable[P, int]:
         except DraftscopeError as error:
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
+        except BrokenPipeError:  # `| head` has read enough; what is still buffered has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
     return run
 
