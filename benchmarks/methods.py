@@ -1,4 +1,4 @@
-"""Throughput of every method on the same prompts, interleaved in one run, against Hugging Face `generate`.
+"""Throughput of tuned methods on the same prompts, interleaved in one run, against Hugging Face `generate`.
 
 Figures are medians over prompts and repeats of whole texts or of what came before the output began to loop; quartiles
 stand beside them, and the JSON has both ways of counting. Ratios are taken per prompt and repeat, so that drift

@@ -47,7 +47,7 @@ def workplace() -> None:
         except SettingsError as error:  # shown below the trees
             contradiction = error
         reset_button(
-            KEY, "Paper's defaults", "Sets every setting to the paper's default: the first level does not branch"
+            KEY, "Paper's defaults", "Sets every setting to the paper's default, also those that the run had otherwise"
         )
         st.space("stretch")
         pin_buttons(method)

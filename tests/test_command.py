@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 import draftscope
+from decoding.common.errors import command
 from decoding.training.folder import Kind
 from tests.helpers.process import ROOT, printed
 
@@ -124,6 +125,15 @@ def main():
 
 sys.exit(main())
 """
+
+
+def test_a_pipe_that_is_not_its_output_ends_a_command_with_its_error():
+    @command
+    def main() -> int:
+        raise BrokenPipeError("a process of its own is gone")
+
+    with pytest.raises(BrokenPipeError):
+        main()
 
 
 def test_a_command_whose_reader_has_read_enough_ends_without_a_word():

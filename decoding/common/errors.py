@@ -129,13 +129,19 @@ def command(main: Callable[P, int]) -> Callable[P, int]:
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             with needing_torch():
-                return main(*args, **kwargs)
+                code = main(*args, **kwargs)
+            sys.stdout.flush()
+            return code
         except DraftscopeError as error:
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
-        except BrokenPipeError:  # `| head` has read enough; what is still buffered has nowhere to go
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+        except BrokenPipeError:
+            try:
+                print(flush=True)
+            except BrokenPipeError:  # `| head` has read enough; what is still buffered has nowhere to go
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 0
+            raise  # another pipe broke: to a process of the command's own
 
     return run
 

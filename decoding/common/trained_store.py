@@ -199,14 +199,14 @@ class Kind:
 def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """A state dict of floating-point tensors in 6 bits; 0 stays 0, and float16 holds every matrix that comes of it.
 
-    Raises `TrainingError` where a weight is no finite number, or too large for 6 bits with a float16 scale.
+    Raises `TrainingError` where a weight is no finite number, or too large for float16.
     """
     import torch
 
     packed: dict[str, Tensor] = {}
     for name, weight in state.items():
         weight = weight.detach().float().cpu()
-        if not torch.isfinite(weight).all() or weight.abs().max() > LARGEST * torch.finfo(torch.float16).max:
+        if not torch.isfinite(weight).all() or weight.abs().max() > torch.finfo(torch.float16).max:
             raise TrainingError(f"The weights {name} are nan or too large: train again with a lower --learning-rate.")
         if weight.dim() < 2:
             packed[name] = weight.contiguous()
