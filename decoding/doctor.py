@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError, command, require
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
-from decoding.models.presets import DEVICES, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings, pair_name
+from decoding.models.presets import (
+    CONTEXT_LENGTH,
+    DEVICES,
+    DTYPES,
+    EMBEDDED,
+    WIDEN_HELP,
+    WIDTHS,
+    PairSettings,
+    pair_name,
+)
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding
@@ -38,7 +47,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     made.add_argument("--device", choices=DEVICES, default="auto")
     made.add_argument("--dtype", choices=DTYPES, default="auto")
-    made.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
+    made.add_argument(
+        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
+    )
     made.add_argument("--json", action="store_true", help="write everything as one JSON object")
     return made
 

@@ -22,7 +22,16 @@ from decoding.common.errors import (
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
 from decoding.common.settings import ENGINES, present_engines
-from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
+from decoding.models.presets import (
+    ATTENTIONS,
+    CONTEXT_LENGTH,
+    DEVICES,
+    DTYPES,
+    EMBEDDED,
+    WIDEN_HELP,
+    WIDTHS,
+    PairSettings,
+)
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
 
@@ -73,7 +82,9 @@ def add_pair(made: argparse.ArgumentParser) -> None:
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
     pair.add_argument("--engine", choices=ENGINES, default="auto", type=present_engines)
     pair.add_argument("--attention", choices=ATTENTIONS, default="auto")
-    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
+    pair.add_argument(
+        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
+    )
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
 

@@ -20,7 +20,7 @@ from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
-from decoding.models.presets import EMBEDDED, WIDEN_HELP, WIDTHS
+from decoding.models.presets import CONTEXT_LENGTH, EMBEDDED, WIDEN_HELP, WIDTHS
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
@@ -43,7 +43,9 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
-    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
+    parser.add_argument(
+        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
+    )
     parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
 

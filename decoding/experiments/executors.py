@@ -32,6 +32,7 @@ from decoding.costs.measuring import machine_words
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block, PlannedRun, blocks
 from decoding.experiments.rows import LOOP_FREE, MEASURED, Row
+from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import PairSettings
 from decoding.session.session import Limits
@@ -159,6 +160,7 @@ class LocalExecutor:
             "pair": pair.info.name,
             "target": target.name,
             "draft": pair.info.draft.name,
+            "weights": embedded_weights() if pair.info.name.startswith(EMBEDDED_NAME) else None,
             "device": target.device,
             "dtype": target.dtype,
             "engine": target.engine,

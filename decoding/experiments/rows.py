@@ -24,9 +24,9 @@ from decoding.common.files import write_whole
 from decoding.common.settings import FORMER_ENGINES
 from decoding.trace.records import PHASES
 
-VERSION_KEY, VERSION = "draftscope_rows", "5"
-FORMER = "4"  # read too, without what it had not
-ADDED = ("text_hash", *(prefix + name for prefix in ("", "loop_free_") for name in ("agreeing", "compared")))
+VERSION_KEY, VERSION = "draftscope_rows", "6"
+FORMER = ("4", "5")  # read too, without what they had not
+ADDED = ("text_hash", "weights", *(prefix + name for prefix in ("", "loop_free_") for name in ("agreeing", "compared")))
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 FIGURE = pa.float32()
@@ -39,6 +39,7 @@ IDENTITY: dict[str, pa.DataType] = {
     "pair": _TEXT,
     "target": _TEXT,
     "draft": _TEXT,
+    "weights": _TEXT,  # of the embedded pair, `embedded_weights`: it may be trained anew under its name
     "device": _TEXT,
     "dtype": _TEXT,
     "engine": _TEXT,
@@ -230,12 +231,13 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
-            if version in (VERSION, FORMER):
+            if version in (VERSION, *FORMER):
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
                 behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
                 needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
                 read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
-                missing = [name for name in read if name in ADDED and version == FORMER]
+                there = set(parquet.schema_arrow.names) if version in FORMER else set(read)
+                missing = [name for name in read if name in ADDED and name not in there]
                 table = parquet.read([name for name in read if name not in missing])
                 for name in missing:
                     table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))

@@ -4,23 +4,26 @@
 
 packs a pair that `decoding.training.embedded` has trained. Its weights are in 6 bits, as `trained_store` packs them,
 and both models share the tokenizer's files. They are unpacked once, into the user's cache: float32 of the same values.
-A pair that lies there as it was trained is read in place.
 """
 
 import argparse
 import hashlib
+import json
+import lzma
 import shutil
 import sys
 import tempfile
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from decoding.common.errors import PairError, TrainingError, command
 from decoding.common.files import disk_errors, user_folder, write_whole
-from decoding.common.trained_store import load_packed, packed_bytes
+from decoding.common.trained_store import SCALE, SPARE_BYTES, load_packed, packed_bytes
 
 EMBEDDED_FOLDER = Path(__file__).resolve().parents[1] / "embedded_pair"
 ROLES = ("target", "draft")
+EMBEDDED_NAME = "Embedded pair"
 SHARED = ("tokenizer.json", "tokenizer_config.json")
 OWN = ("config.json", "generation_config.json")
 WEIGHTS = "model.safetensors"
@@ -36,8 +39,6 @@ def embedded_folder(role: str) -> Path:
         PairError: a file of it is missing or damaged.
         DiskError: the user's cache cannot be written.
     """
-    if (EMBEDDED_FOLDER / role / WEIGHTS).exists():
-        return EMBEDDED_FOLDER / role
     folder = user_folder("embedded") / f"{role}-{packed_digest(role)[:12]}"
     if folder.is_dir():
         return folder
@@ -71,6 +72,26 @@ def packed_digest(role: str) -> str:
         what = f"{error.filename}: {error.strerror}"
         raise PairError(f"The embedded pair is damaged ({what}): install Draftscope again.") from None
     return digest.hexdigest()
+
+
+def packed_parameters(role: str) -> int:
+    """Number of weights of a model of the pair, from the header of its packed file: nothing is unpacked for it.
+
+    Raises:
+        PairError: the file is missing or damaged.
+    """
+    file = EMBEDDED_FOLDER / role / PACKED
+    try:
+        with lzma.open(file) as content:
+            header = json.loads(content.read(min(int.from_bytes(content.read(8), "little"), SPARE_BYTES)))
+        return sum(prod(entry["shape"]) for name, entry in header.items() if not name.endswith(SCALE))
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+        raise PairError(f"{file} is damaged ({error}): install Draftscope again.") from None
+
+
+def embedded_weights() -> str:
+    """What tells the weights of the embedded pair from earlier ones under its name: the digests of both models."""
+    return " ".join(packed_digest(role)[:8] for role in ROLES)
 
 
 def pack_pair(pair: Path, out: Path) -> None:

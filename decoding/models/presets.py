@@ -8,7 +8,7 @@ from typing import Any
 
 from decoding.common.errors import PairError, require
 from decoding.common.settings import ENGINES, is_engine, present_engines
-from decoding.models.embedded import EMBEDDED_FOLDER, embedded_folder
+from decoding.models.embedded import EMBEDDED_FOLDER, EMBEDDED_NAME, embedded_folder, packed_parameters
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"
@@ -18,7 +18,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
+MIN_CONTEXT, CONTEXT_LENGTH, MAX_CONTEXT = 16, 2560, 1_048_576
 WIDTHS = (1, 2, 3, 4)  # of the embedded target: of a 4 times as wide one a CPU takes as long as of a small real model
 WIDEN_HELP = "make the embedded target so many times as wide: the same texts at the cost of a larger model"
 # Logits of this many tokens are in memory at once, besides weights and caches: a tree, for both models.
@@ -51,7 +51,7 @@ class PairSettings:
     dtype: str = "auto"
     split: bool = False
     max_memory_gib: float | None = None
-    context_length: int = 2048
+    context_length: int = CONTEXT_LENGTH
     chat: bool = False
     attention: str = "auto"
     engine: str = "auto"
@@ -112,7 +112,7 @@ def pair_name(settings: PairSettings) -> str:
     """What a pair is called on the screen and in records."""
     names = [Path(name).name if name != EMBEDDED else EMBEDDED for name in (settings.target, settings.draft)]
     wide = f", target {settings.widen}× as wide" if settings.widen > 1 else ""
-    return ("Embedded pair" if set(names) == {EMBEDDED} else " + ".join(names)) + wide
+    return (EMBEDDED_NAME if set(names) == {EMBEDDED} else " + ".join(names)) + wide
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _preset(label: str, target: str, draft: str, note: str, chat: bool = False) 
 
 PRESETS: dict[str, Preset] = {
     "embedded": _preset(
-        "Embedded pair", EMBEDDED, EMBEDDED, "A miniature Pythia pair included with Draftscope; needs no network."
+        EMBEDDED_NAME, EMBEDDED, EMBEDDED, "A miniature Pythia pair included with Draftscope; needs no network."
     ),
     "pythia-2.8b": _preset(
         "Pythia 2.8B + 70M", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", "The papers' family; continues text."
@@ -293,17 +293,18 @@ def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:
     """
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]
-    folder = EMBEDDED_FOLDER / role if name == EMBEDDED else model_folder(name, role)  # packed, it tells as much
+    packed = name == EMBEDDED  # its shape is known before it is unpacked
+    folder = EMBEDDED_FOLDER / role if packed else model_folder(name, role)
     if folder is None or not os.path.isfile(folder / CONFIG):
         return None
     try:
-        shape = _shape_in_folder(folder)
+        shape = _shape_in_folder(folder, packed_parameters(role) if packed else stored_parameters(folder))
         return shape if widen == 1 or role == "draft" else shape.widened(widen)
     except (PairError, TypeError, ZeroDivisionError):
         return None  # loading will say what is wrong with it
 
 
-def _shape_in_folder(folder: Path) -> Shape:
+def _shape_in_folder(folder: Path, parameters: int) -> Shape:
     config = read_object(folder / CONFIG, folder.name)
     check_values(config, folder.name)
     config = {**config, **(config.get("text_config") or {})}
@@ -313,7 +314,7 @@ def _shape_in_folder(folder: Path) -> Shape:
 
     heads = first("num_attention_heads", "n_head", "num_heads")
     return Shape(
-        parameters=stored_parameters(folder),
+        parameters=parameters,
         layers=first("num_hidden_layers", "n_layer", "num_layers"),
         kv_heads=first("num_key_value_heads") or heads,
         head_dim=first("head_dim") or first("hidden_size", "n_embd", "d_model") // heads,

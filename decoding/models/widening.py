@@ -49,7 +49,7 @@ PYTHIA_160M = WideShape("pythia-160m", 768, 12, 12, 3072, 50_304)
 PYTHIA_410M = WideShape("pythia-410m", 1024, 24, 16, 4096, 50_304)
 # Two copies, two more layers and a padded vocabulary: everything that the large shapes have, for tests.
 TINY_TARGET = WideShape("tiny-target", 640, 10, 8, 2560, 4608)
-TINY_DRAFT = WideShape("tiny-draft", 256, 3, 4, 1024, 4608)
+TINY_DRAFT = WideShape("tiny-draft", 512, 4, 8, 2048, 4608)
 
 # Shapes of a target and a draft to widen to.
 LIKES: dict[str, dict[str, WideShape]] = {

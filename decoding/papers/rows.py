@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from decoding.experiments.estimates import PROMPT, without_fitted
+from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.papers.paper_result import Entry, PaperResult
 
 WIDE = ", target 4× as wide"  # after the name of a pair: of its passes the target's take most of the time
@@ -20,8 +21,15 @@ class Source(NamedTuple):
 
 
 def family_of(rows: pd.DataFrame) -> pd.Series:
-    """Pair and machine of every result, where a pair and its widened one are one."""
-    return rows["pair"].str.removesuffix(WIDE) + " on " + rows["machine"]
+    """Pair and machine of every result, where a pair and its widened one are one.
+
+    The embedded pair is another one with other weights than it comes with.
+    """
+    pairs = rows["pair"].str.removesuffix(WIDE)
+    if "weights" in rows:
+        earlier = pairs.eq(EMBEDDED_NAME) & rows["weights"].ne(embedded_weights())
+        pairs = pairs.where(~earlier, f"{EMBEDDED_NAME}, earlier weights")
+    return pairs + " on " + rows["machine"]
 
 
 def separated(rows: pd.DataFrame) -> list[Source]:

@@ -15,7 +15,7 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.heads.store import LOSSES
 from decoding.jobs.job import free_folder
-from decoding.models.presets import DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
+from decoding.models.presets import CONTEXT_LENGTH, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
 from decoding.training.folder import MODULES, Kind, Training, TrainingSettings
 
 if TYPE_CHECKING:
@@ -178,7 +178,9 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
     pair.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
     pair.add_argument("--dtype", choices=DTYPES, default="auto")
-    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
+    pair.add_argument(
+        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
+    )
     pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
 
 

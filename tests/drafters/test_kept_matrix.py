@@ -243,4 +243,4 @@ def test_the_command_makes_keeps_and_goes_on(home, tmp_path, capsys, monkeypatch
 def test_a_prompt_that_does_not_fit_is_named_before_anything_is_decoded(pair, monkeypatch):
     monkeypatch.setattr(DecodeSession, "step", None)
     with pytest.raises(PromptError, match=r"^mine/long: .* exceed the context of \d+: request at most"):
-        recycle.recycled(pair, [*STORIES, Prompt("mine", "long", "a dog " * 900)], 300)
+        recycle.recycled(pair, [*STORIES, Prompt("mine", "long", "a dog " * 1200)], 300)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoding.common.errors import DiskError, ExperimentError
-from decoding.experiments.rows import ADDED, FORMER, SCHEMA, VERSION, VERSION_KEY, RowStore, all_rows
+from decoding.experiments.rows import ADDED, SCHEMA, VERSION, VERSION_KEY, RowStore, all_rows
 from decoding.trace.metrics import RunMetrics
 
 
@@ -106,7 +106,7 @@ def test_files_of_other_versions_and_damaged_ones_are_reported(tmp_path):
             RowStore(tmp_path).keys()
     table = pa.table({"key": ["a"]})
     for version, said in (
-        (b"1", "results of version 1, and this is version 5"),
+        (b"1", "results of version 1, and this is version 6"),
         (None, "of another program"),
     ):
         pq.write_table(table.replace_schema_metadata({b"draftscope_rows": version} if version else {}), part)
@@ -117,17 +117,19 @@ def test_files_of_other_versions_and_damaged_ones_are_reported(tmp_path):
         store.frame()
 
 
-def test_rows_of_the_former_version_are_read_without_what_it_had_not(tmp_path):
+@pytest.mark.parametrize(("former", "added"), [("4", ADDED), ("5", ("weights",))])
+def test_rows_of_former_versions_are_read_without_what_they_had_not(tmp_path, former, added):
     store = RowStore(tmp_path)
-    store.append([row("a", text_hash="c0ffee", agreeing=3)])
+    store.append([row("a", text_hash="c0ffee", weights="12 34", agreeing=3)])
     (part,) = store.folder.iterdir()
     with pq.ParquetFile(part) as file:
-        table = file.read([name for name in SCHEMA.names if name not in ADDED])
-    pq.write_table(table.replace_schema_metadata({VERSION_KEY: FORMER}), part)
+        table = file.read([name for name in SCHEMA.names if name not in added])
+    pq.write_table(table.replace_schema_metadata({VERSION_KEY: former}), part)
     found = store.frame().iloc[0]
-    assert found["key"] == "a" and found[["text_hash", "agreeing"]].isna().all()
+    assert found["key"] == "a" and found[list(added)].isna().all()
+    assert found[[name for name in ("text_hash", "agreeing") if name not in added]].notna().all()
     RowStore(tmp_path).append([row("b", text_hash="c0ffee")])
-    assert RowStore(tmp_path).table(["text_hash"]).column("text_hash").to_pylist() == [None, "c0ffee"]
+    assert RowStore(tmp_path).table(["text_hash"]).column("text_hash").to_pylist()[1] == "c0ffee"
 
 
 def test_every_metric_is_a_column():

@@ -116,8 +116,8 @@ def test_a_long_block_has_a_reference_in_every_part(executor, tmp_path, monkeypa
 
 
 def test_a_prompt_that_does_not_fit_is_named(executor, tmp_path):
-    with pytest.raises(PromptError, match=r"stories/\w+: .* exceed the context of 2048"):
-        run_grid(grid(new_tokens=[2047]), executor, tmp_path)
+    with pytest.raises(PromptError, match=r"stories/\w+: .* exceed the context of 2560"):
+        run_grid(grid(new_tokens=[2559]), executor, tmp_path)
     assert not (tmp_path / "status.json").exists()
 
 

@@ -1,6 +1,7 @@
 """The embedded pair packed and unpacked: the values of 6 bits, once, and a sentence where a file is missing."""
 
 import json
+import lzma
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 from decoding.common.errors import PairError, TrainingError
 from decoding.common.trained_store import rounded
 from decoding.models import embedded, presets
-from decoding.models.embedded import EMBEDDED_FOLDER, PACKED, ROLES, SHARED, WEIGHTS, embedded_folder, pack_pair
+from decoding.models.embedded import PACKED, ROLES, SHARED, WEIGHTS, embedded_folder, pack_pair, packed_parameters
 from decoding.models.pair import load_pair
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder, model_shape
 from decoding.training.pair_networks import NetworkShape, new_network, save_network
@@ -40,7 +41,9 @@ def packed(trained, tmp_path, monkeypatch):
 
 
 def test_a_packed_pair_is_loaded_by_its_name(trained, packed):
+    counts = {role: sum(weight.numel() for weight in load_file(trained / role / WEIGHTS).values()) for role in ROLES}
     assert model_shape(EMBEDDED, "target").max_context == 300
+    assert {role: model_shape(EMBEDDED, role).parameters for role in ROLES} == counts
     assert not list(packed.parent.glob("cache/*")), "a shape is known without unpacking"
     pair = load_pair(PairSettings(device="cpu"))
     assert pair.context == 300 and pair.info.name == "Embedded pair"
@@ -64,9 +67,11 @@ def test_it_is_unpacked_once(packed):
 
 
 def test_what_is_missing_or_damaged_is_said(packed, trained, tmp_path):
-    (packed / "target" / PACKED).write_bytes(b"nothing")
-    with pytest.raises(PairError, match="is damaged"):
-        embedded_folder("target")
+    for content in (b"nothing", lzma.compress(b"nothing")):
+        (packed / "target" / PACKED).write_bytes(content)
+        for read in (embedded_folder, packed_parameters):
+            with pytest.raises(PairError, match="is damaged"):
+                read("target")
     (packed / SHARED[0]).unlink()
     embedded.packed_digest.cache_clear()
     with pytest.raises(PairError, match=r"The embedded pair is damaged \(.*tokenizer.json: No such file"):
@@ -77,9 +82,3 @@ def test_what_is_missing_or_damaged_is_said(packed, trained, tmp_path):
     (trained / "draft" / SHARED[0]).unlink()
     with pytest.raises(TrainingError, match="give a folder with target and draft"):
         pack_pair(trained, tmp_path / "out")
-
-
-def test_a_pair_as_it_was_trained_is_read_in_place(trained, monkeypatch):
-    assert EMBEDDED_FOLDER.name == "embedded_pair"
-    monkeypatch.setattr(embedded, "EMBEDDED_FOLDER", trained)
-    assert embedded_folder("draft") == trained / "draft"

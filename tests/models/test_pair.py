@@ -96,8 +96,8 @@ def test_eager_attention_gets_additive_masks(folders):
 
 def test_embedded_pair(embedded):
     assert embedded.info.name == "Embedded pair"
-    assert embedded.info.target.parameters == 11_164_800 and embedded.info.draft.parameters == 722_304
-    assert embedded.target.dtype == torch.float32 and embedded.logits_size == 4096 and embedded.context == 2048
+    assert embedded.info.target.parameters == 11_164_800 and embedded.info.draft.parameters == 2_626_560
+    assert embedded.target.dtype == torch.float32 and embedded.logits_size == 4096 and embedded.context == 2560
     assert embedded.vocabulary.stop_ids == {0}
     assert load_pair(PairSettings(device="cpu")).target.dtype == torch.float32
 

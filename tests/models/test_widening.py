@@ -85,7 +85,7 @@ def test_shapes_are_exactly_the_published_ones(role):
     assert parameters(widening) == published.parameters
     assert config["num_hidden_layers"] == published.layers and config["num_attention_heads"] == published.kv_heads
     assert config["hidden_size"] == published.kv_heads * published.head_dim
-    assert config["vocab_size"] == published.vocab_size and config["max_position_embeddings"] == published.max_context
+    assert config["vocab_size"] == published.vocab_size
     assert config["hidden_act"] == "gelu" and config["use_parallel_residual"] and not config["tie_word_embeddings"]
     assert config["rope_parameters"]["partial_rotary_factor"] == 0.25 and config["attention_bias"]
 
@@ -214,14 +214,14 @@ def test_shards_of_the_large_pair_stay_small():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_weights_of_the_large_pair_are_the_embedded_ones_unrounded(dtype):
-    """Four copies divide without rounding: the sum over the copies of an input is the embedded weight in the dtype."""
+    """Two copies divide without rounding: the sum over the copies of an input is the embedded weight in the dtype."""
     narrow = load_narrow("draft")
     widening = Widening(narrow, PYTHIA_70M, dtype)
     for name in ("gpt_neox.layers.0.attention.query_key_value.weight", "gpt_neox.layers.0.mlp.dense_4h_to_h.weight"):
         weight = narrow.weights[name].to(getattr(torch, dtype))
         rows, columns = weight.shape
-        tiles = widening.tensor(name).float().view(4, rows, 4, columns)
-        for copy in range(4):
+        tiles = widening.tensor(name).float().view(2, rows, 2, columns)
+        for copy in range(2):
             assert torch.equal(tiles[copy].sum(1), weight.float())
 
 
@@ -258,7 +258,7 @@ def test_a_half_written_folder_is_refused(tmp_path, monkeypatch):
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**10, 10**10 - 10**8, 10**8))
-    with pytest.raises(PairError, match=r"needs 0\.2 GB and the disk of .* has 0\.1 GB free: free some space"):
+    with pytest.raises(PairError, match=r"needs 0\.3 GB and the disk of .* has 0\.1 GB free: free some space"):
         widened_pair_folders("tiny", tmp_path / "deep" / "er", "float32")
     assert list(tmp_path.iterdir()) == []
 

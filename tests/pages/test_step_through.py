@@ -142,7 +142,7 @@ def test_bad_input_is_one_sentence_and_the_run_stays(page):
     for prompt, tokens, words in (
         ("  ", 24, "prompt is empty"),
         ("word " * 3000, 24, "shorten the prompt"),
-        ("word " * 100, 2048, "request at most"),
+        ("word " * 100, 2560, "request at most"),
     ):
         page.text_area(key="prompt_text").set_value(prompt)
         page.number_input(key="max_new_tokens").set_value(tokens)

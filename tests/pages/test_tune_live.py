@@ -86,14 +86,14 @@ def test_nodes_of_two_trees_in_words():
 
 def test_a_slider_drafts_the_same_prefix_again(page):
     base = list(bench_of(page).base.tokens)
-    slider(page, "prune_probability").set_value(0.0).run()
+    slider(page, "node_budget").set_value(1).run()
     settle(page)
     pinned, now = bench_of(page).shown
-    assert now.method.drafter.prune_probability == 0.0
+    assert now.method.drafter.node_budget == 1
     assert pinned.method.settings() == START.settings()
     assert pinned.iteration.prefix_length == now.iteration.prefix_length == len(base)
     assert bench_of(page).base.tokens == base
-    assert now.iteration.verified > pinned.iteration.verified
+    assert now.iteration.verified < pinned.iteration.verified
     first, second = bench_of(page).measured[pinned.number, now.number]
     assert len(first) == len(second) >= 3, "measured in turn"
     assert all(seconds > 0 for seconds in first + second)
@@ -101,7 +101,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert "Same text as far as both go, different work" in reported(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
         "DynaTree · first level may branch",
-        "DynaTree · τ 0, first level may branch",
+        "DynaTree · N_max 1, first level may branch",
     }
 
 
@@ -116,7 +116,7 @@ def test_settings_that_draft_the_same_tree_have_one_time(page):
     assert len(speeds) == 1, "both settings stand at one place of the chart"
     assert "Nothing changed here" in reported(page) and "time, same work · median of 6" in reported(page)
     assert not replace(now, method=now.method.with_settings(cache_policy="rebuild")).worked_like(pinned)
-    slider(page, "node_budget").set_value(3).run()
+    slider(page, "node_budget").set_value(1).run()
     settle(page)
     assert "Nothing changed here" not in reported(page)
     assert not bench_of(page).shown[1].worked_like(pinned)

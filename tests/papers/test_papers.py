@@ -19,6 +19,7 @@ from decoding.experiments.experiment import GRIDS, all_experiments, experiments_
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.plan import DATA_SETS
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
+from decoding.models.embedded import embedded_weights
 from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
@@ -55,7 +56,8 @@ def row(line: str, prompt: str, speed: float, **more) -> dict:
         "reference": line == "autoregressive", "line": line, "method": line.split(":")[0], "engine": "packed",
         "settings": "{}", "prompt_set": "samples", "kind": "stories", "prompt": prompt, "pair": "Embedded pair",
         "machine": "a test", "started": "2030-01-02T00:00:00", "temperature": 0.0, "top_p": 1.0, "cut": 0,
-        "asked_tokens": 1000, "prompt_tokens": 60, "draft_temperature": 1.0, "repeat": 0, **more,
+        "asked_tokens": 1000, "prompt_tokens": 60, "draft_temperature": 1.0, "repeat": 0,
+        "weights": embedded_weights(), **more,
     }  # fmt: skip
 
 
@@ -187,7 +189,7 @@ OURS = Protocol("Embedded pair", "a test", "6 of samples (stories)", "60", "1,00
             "other texts than the paper's, or others of the same set",
         ),
         ("prompts", replace(OURS, prompts=""), "not in our records"),
-        ("new tokens", OURS, "the embedded pair's context holds 2,048 tokens"),
+        ("new tokens", OURS, "the embedded pair's context held 2,048 tokens"),
         ("new tokens", replace(OURS, new_tokens="500"), "other lengths, or not all of the paper's"),
         ("new tokens", replace(OURS, pair="Llama with TinyLlama"), "other lengths, or not all of the paper's"),
         ("sampling", replace(OURS, sampling="T = 0.6; T = 1"), "other samplings than the paper's"),

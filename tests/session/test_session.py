@@ -214,7 +214,7 @@ def test_wrong_positions_would_be_noticed(embedded, monkeypatch):
 
 @pytest.mark.parametrize(
     ("ids", "new", "says"),
-    [([], 10, "empty"), ([5] * 3000, 10, "shorten the prompt"), ([5] * 100, 5000, "request at most 1948 new tokens")],
+    [([], 10, "empty"), ([5] * 3000, 10, "shorten the prompt"), ([5] * 100, 5000, "request at most 2460 new tokens")],
 )
 def test_prompts_that_do_not_fit(embedded, ids, new, says):
     with pytest.raises(PromptError, match=says):

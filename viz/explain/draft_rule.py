@@ -169,7 +169,7 @@ def gates_met(iteration: IterationTrace, node_id: int) -> tuple[Gate, ...]:
     if not order or node.breadth == "forced" or node.stop_reason not in (*order, "expanded"):
         return ()
     met = []
-    for reason in order if node_id else ():
+    for reason in order if node_id else ("length_limit",):  # nothing else stops the root
         stopped = reason == node.stop_reason
         if found := _gate(iteration, node_id, reason, stopped):
             met.append(Gate(*found, "stopped" if stopped else "passed"))

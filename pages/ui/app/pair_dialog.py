@@ -137,7 +137,12 @@ def _settings(chosen: str, widen: int) -> presets.PairSettings | None:
     dtype = dtype_place.selectbox("Precision", precisions(device), key="pair_dtype", help=PRECISION_HELP)
     engine = engine_place.selectbox("Engine", ENGINES, key="pair_engine", help=ENGINE_HELP)
     context = context_place.number_input(
-        "Context, tokens", presets.MIN_CONTEXT, presets.MAX_CONTEXT, 2048, step=256, key="pair_context"
+        "Context, tokens",
+        presets.MIN_CONTEXT,
+        presets.MAX_CONTEXT,
+        presets.CONTEXT_LENGTH,
+        step=256,
+        key="pair_context",
     )
     limit = limit_place.number_input(
         "Device limit, GiB", min_value=0.1, value=None, step=1.0, key="pair_limit", placeholder="none", help=LIMIT_HELP

@@ -10,6 +10,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.compare.comparison import Contestant, Score, score, trees_on_prefix
 from decoding.compare.contestants import format_contestant
+from decoding.models.presets import CONTEXT_LENGTH
 from decoding.sampling.sampling import Sampling
 from decoding.trace.exports import csv_table
 from decoding.trace.metrics import RunMetrics
@@ -261,7 +262,7 @@ def command(outcome: ComparisonResult) -> str:
     words += ["--target", settings.target, "--draft", settings.draft]
     words += ["--widen", str(settings.widen)] if settings.widen > 1 else []
     words += ["--device", settings.device, "--dtype", settings.dtype]
-    words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []
+    words += ["--context-length", str(settings.context_length)] if settings.context_length != CONTEXT_LENGTH else []
     words += ["--split"] if settings.split else []
     words += ["--chat"] if plan.prompt.chat and settings.chat else []
     return shlex.join(words)
