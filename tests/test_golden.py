@@ -10,7 +10,6 @@ import pytest
 from decoding.common.settings import is_engine
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.rows import RowStore
-from decoding.recorded import FOLDER as RECORDED
 from decoding.trace.archive import load_run
 from decoding.training import embedded
 from decoding.training.folder import Training
@@ -78,7 +77,7 @@ def test_a_difference_is_found():
 
 
 def test_files_of_every_version_open(kept):
-    runs = (RECORDED / "home.dscope", *sorted(files.FOLDER.glob("version-*.dscope")))
+    runs = sorted(files.FOLDER.glob("version-*.dscope"))
     assert [json.loads(_document(file))["version"] for file in runs] == [1, 2, 3]
     opened = [load_run(file) for file in runs]
     assert all(run.iterations and is_engine(run.pair.target.engine) for run in opened)

@@ -132,7 +132,10 @@ def recorded_trees() -> dict[int, RunTrace]:
 
 
 def telling_iteration(run: RunTrace) -> int:
-    """Index of the iteration that shows most at a glance: several accepted nodes, a rejected one, a recovered token."""
+    """Index of the iteration that shows most at a glance: several accepted nodes, a rejected one, a recovered token.
+
+    The last one tells least: its text ends there, and what was chosen after that is discarded.
+    """
 
     def telling(index: int) -> tuple[float, int]:
         iteration = run.iterations[index]
@@ -144,7 +147,7 @@ def telling_iteration(run: RunTrace) -> int:
         score += 2.0 * min(rejected, 2) + min(max(branches, 0), 5) + (2.0 if 8 <= iteration.drafted <= 18 else 0.0)
         return score - 5.0 * iteration.in_loop, -index
 
-    return max(range(len(run.iterations)), key=telling)
+    return max(range(max(len(run.iterations) - 1, 1)), key=telling)
 
 
 PUNCTUATION = (".", ",", "!", "?", " a", " I")
