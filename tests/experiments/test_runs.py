@@ -23,6 +23,7 @@ from decoding.experiments.rows import MEASURED, SERIES, RowStore
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
+from decoding.models.embedded import embedded_weights
 from decoding.models.pair import PairSettings, embedded_pair, pair_identity
 from decoding.selector.store import SELECTORS
 from tests.helpers.selectors import store
@@ -228,8 +229,9 @@ def test_a_selector_trained_anew_makes_other_runs(pair, tmp_path, monkeypatch):
 def test_the_kept_runs_of_selectors_are_of_those_that_come_with_the_program():
     pair, found = embedded_pair(), 0
     for folder in sorted(SHIPPED.glob("*")):
-        rows = RowStore(folder).table(["settings"]).to_pylist()
-        kept = {row["key"] for row in rows if json.loads(row["settings"]).get("selector")}
+        rows = RowStore(folder).table(["settings", "weights"]).to_pylist()
+        now = [row for row in rows if row["weights"] == embedded_weights()]
+        kept = {row["key"] for row in now if json.loads(row["settings"]).get("selector")}
         found += len(kept)
         if kept:
             planned = kept_grid(folder)

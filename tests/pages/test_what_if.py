@@ -415,11 +415,13 @@ def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
 
 def test_step_through_leads_here_to_its_iteration_and_node():
     at = open_page(None)
-    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = decoded(), 1, 2
+    run = decoded()
+    node = run.trace.iterations[1].flatten_order[-1]
+    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = run, 1, node
     at.switch_page("pages/step_through.py").run()
     at.button(key="what_if_from_here").click().run()
     at.switch_page(PAGE).run()
-    assert (history_of(at).index, history_of(at).nodes["A"]) == (1, 2)
+    assert (history_of(at).index, history_of(at).nodes["A"]) == (1, node)
     assert not at.button(key="what_if_accept").disabled
 
 

@@ -124,7 +124,7 @@ def test_rerolled_counts_follow_the_exact_law(iteration, reported):
 def test_a_replayed_record_reads_like_a_recorded_one(pair, method):
     """Of the seeds that walk as the run did, the record made here has the run's verdicts."""
     compared = 0
-    for each in decode(pair, METHODS[method], 10)[:-1]:
+    for each in decode(pair, METHODS[method], 24)[:-1]:
         replayed = replay(each, SAMPLED, [METHODS[method].verifier], rerolls=0)[0]
         for walk in reroll(replayed.verifier.decide(stored_tree(each, SAMPLED)), range(60)):
             replayed = replace(replayed, outcome=outcome_of(walk))
