@@ -13,8 +13,8 @@ OWN_SETS = {"samples", "long"}  # written for this project
 # Data sets that `--prompts` takes where a network is there: `experiments.plan.DATA_SETS`, which needs torch
 BY_NAME = ("wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail", "c4", "openwebtext")
 CONTEXT = (
-    "the embedded pair's context held 2,048 tokens when this was measured, too few for 1,500 new ones after a prompt of "
-    "800"
+    "the embedded pair's context held 2,048 tokens when this was measured, too few for 1,500 new ones after a prompt "
+    "of 800"
 )
 DIFFERS = {
     "pair": "another pair than the paper's",

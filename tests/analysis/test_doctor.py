@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.fakes import copy_checkpoint, intervention_json, make_pair
 from decoding.analysis import pair_readings, pair_weights
@@ -20,6 +21,8 @@ from decoding.analysis.pair_readings import Asked, Reading
 from decoding.common.errors import PromptError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.doctor import chosen_prompts, finding_lines, main
+from decoding.models.embedded import embedded_folder
+from decoding.models.pair import embedded_pair
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.sampling.sampling import Sampling
 from decoding.widen import main as widen
@@ -278,17 +281,23 @@ def test_a_draft_drawn_at_another_temperature():
 
 
 @pytest.mark.slow
-def test_text_that_only_the_target_can_foresee():
-    """A list of rare words, over and over: eight layers copy what one layer cannot."""
+def test_text_that_only_the_target_can_foresee(tmp_path):
+    """A list of rare words, over and over: eight layers copy what the draft's first layer alone cannot."""
+    whole = embedded_pair().draft.network
+    config = whole.config.from_dict(whole.config.to_dict() | {"num_hidden_layers": 1})
+    first = AutoModelForCausalLM.from_config(config)
+    first.load_state_dict({name: each for name, each in whole.state_dict().items() if ".layers.1." not in name})
+    first.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(embedded_folder("draft")).save_pretrained(tmp_path)
     words = "Zed plox 8841 quaint fjord mangle 77 brisk tundra oak velvet 19 zinc harp. "
-    found = by_check(examine(settings(), [Prompt("list", "words", (4 * words).strip())]))
+    found = by_check(examine(settings(draft=tmp_path), [Prompt("list", "words", (4 * words).strip())]))
     assert faults(tuple(found.values())) == ["text"]
     assert "1 of 1 prompts are more than 2 nats harder for the draft" in found["text"].evidence
 
 
 @pytest.mark.slow
 def test_loops_that_flatter():
-    prompts = [SAMPLES["fiction/letter_to_sister"], SAMPLES["fiction/the_inn"]]
+    prompts = [SAMPLES["editing/add_currency"], SAMPLES["mathematics/fish_tanks"]]
     found = by_check(examine(settings(), prompts))
     assert faults(tuple(found.values())) == ["loops"]
     assert "2 of 2 greedy texts fall into a loop" in found["loops"].evidence

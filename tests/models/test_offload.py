@@ -177,7 +177,7 @@ def test_the_benchmark_reads_the_weights_in_every_pass(offloaded, monkeypatch):
 @pytest.mark.slow
 def test_the_benchmark_writes_what_it_measured(monkeypatch, tmp_path, capsys):
     path = tmp_path / "offload.json"
-    arguments = ["--quick", "--max-new-tokens", "8", "--methods", "dynatree:branch_first_level=true"]
+    arguments = ["--quick", "--max-new-tokens", "16", "--methods", "dynatree:branch_first_level=true"]
     monkeypatch.setattr(sys, "argv", ["offload", *arguments, "--device", "cpu", "--json", str(path)])
     assert benchmark.main() == 0
     printed, written = capsys.readouterr().out, json.loads(path.read_text())

@@ -122,7 +122,7 @@ def test_step_through_warns_and_measures_again(monkeypatch):
     monkeypatch.setattr(manager(), "costs", FAST)
     fits = fitting(at.session_state["run"])
     monkeypatch.setattr(manager(), "measure_costs", lambda head="": monkeypatch.setattr(manager(), "costs", fits))
-    at.session_state["why_shown"] = "What was possible"
+    at.session_state["why_shown"], at.session_state["iteration"] = "What was possible", 0
     at.run()
     assert sentences(at) == []
     said = texts(at)
