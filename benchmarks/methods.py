@@ -31,13 +31,13 @@ from decoding.trace.records import PHASES
 
 # Found by `benchmarks.tuning` on prompts that the benchmark does not measure.
 TUNED = {
-    "linear, tuned": "linear:length=1",
-    "fixed tree, tuned": "fixed_tree:max_depth=2,branching=3,prune_probability=0.02,branch_first_level=true",
+    "linear, tuned": "linear:length=2",
+    "fixed tree, tuned": "fixed_tree:max_depth=2,branching=3,prune_probability=0.03,branch_first_level=true",
     "DynaTree, tuned": (
         "dynatree:branch_first_level=true,branch_min=2,branch_mid=4,branch_max=6,confidence_high=0.8,"
         "stop_probability=0.12,prune_probability=0.02,base_depth=4,history=false"
     ),
-    "EAGLE-2 beam, tuned": "eagle2:node_budget=8,beam_width=3,max_depth=2,verifier=greedy",
+    "EAGLE-2 beam, tuned": "eagle2:node_budget=6,beam_width=3,max_depth=2,verifier=greedy",
     "hardware-aware": "hardware_aware",
 }
 NOT_TREES = ("autoregressive", "linear", "hf_")
