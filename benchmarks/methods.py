@@ -232,7 +232,7 @@ def main() -> int:
         "setup": f"{setup}, loops left out", "goals": goals(both["loop_free"], bases), "figures": both["loop_free"],
         "whole": both["whole"], "prompts": comparison.prompts,
     }  # fmt: skip
-    save_figures(args, "methods", saved, pair.target.device)
+    save_figures(args, "methods", saved, pair.target.device, f"widened-{args.widen}x" if args.widen > 1 else None)
     return 0
 
 

@@ -23,8 +23,8 @@ LINES = {
     "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
 HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
-# Of the README's table: the first columns, and the contestants, in this order where they were measured.
-SHORT_HEADER = ("method", "tokens/s", "x our autoregressive", "tokens per target pass")
+# Of the README's table: the columns of each pair, and the contestants, in this order where they were measured.
+SHORT_COLUMNS = ("tokens/s", "x our autoregressive")
 SHORT = (
     "HF generate", "HF assisted", "autoregressive (ours)", "linear, tuned", "DynaTree, tuned", "EAGLE-2 beam, tuned",
     "hardware-aware",
@@ -40,7 +40,7 @@ WIDENED = (
 def load_results(folder: Path) -> dict[str, list[dict]]:
     """Stored results by benchmark, one per kind of device."""
     found: dict[str, list[dict]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):  # a pair before its widened forms
         record = json.loads(path.read_text(encoding="utf-8"))
         found.setdefault(record["benchmark"], []).append(record)
     return found
@@ -113,18 +113,31 @@ def _batches(record: dict) -> str:
 
 
 def summary(results: dict[str, list[dict]]) -> str:
-    """A few contestants of the first table, and what they ran on."""
-    blocks = []
-    for record in results.get("methods", ())[:1]:
-        figures = {f["label"]: f for f in record["figures"] if f.get("throughput")}
-        rows = [SHORT_HEADER, ["---", *["---:"] * (len(SHORT_HEADER) - 1)]]
-        for f in (figures[label] for label in SHORT if label in figures):
-            ratio = f.get("ratio_to_autoregressive")
-            speeds = f"{f['throughput']['median']:.0f}", f"{ratio['median']:.2f}" if ratio else ""
-            rows.append([f["label"], *speeds, f"{f['tokens_per_iteration']:.2f}"])
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-        blocks += [f"{record['setup']}.", table, f"{_source(record)}."]
-    return "\n\n".join(blocks) or f"This is {_not_measured('methods')}."
+    """A few contestants on every pair that all of them were measured with, and what they ran on."""
+    records = results.get("methods", ())
+    if not records:
+        return f"This is {_not_measured('methods')}."
+    found = [{f["label"]: f for f in record["figures"] if f.get("throughput")} for record in records]
+    pairs = [record["setup"].partition(f", {record['hardware']['device']}")[0] for record in records]
+    shown = [pair.removeprefix(pairs[0]).removeprefix(", ") for pair in pairs]
+    titles = [f"{pair}: {what}" if pair else what for pair in shown for what in SHORT_COLUMNS]
+    rows = [["method", "tokens per target pass", *titles]]
+    rows.append(["---", *["---:"] * (len(rows[0]) - 1)])
+    for label in SHORT:
+        measured = [figures.get(label) for figures in found]
+        if any(measured):
+            per_pass = next(f["tokens_per_iteration"] for f in measured if f)
+            rows.append([label, f"{per_pass:.2f}", *(cell for f in measured for cell in _speeds(f))])
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    return "\n\n".join([f"{records[0]['setup']}.", table, "\n".join(f"{_source(record)}." for record in records)])
+
+
+def _speeds(figures: dict | None) -> tuple[str, str]:
+    """Tokens per second, and their ratio to plain decoding by the same engine; empty where it was not measured."""
+    if figures is None:
+        return "", ""
+    ratio = figures.get("ratio_to_autoregressive")
+    return f"{figures['throughput']['median']:.0f}", f"{ratio['median']:.2f}" if ratio else ""
 
 
 def _not_measured(name: str) -> str:

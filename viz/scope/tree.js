@@ -209,6 +209,7 @@ function drawHeads(view) {
   tree.heads.replaceChildren();
   tree.guides.replaceChildren();
   const places = tree.columns.map((column) => x + column.x * kx);
+  svg("rect", { width: tree.width, height: 20 }, tree.heads); // what a large tree has there stays behind the headings
   places.forEach((at, depth) => {
     svg("line", { x1: at, x2: at, y1: 24, y2: tree.height - 4 }, tree.guides);
     if (at < 0 || at > tree.width) return;
