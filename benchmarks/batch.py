@@ -193,7 +193,7 @@ def modelled_passes(costs: dict[int, CostModel], modelled: dict[int, CostModel])
 
 def modelled_gains(costs: dict[int, CostModel], modelled: dict[int, CostModel], acceptance: Rates) -> list[dict]:
     """Speed-up of the best chain and tree, passes alone, from measured passes and from modelled ones."""
-    passes = {batch: replace(each, iteration_s=0.0, level_s=0.0) for batch, each in costs.items()}
+    passes = {batch: replace(each, iteration_s=0.0, level_s=0.0, plain_s=0.0) for batch, each in costs.items()}
     found = []
     for mine, theirs in zip(speed_by_batch(passes, acceptance), speed_by_batch(modelled, acceptance), strict=True):
         for kind in ("chain", "tree"):

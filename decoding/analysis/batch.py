@@ -144,7 +144,7 @@ def _trees(acceptance: Rates, most: int, deepest: int) -> list[DraftShape]:
 
 def chain_gains(costs: CostModel, acceptance: Rates) -> tuple[float, ...]:
     """Speed-ups over plain decoding of chains of 1, 2, ... tokens at the costs of one batch."""
-    plain_s = float(costs.verification.seconds(1))
+    plain_s = costs.plain_iteration_s
     return tuple(each.tokens * plain_s / each.seconds(costs) for each in chains(acceptance))
 
 
@@ -154,7 +154,7 @@ def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[B
     branching = trees(acceptance) if acceptance.by_rank else ()
     points = []
     for batch, model in sorted(costs.items()):
-        plain_s = float(model.verification.seconds(1))
+        plain_s = model.plain_iteration_s
         best = [
             max((Choice(each, each.tokens * plain_s / each.seconds(model)) for each in shapes), key=lambda c: c.speedup)
             for shapes in (straight, branching)
@@ -192,7 +192,7 @@ def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -
     for each in iterations:
         verify_s, level_s = costs.verification.seconds(each.verified + 1), costs.level.seconds(_widths(each))
         seconds += float(verify_s + level_s.sum())
-    return tokens * float(costs.verification.seconds(1)) / seconds
+    return tokens * costs.plain_iteration_s / seconds
 
 
 def _widths(iteration: IterationTrace) -> np.ndarray:

@@ -58,7 +58,7 @@ class OwnPoint:
 def own_point(costs: CostModel, acceptance: Rates, length: int, engine_s: float = 0.0) -> OwnPoint:
     """The chain of `length` tokens at the costs of a batch; `engine_s` is the part of a round that is the engine's."""
     shape = chains(acceptance, length)[-1]
-    plain_s = float(costs.verification.seconds(1))
+    plain_s = costs.plain_iteration_s
     return OwnPoint(costs.batch, shape.nodes, shape.tokens, plain_s, shape.seconds(costs), engine_s)
 
 

@@ -104,7 +104,7 @@ def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: i
     for point in points:
         one = costs[point.batch]
         own = own_point(one, acceptance, length) if length else None
-        plain_s, gains = float(one.verification.seconds(1)), chain_gains(one, acceptance)
+        plain_s, gains = one.plain_iteration_s, chain_gains(one, acceptance)
         rows.append(BatchRow(point, plain_s, point.chain.shape.seconds(one), "", gains, own))
     said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
     ends = crossings(points, "chain"), crossings(points, "tree")
@@ -146,7 +146,7 @@ def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], 
 
 def _measured_cause(point: BatchPoint, costs: CostModel) -> str:
     """What costs most of what a point's chain or tree adds to a plain iteration, for how many tokens."""
-    shape, plain_s = point.chain.shape, float(costs.verification.seconds(1))
+    shape, plain_s = point.chain.shape, costs.plain_iteration_s
     verify = float(costs.verification.seconds(shape.nodes + 1)) / plain_s - 1
     draft = shape.seconds(costs) / plain_s - 1 - verify
     gain = f"for {shape.tokens - 1:.2f} more tokens"

@@ -111,11 +111,17 @@ class CostModel:
     others: float = 0.0  # share of the processors that other processes used meanwhile
     corrected: str = ""  # why kept costs were replaced by these, a clause; empty where none were
     batch: int = 1  # sequences that every pass is over; sizes are nodes of each
+    plain_s: float | None = None  # what an iteration of plain decoding takes beside its pass; None: as any other
 
     @cached_property
     def verification(self) -> CostCurve:
         """Cost of an iteration without its drafting, by number of nodes."""
         return self.target.raised(self.iteration_s)
+
+    @cached_property
+    def plain_iteration_s(self) -> float:
+        """An iteration of plain decoding, which has no draft to look after, in seconds."""
+        return float(self.target.seconds(1)) + (self.iteration_s if self.plain_s is None else self.plain_s)
 
     @cached_property
     def level(self) -> CostCurve:
@@ -176,6 +182,7 @@ class CostModel:
             others=_checked(float(content.get("others", 0.0))),
             corrected=str(content.get("corrected", "")),
             batch=_batch(int(content.get("batch", 1))),
+            plain_s=None if content.get("plain_s") is None else _checked(float(content["plain_s"])),
         )
 
 

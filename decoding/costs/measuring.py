@@ -217,10 +217,11 @@ def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> C
         CostCurve(tuple(_point(size, samples[probe, size]) for size in probe.sizes), probe.padded) for probe in probes
     )
     iteration_s, level_s, iterations = _overheads(pair, decoder, target, draft)
+    plain_s = _plain_overhead(pair, decoder) if iterations else None
     measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return CostModel(
         target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair),
-        others=round(other_work.share(), 3),
+        others=round(other_work.share(), 3), plain_s=plain_s,
     )  # fmt: skip
 
 
@@ -324,7 +325,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         verify_ms=target.written(), level_ms=draft.written(), odds="1 1", learn=False
     )
     method = replace(method, draft_head="" if pair.head is None else pair.head.name)
-    prompt = pair.vocabulary.encode(load_prompts()[0].text)[: max(pair.context // 4, 1)]
+    prompt = _prompt(pair)
     tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
     if not prompt or target.seconds(1) > SLOW_PASS_S:
         return 0.0, 0.0, 0
@@ -350,6 +351,24 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         return 0.0, 0.0, 0
     fixed_s, level_s = _line(np.array(levels), np.array(drafting))
     return max(median(rest) + fixed_s, 0.0), level_s, len(rest)
+
+
+def _plain_overhead(pair: Pair, decoder: Decoder) -> float:
+    """Seconds that an iteration of plain decoding takes beside its pass."""
+    prompt = _prompt(pair)
+    session = decoder(pair, METHODS["autoregressive"], prompt, min(MOST_ITERATIONS, pair.context - len(prompt)))
+    session.step()
+    rest, started = list[float](), time.perf_counter()
+    while not session.finished and time.perf_counter() - started < DECODE_S:
+        started += pause_point()
+        begun = time.perf_counter()
+        times = session.step().times
+        rest.append(time.perf_counter() - begun - times.mask_s - times.verify_s)
+    return max(median(rest), 0.0) if rest else 0.0
+
+
+def _prompt(pair: Pair) -> list[int]:
+    return pair.vocabulary.encode(load_prompts()[0].text)[: max(pair.context // 4, 1)]
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

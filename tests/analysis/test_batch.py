@@ -35,6 +35,14 @@ def test_a_chain_makes_the_tokens_that_its_rates_promise():
     assert chains(RATES, 3)[-1].widths == (1, 1, 1)
 
 
+def test_a_speed_up_is_over_an_iteration_of_plain_decoding():
+    slow = replace(costs({1: 1.0, 64: 1.0}, level=0.0), iteration_s=1.0)
+    rates = Rates((1.0,), deepest=1)
+    assert speed_by_batch({1: slow}, rates)[0].chain.speedup == 2.0
+    point = speed_by_batch({1: replace(slow, plain_s=0.0)}, rates)[0]
+    assert (point.chain.speedup, point.plain) == (1.0, 1.0)
+
+
 def test_further_children_share_what_the_first_leaves():
     assert RATES.chances(1) == pytest.approx([0.6, 0.2 * 0.4 / 0.45, 0.1 * 0.4 / 0.45])
     assert RATES.chances(7) == pytest.approx([0.5, 0.2 * 0.5 / 0.45, 0.1 * 0.5 / 0.45])

@@ -67,6 +67,15 @@ def test_fixed_costs_stand_on_top():
     assert float(COSTS.level.seconds(1)) == 0.625
 
 
+def test_plain_decoding_has_no_draft_to_look_after():
+    plain = replace(COSTS, plain_s=0.0625)
+    assert (COSTS.plain_iteration_s, plain.plain_iteration_s) == (2.25, 2.0625)
+    assert CostModel.from_json(plain.as_json()) == plain
+    old = plain.as_json()
+    del old["plain_s"]
+    assert CostModel.from_json(old) == COSTS, "costs kept by an earlier version are read"
+
+
 def test_a_curve_is_read_as_it_is_written():
     assert COSTS.draft.written() == "1:500 8:1000"
     assert read_curve("1:500 8:1000", "x").seconds(15) == pytest.approx(COSTS.draft.seconds(15))
@@ -114,6 +123,7 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
     assert costs.target.seconds(16) > costs.draft.seconds(1)
     assert costs.target.seconds(256) > costs.target.seconds(1)
     assert costs.iterations > 0 and costs.iteration_s >= 0 and costs.level_s >= 0
+    assert costs.plain_s is not None and costs.plain_s >= 0
     assert costs.prefix_length == 256 and costs.machine == machine_words(pair)
     assert CostModel.from_json(costs.as_json()) == costs
 

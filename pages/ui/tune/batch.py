@@ -43,7 +43,7 @@ def draw_batches(bench: Bench, batch: int | None, height: int) -> None:
     head = bench.shown[1].method.draft_head
     draw_disturbed_batches(manager().batch_costs[head], head)
     costs = manager().batch_costs[head][batch]
-    rate = batch / float(costs.verification.seconds(1))
+    rate = batch / costs.plain_iteration_s
     st.caption(
         escape_markdown(
             f"Modelled from {measured_on(costs)}, for the tokens of this one iteration. Plain decoding of "
