@@ -23,7 +23,7 @@ RECORD = {
     "command": "python -m benchmarks.methods --save",
     "commit": "0123456789abcdef-dirty",
     "hardware": {
-        "processor": "Some CPU", "cores": "4", "threads": "2", "python": "3.11.1", "torch": "2.13.0",
+        "processor": "Some CPU", "cores": "4", "threads": "2", "device": "cpu", "python": "3.11.1", "torch": "2.13.0",
         "transformers": "5.23.0",
     },
     "setup": "Embedded pair, cpu, float32",
@@ -144,6 +144,20 @@ def test_check_notices_a_figure_typed_by_hand(monkeypatch, tmp_path, capsys):
         assert run() == 0 and page.read_text() == right
 
 
+def test_the_short_table_has_the_columns_of_every_pair(tmp_path):
+    wide = RECORD | {"setup": "Embedded pair, target 4× as wide, cpu, float32", "figures": [
+        RECORD["figures"][0] | {"throughput": SPREAD | {"median": 12.0}}
+    ]}  # fmt: skip
+    for name, record in (("methods-cpu-widened-4x", wide), ("methods-cpu", RECORD)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    head, _, row = readme_table.summary(readme_table.load_results(tmp_path)).split("\n\n")[1].splitlines()
+    columns = [cell.strip() for cell in head.split("|")[1:-1]]
+    assert columns[2:] == [
+        "tokens/s", "x our autoregressive", "target 4× as wide: tokens/s", "target 4× as wide: x our autoregressive",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in row.split("|")[1:-1]][4:] == ["12", "1.25"]
+
+
 def test_a_table_holds_the_figures_and_their_source():
     text = section({"methods": [RECORD]})
     assert "| DynaTree, tuned | 61.2 | 50.4 to 71.0 | 1.50 |  | 1.25 | 2.35 |" in text
@@ -157,7 +171,11 @@ def test_a_table_holds_the_figures_and_their_source():
 def test_parts_widened_weights_and_the_gpu_are_reported():
     part = {key: RECORD[key] for key in ("figures", "goals")}
     gpu = {key: RECORD[key] for key in ("created", "command", "commit")}
-    gpu |= {"benchmark": "gpu", "hardware": {**RECORD["hardware"], "gpu": "Some GPU"}, "pair": "widened-a + widened-b"}
+    gpu |= {
+        "benchmark": "gpu",
+        "hardware": {**RECORD["hardware"], "gpu": "Some GPU"},
+        "pair": "widened-a + widened-b",
+    }
     text = section({"gpu": [{**gpu, "greedy": part, "T=1": part, "passes": [], "ceilings": {}}]})
     assert text.count("| DynaTree, tuned |") == 2 and "**greedy**" in text and "**T=1**" in text
     assert readme_table.WIDENED in text and "Some GPU, Some CPU" in text
