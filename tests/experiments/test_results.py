@@ -171,11 +171,7 @@ def test_a_table_holds_the_figures_and_their_source():
 def test_parts_widened_weights_and_the_gpu_are_reported():
     part = {key: RECORD[key] for key in ("figures", "goals")}
     gpu = {key: RECORD[key] for key in ("created", "command", "commit")}
-    gpu |= {
-        "benchmark": "gpu",
-        "hardware": {**RECORD["hardware"], "gpu": "Some GPU"},
-        "pair": "widened-a + widened-b",
-    }
+    gpu |= {"benchmark": "gpu", "hardware": {**RECORD["hardware"], "gpu": "Some GPU"}, "pair": "widened-a + widened-b"}
     text = section({"gpu": [{**gpu, "greedy": part, "T=1": part, "passes": [], "ceilings": {}}]})
     assert text.count("| DynaTree, tuned |") == 2 and "**greedy**" in text and "**T=1**" in text
     assert readme_table.WIDENED in text and "Some GPU, Some CPU" in text
