@@ -24,7 +24,7 @@ LINES = {
 }  # fmt: skip
 HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
 # Of the README's table: the columns of each pair, and the contestants, in this order where they were measured.
-SHORT_COLUMNS = ("tokens/s", "x our autoregressive")
+SHORT_COLUMNS = ("tokens per target pass", "tokens/s", "x our autoregressive")
 SHORT = (
     "HF generate", "HF assisted", "autoregressive (ours)", "linear, tuned", "DynaTree, tuned", "EAGLE-2 beam, tuned",
     "hardware-aware",
@@ -113,31 +113,31 @@ def _batches(record: dict) -> str:
 
 
 def summary(results: dict[str, list[dict]]) -> str:
-    """A few contestants on every pair that all of them were measured with, and what they ran on."""
-    records = results.get("methods", ())
+    """A few contestants on each pair that was measured on the first kind of device, and what they ran on."""
+    records = results.get("methods", [])
     if not records:
         return f"This is {_not_measured('methods')}."
+    records = [each for each in records if each["hardware"]["device"] == records[0]["hardware"]["device"]]
     found = [{f["label"]: f for f in record["figures"] if f.get("throughput")} for record in records]
     pairs = [record["setup"].partition(f", {record['hardware']['device']}")[0] for record in records]
     shown = [pair.removeprefix(pairs[0]).removeprefix(", ") for pair in pairs]
     titles = [f"{pair}: {what}" if pair else what for pair in shown for what in SHORT_COLUMNS]
-    rows = [["method", "tokens per target pass", *titles]]
+    rows = [["method", *titles]]
     rows.append(["---", *["---:"] * (len(rows[0]) - 1)])
     for label in SHORT:
         measured = [figures.get(label) for figures in found]
         if any(measured):
-            per_pass = next(f["tokens_per_iteration"] for f in measured if f)
-            rows.append([label, f"{per_pass:.2f}", *(cell for f in measured for cell in _speeds(f))])
+            rows.append([label, *(cell for f in measured for cell in _short_cells(f))])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     return "\n\n".join([f"{records[0]['setup']}.", table, "\n".join(f"{_source(record)}." for record in records)])
 
 
-def _speeds(figures: dict | None) -> tuple[str, str]:
-    """Tokens per second, and their ratio to plain decoding by the same engine; empty where it was not measured."""
+def _short_cells(figures: dict | None) -> tuple[str, ...]:
+    """What `SHORT_COLUMNS` names of one contestant; empty where it was not measured."""
     if figures is None:
-        return "", ""
-    ratio = figures.get("ratio_to_autoregressive")
-    return f"{figures['throughput']['median']:.0f}", f"{ratio['median']:.2f}" if ratio else ""
+        return ("",) * len(SHORT_COLUMNS)
+    ratio, speed = figures.get("ratio_to_autoregressive"), figures["throughput"]["median"]
+    return f"{figures['tokens_per_iteration']:.2f}", f"{speed:.0f}", f"{ratio['median']:.2f}" if ratio else ""
 
 
 def _not_measured(name: str) -> str:

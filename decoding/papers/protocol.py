@@ -12,10 +12,6 @@ SMALL = "a small pair that runs on any machine: its orders and proportions are c
 OWN_SETS = {"samples", "long"}  # written for this project
 # Data sets that `--prompts` takes where a network is there: `experiments.plan.DATA_SETS`, which needs torch
 BY_NAME = ("wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail", "c4", "openwebtext")
-CONTEXT = (
-    "the embedded pair's context held 2,048 tokens when this was measured, too few for 1,500 new ones after a prompt "
-    "of 800"
-)
 DIFFERS = {
     "pair": "another pair than the paper's",
     "hardware": "times are compared as ratios on one machine",
@@ -89,8 +85,6 @@ def _said(name: str, paper: Protocol, here: Protocol) -> str:
     named = [each for each in BY_NAME if _letters(each) in _letters(paper.prompts)]
     if name == "prompts" and named and OWN_SETS & set(sets.split(", ")):
         return f"texts of the paper, where a network is there: --prompts {' or '.join(named)}"
-    if name == "new_tokens" and embedded and (paper.new_tokens, here.new_tokens) == ("1,500", "1,000"):
-        return CONTEXT
     return DIFFERS[name]
 
 

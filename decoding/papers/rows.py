@@ -23,12 +23,12 @@ class Source(NamedTuple):
 def family_of(rows: pd.DataFrame) -> pd.Series:
     """Pair and machine of every result, where a pair and its widened one are one.
 
-    The embedded pair is another one with other weights than it comes with.
+    The embedded pair is another one with other weights than it comes with, whatever its width.
     """
     pairs = rows["pair"].str.removesuffix(WIDE)
     if "weights" in rows:
-        earlier = pairs.eq(EMBEDDED_NAME) & rows["weights"].ne(embedded_weights())
-        pairs = pairs.where(~earlier, f"{EMBEDDED_NAME}, earlier weights")
+        earlier = pairs.str.startswith(EMBEDDED_NAME) & rows["weights"].ne(embedded_weights())
+        pairs = pairs.where(~earlier, pairs + ", earlier weights")
     return pairs + " on " + rows["machine"]
 
 

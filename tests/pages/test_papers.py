@@ -345,7 +345,7 @@ def test_both_protocols_stand_side_by_side_and_the_other_way_of_counting_beside_
     keep(home / "dynatree_main", frame)
     at = open_page(PAGE)
     said = html_of(at)
-    assert "new tokens</th><td>1,500</td><td>1,000</td><td>the embedded pair" in said
+    assert "new tokens</th><td>1,500</td><td>1,000</td><td>other lengths" in said
     assert "loop-free texts: ✗ does not hold, here 35.7% behind" in said
     assert "<td>100</td>" in said, "tokens stand beside every figure"
     assert protocol_html(judge(BY_KEY["dynatree/table-1"], frame)) in said
