@@ -383,8 +383,6 @@ class NextToken:
     def run(self, clock: PhaseClock) -> DeviceOutcome:
         """One token; its row is in the cache."""
         engine, cache = self._engine, self._cache
-        source = NoSource(0)
-        draft = NoDrafter().draft(None, source, self._root, None)
         clock.mark("draft_logic")
         cache.reserve(1)
         rows = row_bucket(cache.length + 1)
@@ -400,6 +398,8 @@ class NextToken:
         logits = logits.clone() if logits is not None else None
         cache.advance(1)
         clock.mark("verify")
+        source = NoSource(0)  # made while the device works
+        draft = NoDrafter().draft(None, source, self._root, None)
         preferred = engine.transfers.read(static[2:])
         verification = greedy_verification(draft, preferred, (), self._record)
         clock.mark("select")

@@ -8,6 +8,7 @@ the rows of each.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from decoding.common.errors import PairError
 from decoding.engines.attention import shared_rows
 from decoding.engines.base import EagerEngine, Visibility
 from decoding.engines.choose import Engine
+from decoding.engines.graphs import Graphs
 from decoding.engines.kv_cache import LayerCache
 from decoding.engines.packed import LlamaForward, NeoXForward, PackedForward, StreamingEngine
 
@@ -90,7 +92,7 @@ class BatchMask:
 
 
 class BatchEngine:
-    """A model over batches: by its packed forward where it has one, else as transformers runs it.
+    """A model over batches: by its packed forward where it has one, on CUDA as a graph, else as transformers runs it.
 
     Args:
         plain: the model's engine `transformers`; `engine`: the one that runs it alone.
@@ -103,6 +105,8 @@ class BatchEngine:
         if isinstance(engine, StreamingEngine):
             raise PairError("StreamingLLM attention does not run in batches: load the pair with the engine auto.")
         self.batch, self._plain, self._network = batch, plain, network
+        self.graphs = Graphs(plain.device)
+        self._inputs: dict[Any, tuple[Tensor, ...]] = {}  # of what is captured
         self._packed: Any = None  # a `PackedForward`
         if not isinstance(engine, EagerEngine):  # the kernels of a graph write the rows of one sequence
             kind = next((kind for kind in (NeoXForward, LlamaForward) if kind.fits(network)), None)
@@ -121,8 +125,9 @@ class BatchEngine:
         ids = torch.from_numpy(np.ascontiguousarray(token_ids)).to(self._plain.device)
         places = torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(ids.device)
         if self._packed is not None:
-            mask = BatchMask.of(seen, self.batch, ids.device)
-            logits = self._packed(ids.flatten(), places.repeat(self.batch), mask, cache, keep or ids.numel())
+            mask = BatchMask.of(seen, self.batch, ids.device).mask
+            inputs = (ids.flatten(), places.repeat(self.batch), *([] if mask is None else [mask]))
+            logits = self._packed_pass(cache, inputs, keep or ids.numel())
         else:
             logits = self._network(
                 input_ids=ids,
@@ -134,3 +139,18 @@ class BatchEngine:
             ).logits.flatten(0, 1)
         cache.advance(ids.numel())
         return logits
+
+    def _packed_pass(self, cache: BatchCache, inputs: tuple[Tensor, ...], keep: int) -> Tensor:
+        """A pass over token ids, positions and a mask; the same sizes after as many rows are one graph."""
+        key = cache.length, keep, len(inputs[0]), len(inputs)
+        if self.graphs.capture:
+            if key in self._inputs:
+                for held, new in zip(self._inputs[key], inputs, strict=True):
+                    held.copy_(new)
+            inputs = self._inputs.setdefault(key, inputs)
+
+        def one_pass(ids: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
+            return self._packed(ids, places, BatchMask(self.batch, mask), cache, keep)
+
+        logits = self.graphs.call(cache, key, partial(one_pass, *inputs))
+        return logits.clone() if self.graphs.capture else logits

@@ -10,6 +10,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.batch import BatchCache, BatchEngine, BatchMask
 from decoding.heads.head import with_draft
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, tree_forward
+from tests.helpers.tape import TapeGraphs
 
 TREE = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)
 PLACES = np.array([0, 1, 1, 2])
@@ -25,6 +26,25 @@ def log_probs_alone(model, ids, past):
         tree_forward(model, cache, ids[:past], np.arange(past), Visibility.causal(0, past))
         logits = tree_forward(model, cache, ids[past:], past + PLACES, Visibility(past, TREE))
     return torch.log_softmax(logits.float(), -1)
+
+
+def test_a_captured_pass_over_a_batch_reads_what_is_new_each_time():
+    model = embedded_pair().target.with_engine("cuda_graph")
+    past, batch = 12, 3
+    ids = np.random.default_rng(1).integers(model.info.vocab_size, size=(4, batch, past + 4))
+    found = []
+    for graphs in (TapeGraphs(model.device), None):
+        one, cache = batched(model, batch), BatchCache(batch, past + 4)
+        one.graphs, answers = graphs or one.graphs, []
+        with torch.inference_mode():
+            one.run(cache, ids[0, :, :past], np.arange(past), Visibility.causal(0, past), keep=1)
+            for turn in range(4):  # warmed up, captured, replayed twice
+                cache.length = past
+                tree = TREE if turn % 2 else np.tri(4, dtype=bool)
+                answers.append(one.run(cache, ids[turn, :, past:], past + PLACES, Visibility(past, tree)))
+        found.append(torch.stack(answers))
+        assert graphs is None or graphs.captured == 1
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
