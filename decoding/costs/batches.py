@@ -30,6 +30,7 @@ from decoding.costs.measuring import (
 )
 from decoding.engines.base import Visibility
 from decoding.engines.batch import BatchCache, BatchEngine, BatchMask
+from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.models.pair import DraftHead, Model, Pair
 
 BATCHES = SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -97,6 +98,11 @@ def measure_batches(
     found: dict[int, CostModel] = {}
     for batch in batches or BATCHES:
         report(batch)
+        if batch == 1 and isinstance(pair.target.engine, CudaGraphEngine):  # with kernels that are for one sequence
+            curves = (alone.target, alone.draft)
+            target, draft = (CostCurve(tuple(p for p in each.points if p.size in (sizes or SIZES))) for each in curves)
+            found[1] = replace(alone, target=target, draft=draft)
+            continue
         other_work = OtherWork()
         try:
             target, draft = (_curve(pair, model, batch, sizes or SIZES, level) for model, level in

@@ -120,7 +120,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 def save_figures(
     args: argparse.Namespace, name: str, figures: dict, device: torch.device, part: str | None = None
 ) -> None:
-    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device.
+    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device or GPU.
 
     Args:
         part: what of the benchmark was run, where that is not all of it; it gets a file of its own.
@@ -128,7 +128,8 @@ def save_figures(
     write_json(args.json, name, figures, device)
     if args.save:
         RESULTS.mkdir(exist_ok=True)
-        file = "-".join(filter(None, (name, device.type, part and part.replace("=", ""))))
+        gpu = describe_hardware(device).get("gpu", "").removeprefix("NVIDIA ").replace(" ", "-")
+        file = "-".join(filter(None, (name, device.type, gpu, part and part.replace("=", ""))))
         write_json(RESULTS / f"{file}.json", name, figures, device)
 
 

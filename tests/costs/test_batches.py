@@ -64,6 +64,14 @@ def test_passes_that_take_too_long_are_not_repeated_nor_followed_by_larger_ones(
     assert costs[1].target.written() == "1:1000 2:2000 4:4000"
 
 
+def test_one_sequence_costs_what_it_does_with_the_kernels_that_are_for_one(pair):
+    captured = pair.with_engine("cuda_graph")
+    alone = measuring.cost_model(captured, unrecorded)
+    one, two = measure_batches(captured, alone, (1, 2), (1, 2, 4)).values()
+    assert (one.batch, two.batch) == (1, 2) and set(one.target.points) < set(alone.target.points)
+    assert [point.size for point in one.draft.points] == [point.size for point in two.draft.points] == [1, 2, 4]
+
+
 def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair):
     method = METHODS["hardware_aware"]
     alone, four = (
