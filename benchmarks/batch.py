@@ -29,13 +29,13 @@ from decoding.costs.measuring import cost_model
 from decoding.engines.batch import BatchMask
 from decoding.engines.packed import linear
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
     print_table,
     save_figures,
 )
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Model, Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, unrecorded

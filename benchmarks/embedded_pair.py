@@ -29,7 +29,8 @@ from benchmarks.held_out import (
 )
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
-from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, pair_from, print_table, save_figures
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.embedded import EMBEDDED_FOLDER
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder

@@ -15,12 +15,12 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.experiments.command import (
     add_counting_argument,
-    add_pair_arguments,
     arguments,
     encode,
     pair_from,
     save_figures,
 )
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting

@@ -14,7 +14,6 @@ from decoding.compare.comparison import Comparison, Contestant, Result, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.command import (
     add_counting_argument,
-    add_pair_arguments,
     add_sampling_arguments,
     arguments,
     encode,
@@ -25,6 +24,7 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import fitted
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.trace.metrics import COUNTINGS, Counting, Spread, spread
 from decoding.trace.records import PHASES

@@ -7,7 +7,6 @@ import time
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     choose_prompts,
     encode,
@@ -16,6 +15,7 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import spread

@@ -22,7 +22,6 @@ from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     choose_prompts,
     encode,
@@ -31,6 +30,7 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.embedded import embedded_folder
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import PairSettings

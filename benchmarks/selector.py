@@ -41,13 +41,13 @@ from decoding.compare.comparison import Contestant, compare
 from decoding.costs.latency import latency_model
 from decoding.experiments.command import (
     add_counting_argument,
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
     save_figures,
 )
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, LatencyModel, TimeModel

@@ -19,7 +19,6 @@ from decoding.common.errors import PromptError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.experiments.command import (
     add_counting_argument,
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
@@ -30,6 +29,7 @@ from decoding.experiments.estimates import Estimate, estimate, middle, ratio_gai
 from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.papers import salf
 from decoding.papers.judge import EQUAL, verdict

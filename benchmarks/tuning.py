@@ -16,7 +16,6 @@ from decoding.compare.contestants import parse_contestant
 from decoding.experiments.command import (
     EMBEDDED_KINDS,
     add_counting_argument,
-    add_pair_arguments,
     add_sampling_arguments,
     arguments,
     encode,
@@ -26,6 +25,7 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method, fitted
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError, command, require
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
-from decoding.models.presets import (
-    CONTEXT_LENGTH,
-    DEVICES,
-    DTYPES,
-    EMBEDDED,
-    WIDEN_HELP,
-    WIDTHS,
-    PairSettings,
-    pair_name,
-)
+from decoding.models.arguments import add_pair_arguments, pair_settings
+from decoding.models.presets import pair_name
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding
@@ -37,19 +29,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m decoding.doctor", description="Say what lowers the acceptance of a draft/target pair."
     )
-    made.add_argument("--target", default=EMBEDDED, help="a folder, a GGUF file, or the id of a model on this machine")
-    made.add_argument("--draft", default=EMBEDDED, help="the same of the draft")
     made.add_argument("--prompts", type=Path, metavar="FILE", help="a UTF-8 text file, or a folder of .txt files")
     made.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="written after each prompt")
     made.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
     made.add_argument("--draft-temperature", type=float, default=1.0)
-    made.add_argument("--chat", action="store_true", help="put the prompts through the chat template")
-    made.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
-    made.add_argument("--device", choices=DEVICES, default="auto")
-    made.add_argument("--dtype", choices=DTYPES, default="auto")
-    made.add_argument(
-        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
-    )
+    add_pair_arguments(made, "engine", "attention", "split")
     made.add_argument("--json", action="store_true", help="write everything as one JSON object")
     return made
 
@@ -94,10 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     from decoding.sampling.sampling import Sampling
 
     logging.set_verbosity_error()
-    settings = PairSettings(
-        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, chat=args.chat,
-        context_length=args.context_length, widen=args.widen,
-    )  # fmt: skip
+    settings = pair_settings(args)
     sampling = Sampling(args.temperature, draft_temperature=args.draft_temperature)
     found = examine(settings, prompts, sampling, args.max_new_tokens)
     if args.json:

@@ -21,17 +21,7 @@ from decoding.common.errors import (
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
-from decoding.common.settings import ENGINES, present_engines
-from decoding.models.presets import (
-    ATTENTIONS,
-    CONTEXT_LENGTH,
-    DEVICES,
-    DTYPES,
-    EMBEDDED,
-    WIDEN_HELP,
-    WIDTHS,
-    PairSettings,
-)
+from decoding.models.arguments import add_pair_arguments, pair_settings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
 
@@ -63,39 +53,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--warm-up", type=int, default=8, metavar="N", help="tokens decoded first, so that times are representative"
     )
-    add_pair(made)
+    add_pair_arguments(made)
     sampling = made.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
     sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
     sampling.add_argument("--draft-temperature", type=float, default=1.0)
     sampling.add_argument("--seed", type=int, default=0)
     return made
-
-
-def add_pair(made: argparse.ArgumentParser) -> None:
-    """The arguments that `pair_settings` reads."""
-    pair = made.add_argument_group("pair")
-    pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
-    pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
-    pair.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
-    pair.add_argument("--device", choices=DEVICES, default="auto")
-    pair.add_argument("--dtype", choices=DTYPES, default="auto")
-    pair.add_argument("--engine", choices=ENGINES, default="auto", type=present_engines)
-    pair.add_argument("--attention", choices=ATTENTIONS, default="auto")
-    pair.add_argument(
-        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
-    )
-    pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
-    pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
-
-
-def pair_settings(args: argparse.Namespace, engine: str | None = None) -> PairSettings:
-    """The pair that was asked for, on another engine where one is named."""
-    return PairSettings(
-        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, engine=engine or args.engine,
-        attention=args.attention, context_length=args.context_length, split=args.split, chat=args.chat,
-        widen=args.widen,
-    )  # fmt: skip
 
 
 def prompt_text(args: argparse.Namespace) -> str:
@@ -210,7 +174,7 @@ def _record(args: argparse.Namespace) -> int:
     limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, args.rows)
     report = reporter()
     report("loading the pair")
-    pair = load_pair(pair_settings(args, engine))
+    pair = load_pair(pair_settings(args, engine=engine or args.engine))
     prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)
     if args.warm_up:
         report("warming up")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.record import Report, add_pair, exit_code, pair_settings, reporter
+from decoding.models.arguments import add_pair_arguments, pair_settings
+from decoding.record import Report, exit_code, reporter
 
 if TYPE_CHECKING:
     from decoding.common.matrix_store import Matrix
@@ -29,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", required=True, help="what the matrix is called; one that is there stays as it is")
     made.add_argument("--from", dest="begun", default="", metavar="NAME", help="a kept matrix to go on from")
     made.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="written after each prompt")
-    add_pair(made)
+    add_pair_arguments(made)
     return made
 
 

@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -19,8 +18,8 @@ from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
-from decoding.models.pair import Pair, PairSettings, load_pair
-from decoding.models.presets import CONTEXT_LENGTH, EMBEDDED, WIDEN_HELP, WIDTHS
+from decoding.models.arguments import pair_settings
+from decoding.models.pair import Pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
@@ -34,20 +33,6 @@ def arguments(description: str) -> argparse.ArgumentParser:
     how.add_argument("--save", action="store_true", help="save the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
     return parser
-
-
-def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that choose a pair; the embedded one by default."""
-    parser.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder of the target")
-    parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
-    parser.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
-    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
-    parser.add_argument(
-        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
-    )
-    parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
-    parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
 
 
 def add_counting_argument(parser: argparse.ArgumentParser, default: Counting = "loop_free") -> None:
@@ -69,11 +54,6 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
 def sampling_from(args: argparse.Namespace) -> Sampling:
     """The sampling that the arguments name."""
     return Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
-
-
-def pair_settings(args: argparse.Namespace) -> PairSettings:
-    """What the arguments say of a pair."""
-    return PairSettings(**{each.name: getattr(args, each.name) for each in fields(PairSettings) if each.name in args})
 
 
 def pair_from(args: argparse.Namespace) -> Pair:

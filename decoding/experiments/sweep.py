@@ -22,8 +22,9 @@ from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import State, Status
 from decoding.jobs.process import ProgressLine, stop_signals
+from decoding.models.arguments import WIDEN_HELP
 from decoding.models.pair import load_pair
-from decoding.models.presets import WIDEN_HELP, WIDTHS
+from decoding.models.presets import WIDTHS
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
@@ -198,9 +199,12 @@ def main() -> int:
         return 0
     with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
         status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
+        rows = Experiment(out).store.frame()
+        if len(rows):  # what the folder holds of another pair or grid is no contestant
+            planned = {run.key for block in executor.plan(grid, prompts_of(grid.prompts)) for run in block.runs}
+            rows = rows[rows["key"].isin(planned)]
     failed = f", {status.failed} failed" if status.failed else ""
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
-    rows = Experiment(out).store.frame()
     if len(rows):
         runs = aggregated(rows, args.counted)
         tokens = f"{runs['new_tokens'].mean():,.0f} tokens counted per run, {COUNTINGS[args.counted]}"

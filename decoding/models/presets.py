@@ -20,7 +20,6 @@ BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, CONTEXT_LENGTH, MAX_CONTEXT = 16, 2560, 1_048_576
 WIDTHS = (1, 2, 3, 4)  # of the embedded target: of a 4 times as wide one a CPU takes as long as of a small real model
-WIDEN_HELP = "make the embedded target so many times as wide: the same texts at the cost of a larger model"
 # Logits of this many tokens are in memory at once, besides weights and caches: a tree, for both models.
 LOGIT_ROWS = 128
 

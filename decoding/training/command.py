@@ -15,7 +15,7 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.heads.store import LOSSES
 from decoding.jobs.job import free_folder
-from decoding.models.presets import CONTEXT_LENGTH, DTYPES, EMBEDDED, WIDEN_HELP, WIDTHS, PairSettings
+from decoding.models.arguments import pair_settings
 from decoding.training.folder import MODULES, Kind, Training, TrainingSettings
 
 if TYPE_CHECKING:
@@ -171,17 +171,7 @@ def minutes_of(args: argparse.Namespace, kind: Kind) -> float | None:
     return LENGTHS[kind][0] if args.minutes is None and args.steps is None else args.minutes
 
 
-def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of trainings that are for a pair, and learn from its target's text."""
-    pair = parser.add_argument_group("pair")
-    pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
-    pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
-    pair.add_argument("--widen", type=int, default=1, choices=WIDTHS, help=WIDEN_HELP)
-    pair.add_argument("--dtype", choices=DTYPES, default="auto")
-    pair.add_argument(
-        "--context-length", type=int, default=CONTEXT_LENGTH, metavar="N", help="most tokens, with the prompt"
-    )
-    pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
+NO_FLAGS = ("device", "engine", "attention", "chat")  # of a pair in training; the device is every training's
 
 
 def pair_of(args: argparse.Namespace) -> "Pair":
@@ -191,8 +181,7 @@ def pair_of(args: argparse.Namespace) -> "Pair":
     from decoding.models.pair import load_pair
 
     logging.set_verbosity_error()
-    names = ("target", "draft", "widen", "device", "dtype", "split", "context_length")
-    pair = load_pair(PairSettings(**{name: getattr(args, name) for name in names}))
+    pair = load_pair(pair_settings(args))
     return pair.with_engine("transformers") if pair.target.info.engine == "cuda_graph" else pair
 
 

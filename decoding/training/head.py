@@ -18,7 +18,8 @@ from pathlib import Path
 
 from decoding.common.errors import run_command
 from decoding.jobs.process import conduct
-from decoding.training.command import add_pair_arguments, parser_of, training_of
+from decoding.models.arguments import add_pair_arguments
+from decoding.training.command import NO_FLAGS, parser_of, training_of
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     made = parser_of("head", "Train a draft head for a target.", start_from={"metavar": "HEAD"})
     made.add_argument("--prepared", type=Path, metavar="DIR", help="folder for prepared windows and trees")
     made.add_argument("--held-out", type=int, default=32, metavar="N", help="windows for evaluation")
-    add_pair_arguments(made)
+    add_pair_arguments(made, *NO_FLAGS)
     return made
 
 

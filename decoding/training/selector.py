@@ -25,12 +25,13 @@ from pathlib import Path
 from decoding.common.errors import run_command
 from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import LatencyModel
 from decoding.selector.store import SELECTORS, SHIPPED, save_selector
 from decoding.session.session import unrecorded
-from decoding.training.command import add_pair_arguments, minutes_of, noted, pair_of, parser_of, training_of
+from decoding.training.command import NO_FLAGS, minutes_of, noted, pair_of, parser_of, training_of
 from decoding.training.folder import SETTINGS, Training
 from decoding.training.loop import PhasePlan, load_checkpoint, train
 from decoding.training.selector_labels import VERIFIER_NAMES
@@ -59,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
                          "(default: the paper's, greedy, and those with a draft as warm as the target)")  # fmt: skip
     made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)
     made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
-    add_pair_arguments(made)
+    add_pair_arguments(made, *NO_FLAGS)
     return made
 
 

@@ -19,10 +19,11 @@ import pandas as pd
 from decoding.common.errors import ExperimentError, run_main
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import machine_words
-from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_records
+from decoding.experiments.command import pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.papers.judge import grid_name
 from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel

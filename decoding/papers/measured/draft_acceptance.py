@@ -15,7 +15,6 @@ import pandas as pd
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
@@ -24,6 +23,7 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace

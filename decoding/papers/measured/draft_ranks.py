@@ -16,7 +16,6 @@ import torch
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
@@ -28,6 +27,7 @@ from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits

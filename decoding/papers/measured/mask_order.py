@@ -19,7 +19,6 @@ import torch
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
@@ -28,6 +27,7 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
 from decoding.sampling.sampling import Sampling

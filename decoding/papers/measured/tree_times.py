@@ -11,7 +11,6 @@ from statistics import mean, median
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
-    add_pair_arguments,
     arguments,
     encoded_prompts,
     pair_from,
@@ -20,6 +19,7 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
+from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FEWEST = 2
 AS_LOADED = "as loaded"
 BASELINE = "Hugging Face's own loop on the same models, with a clean generation config; it has no settings."
+ADD_COLUMNS, ADD_WIDTH = 3, 720
 ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
 
 
@@ -131,18 +132,23 @@ def contestant_bar(field: ContestantForm) -> None:
         if len(slots(field)) >= field.most:
             return
         with st.popover("Add", key=adding, icon=":material/add:", on_change="rerun"):
-            for name, label in names.items():
-                about = decoding.METHODS[name].summary if name in decoding.METHODS else BASELINE
-                st.button(
-                    label, key=f"{adding}_{name}", on_click=_add_and_close, args=(field, name), width="stretch",
-                    help=escape_markdown(about),
-                )  # fmt: skip
+            summaries = {name: method.summary for name, method in decoding.METHODS.items()}
+            entries: list[tuple[str, str, str, tuple]] = [
+                (f"{adding}_{name}", label, summaries.get(name, BASELINE), (name,)) for name, label in names.items()
+            ]
             for method in head_methods().values():
-                st.button(
-                    escape_markdown(method.label), key=f"{adding}_{method.name}_{method.draft_head}", width="stretch",
-                    on_click=_add_and_close, args=(field, method.name, method),
-                    help=escape_markdown(f"{method.summary} {head_words(method.draft_head)}"),
-                )  # fmt: skip
+                about = f"{method.summary} {head_words(method.draft_head)}"
+                entries.append(
+                    (f"{adding}_{method.name}_{method.draft_head}", method.label, about, (method.name, method))
+                )
+            with st.container(width=ADD_WIDTH):  # all in view at once, read down the columns
+                columns = [each.container(gap="xsmall") for each in st.columns(ADD_COLUMNS, gap="small")]
+                rows = -(-len(entries) // ADD_COLUMNS)
+                for place, (key, label, about, added) in enumerate(entries):
+                    columns[place // rows].button(
+                        escape_markdown(label), key=key, on_click=_add_and_close, args=(field, *added), width="stretch",
+                        help=escape_markdown(about),
+                    )  # fmt: skip
 
 
 def _add_and_close(field: ContestantForm, name: str, method: "Method | None" = None) -> None:
