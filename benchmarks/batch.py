@@ -161,7 +161,10 @@ def roofline_here(pair: Pair, costs: dict[int, CostModel]) -> dict[int, CostMode
     What a layer and a pass cost beside bytes and operations is what both models' passes over one token leave over.
     """
     target, prefix = pair.target, costs[1].prefix_length
-    copied, rate = measure_ceilings(target.device, target.dtype).copy_bytes_per_s, product_rate(target)
+    found = measure_ceilings(target.device, target.dtype)
+    copied = found.copy_bytes_per_s
+    # A GPU has no packed weights, and a product that a CPU takes milliseconds for is mostly launches there.
+    rate = product_rate(target) if target.device.type == "cpu" else found.product_operations_per_s
     read, attended = attention_rates(target, max(costs), prefix)
     number = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[target.dtype]
     shapes = [read_shape(model.network.config.get_text_config().to_json_string().encode(), model.info.name)
