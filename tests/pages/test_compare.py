@@ -118,10 +118,13 @@ def test_a_plan_is_that_of_the_session_while_its_popovers_are_closed():
 
 def test_results_survive_a_page_switch(done: AppTest):
     before = done.session_state["comparison"]
+    done.session_state["compare_view"], done.session_state["compare_prefix"] = "Trees", 0
+    done.run()
+    done.slider(key="compare_prefix").set_value(3).run()
     done.switch_page("app.py").run()
     done.switch_page("pages/compare.py").run()
     assert done.session_state["comparison"] is before
-    assert not done.info and done.session_state["compare_prefix"] is not None
+    assert not done.info and done.session_state["compare_prefix"] == 3
     assert [done.session_state[key] for key in done.session_state["compare_slots"]][-1] == "dynatree"
 
 

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.session.session import DecodeSession, Limits
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
@@ -241,3 +244,14 @@ def test_the_card_of_the_final_token_says_why_it_was_not_drafted_and_what_was_le
     card = cards(trace, build_scene(trace, scene_id="s"))[str(FINAL_ID)]
     assert any(name == "not drafted" and "5th choice" in value for name, value in card["facts"])
     assert card["residuals"][0]["rows"][0] == ["No", 0.83]
+
+
+def test_a_budget_that_cuts_a_node_short_is_named():
+    settings = {"node_budget": 4, "max_depth": 3, "branching": 3, "branch_first_level": True, "prune_probability": 0.0}
+    method = METHODS["fixed_tree"].with_settings(**settings)
+    session = DecodeSession(embedded_pair(), method, embedded_pair().vocabulary.encode("Once"), limits=Limits(8))
+    iteration = session.step()
+    said = {node: why_not_expanded(iteration, node) for node in (0, 1, 2)}
+    assert len(iteration.nodes) == 5 and said[0].endswith("→ 3 children")
+    assert said[1].endswith("→ 3 children, but the node budget of 4 left room for 1")
+    assert said[2].endswith("→ 3 children, but the node budget of 4 left room for none")

@@ -23,12 +23,23 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
         return f"not expanded: {stop_reason_text(iteration, node_id, known)}"
     draws = plural(node.branching or 0, "draw")
     count = plural(node.branching or 0, "child", "children")
+    left = _room_words(known or Known(iteration), node_id)
     if node.breadth in ("confident", "between", "unsure") and node.confidence is not None:
-        return f"expanded: draft confidence {confidence_words(iteration, node)} → {count}"
+        return f"expanded: draft confidence {confidence_words(iteration, node)} → {count}{left}"
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
         drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
-        return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
+        return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}{left}"
     return f"expanded: {breadth_words(iteration, node)}"
+
+
+def _room_words(known: Known, node_id: int) -> str:
+    """What the node budget left of the children that a node was allowed; empty where it has them all."""
+    iteration, made = known.iteration, known.drafted_below.get(node_id, 0)
+    node, budget = iteration.nodes[node_id], iteration.settings.get("node_budget")
+    full = isinstance(budget, int) and len(iteration.nodes) > budget  # the root is none of them
+    if iteration.draft_sampling != "deterministic" or not full or made >= (node.branching or 0):
+        return ""
+    return f", but the node budget{value_of(iteration, 'node_budget', ' of {}')} left room for {made or 'none'}"
 
 
 def children_words(known: Known, node_id: int) -> str:

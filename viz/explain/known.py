@@ -11,7 +11,7 @@ Sentences show the target's distribution that the verifier tested against, after
 without it, and greedy decoding, which needs none, have the target at temperature 1; the text then says so.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -255,6 +255,11 @@ class Known:
     def places(self) -> Places:
         """The competition for places in its tree."""
         return Places(self.iteration)
+
+    @cached_property
+    def drafted_below(self) -> Mapping[int, int]:
+        """How many children each node has, those without any aside."""
+        return Counter(node.parent_id for node in self.iteration.nodes)
 
     @cached_property
     def sampled(self) -> bool:

@@ -130,6 +130,8 @@ def contestant_bar(field: ContestantForm) -> None:
             )  # fmt: skip
         adding = f"{field.name}_add"
         if len(slots(field)) >= field.most:
+            st.button("Add", key=f"{field.name}_full", icon=":material/add:", disabled=True,
+                      help=f"A {field.event} has at most {field.most} methods: remove one first.")  # fmt: skip
             return
         with st.popover("Add", key=adding, icon=":material/add:", on_change="rerun"):
             summaries = {name: method.summary for name, method in decoding.METHODS.items()}
