@@ -12,6 +12,7 @@ import { stateAt } from "./steps.js";
 const ROW_MIN = 13;
 const ROW_MAX = 56;
 const DETAIL_ROW = 22;
+const BELOW_ROW = 25; // rows closer than this lay the numbers below a label on the next one: they go beside it
 const EASY_ROW = 30; // rows that need not be further apart where there is room
 const LABEL_FIT = 0.7; // labels are readable down to this scale
 const SMALLEST_TEXT = 0.85;
@@ -221,7 +222,7 @@ function drawHeads(view) {
 }
 
 // Where columns are squeezed, which text is less than they are, a label ends before the next column begins, in the last
-// one at the edge of the panel.
+// one at the edge of the panel. Numbers beside a label begin where it ends.
 function cutLabels(view) {
   const { tree } = view;
   const { kx, x: left, user } = tree.zoom;
@@ -235,7 +236,11 @@ function cutLabels(view) {
   for (const { label, words, detail, numbers, node } of tree.marks.values()) {
     const room = Math.floor((rooms[node.depth] - 2) / letter);
     write(label, words.length <= room ? words : room < 2 ? "" : words.slice(0, room - 1) + "…");
-    const fits = (text) => text.length * letter * DETAIL_LETTER <= rooms[node.depth];
+    const column = tree.columns[node.depth];
+    const before = column.beside ? (label.textContent.length + 1) * view.charWidth : 0;
+    const edge = column.beside ? tree.width - left - column.x * kx - 16 : rooms[node.depth];
+    const fits = (text) => before * textSize(tree) + text.length * letter * DETAIL_LETTER <= edge;
+    set(detail, "x", 14 + before);
     const close = numbers.replaceAll(" ", "");
     write(detail, fits(numbers) ? numbers : fits(close) ? close : "");
   }
@@ -397,17 +402,20 @@ function applyZoom(view, labels = true) {
   for (const column of tree.columns) {
     const row = column.gap * ky;
     const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
-    column.detailed = row >= DETAIL_ROW * Math.min(size, 1) - 0.5;
+    // Behind the labels of the last column nothing begins.
+    column.beside = column === tree.columns.at(-1) && row < BELOW_ROW * Math.min(size, 1) && row >= MARK_ROW;
+    column.detailed = !column.beside && row >= DETAIL_ROW * Math.min(size, 1) - 0.5;
     // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
     const hit = row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none";
     column.style = `--pin: ${pin === size ? "none" : `scale(${pin / size})`}; --hit: ${hit}`;
   }
-  for (const { group, label, node, x, y } of tree.marks.values()) {
-    const { detailed, style } = tree.columns[node.depth];
+  for (const { group, label, detail, node, x, y } of tree.marks.values()) {
+    const { detailed, beside, style } = tree.columns[node.depth];
     set(group, "transform", `translate(${x},${y}) scale(${size / kx},${size / ky})`);
     set(group, "style", style);
     set(label, "y", detailed ? 1 : 4);
-    group.classList.toggle("no-detail", !detailed);
+    set(detail, "y", beside ? 4 : 12);
+    group.classList.toggle("no-detail", !detailed && !beside);
   }
   const right = x + tree.extent.width * kx > tree.width + 4;
   const below = y + tree.extent.height * ky > tree.height + 4;
