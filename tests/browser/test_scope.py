@@ -342,6 +342,23 @@ def test_the_keys_work_before_anything_is_clicked(open_page):
     assert int(scene(page)) == before, "out of view the keys scroll the page"
 
 
+# Pairs of texts of different nodes that lie on one another, by more than the room a font keeps around its letters.
+COVERED = """root => { const texts = [...root.querySelectorAll('.tree g.n:not(.quiet) text')].map(each =>
+        ({node: each.parentNode, said: each.textContent, box: each.getBoundingClientRect()})).filter(e => e.box.width);
+    return texts.flatMap((one, place) => texts.slice(place + 1).filter(({node, box}) => node !== one.node &&
+        Math.min(box.right, one.box.right) - Math.max(box.left, one.box.left) > 1 &&
+        Math.min(box.bottom, one.box.bottom) - Math.max(box.top, one.box.top) > 3).map(e => [one.said, e.said])) }"""
+
+
+def test_no_text_of_a_small_tree_lies_on_another(shown):
+    page, sizes = shown, []
+    for _ in range(12):
+        sizes.append(page.locator(f"{SCOPE} .tree g.n .label").count())
+        assert page.locator(SCOPE).evaluate(COVERED) == [], scene(page)
+        press(page, "ArrowDown")
+    assert max(sizes) > 10
+
+
 @pytest.mark.slow
 def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, tmp_path):
     path = tmp_path / "chain.dscope"

@@ -12,7 +12,7 @@ import { stateAt } from "./steps.js";
 const ROW_MIN = 13;
 const ROW_MAX = 56;
 const DETAIL_ROW = 22;
-const BELOW_ROW = 25; // rows closer than this lay the numbers below a label on the next one: they go beside it
+const BELOW_ROW = 25; // rows closer than this lay the numbers below a label on the next one: they go beside it or closer
 const EASY_ROW = 30; // rows that need not be further apart where there is room
 const LABEL_FIT = 0.7; // labels are readable down to this scale
 const SMALLEST_TEXT = 0.85;
@@ -403,18 +403,20 @@ function applyZoom(view, labels = true) {
     const row = column.gap * ky;
     const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
     // Behind the labels of the last column nothing begins.
-    column.beside = column === tree.columns.at(-1) && row < BELOW_ROW * Math.min(size, 1) && row >= MARK_ROW;
+    const close = row < BELOW_ROW * Math.min(size, 1);
+    column.beside = column === tree.columns.at(-1) && close && row >= MARK_ROW;
     column.detailed = !column.beside && row >= DETAIL_ROW * Math.min(size, 1) - 0.5;
+    column.lines = !column.detailed ? [4, 4] : close ? [-0.5, 10.5] : [1, 12];
     // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
     const hit = row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none";
     column.style = `--pin: ${pin === size ? "none" : `scale(${pin / size})`}; --hit: ${hit}`;
   }
   for (const { group, label, detail, node, x, y } of tree.marks.values()) {
-    const { detailed, beside, style } = tree.columns[node.depth];
+    const { detailed, beside, lines, style } = tree.columns[node.depth];
     set(group, "transform", `translate(${x},${y}) scale(${size / kx},${size / ky})`);
     set(group, "style", style);
-    set(label, "y", detailed ? 1 : 4);
-    set(detail, "y", beside ? 4 : 12);
+    set(label, "y", lines[0]);
+    set(detail, "y", lines[1]);
     group.classList.toggle("no-detail", !detailed && !beside);
   }
   const right = x + tree.extent.width * kx > tree.width + 4;
