@@ -47,7 +47,9 @@ def workplace() -> None:
         except SettingsError as error:  # shown below the trees
             contradiction = error
         reset_button(
-            KEY, "Paper's defaults", "Sets every setting to the paper's default, also those that the run had otherwise"
+            KEY,
+            "Defaults",
+            "Sets every setting to its default, the paper's if there is one, also those that the run had otherwise",
         )
         st.space("stretch")
         pin_buttons(method)

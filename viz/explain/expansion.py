@@ -29,7 +29,7 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
         drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}{left}"
-    return f"expanded: {breadth_words(iteration, node)}"
+    return f"expanded: {breadth_words(iteration, node)}{left}"
 
 
 def _room_words(known: Known, node_id: int) -> str:

@@ -457,8 +457,8 @@ def other_default(key: str) -> None:
     )  # fmt: skip
 
 
-def reset_button(key: str, label: str = "Reset to the paper's defaults", hint: str | None = None) -> None:
-    """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
+def reset_button(key: str, label: str = "Reset to the defaults", hint: str | None = None) -> None:
+    """A button that puts the defaults of the method picked under `key`, a paper's or its own, into all its widgets."""
     put = (key, decoding.METHODS[st.session_state[key]])
     st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:", help=hint)
 
