@@ -269,5 +269,9 @@ def test_every_benchmark_that_is_a_command_is_named():
 def test_the_readme_is_short_and_shows_pictures_that_are_there():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 120
+    spoken = re.sub(
+        r"```.*?```|<!-- performance: .*performance: end -->|^\|.*?$", "", readme, flags=re.DOTALL | re.MULTILINE
+    )
+    assert len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\]\(.*?\)", "", spoken))) < 540  # three minutes aloud
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", readme)
     assert pictures and all((ROOT / each).stat().st_size < 2_000_000 for each in pictures)
