@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -86,11 +87,9 @@ def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
 @lru_cache
 def describe_hardware(device: torch.device) -> dict[str, str]:
     """Processor, cores, memory, device and versions by name."""
-    cpuinfo, processor = Path("/proc/cpuinfo"), platform.processor() or platform.machine()
-    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
-    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    cpuinfo = Path("/proc/cpuinfo")
     described = {
-        "processor": next(models, processor),
+        "processor": processor_name(cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else ""),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
@@ -102,3 +101,19 @@ def describe_hardware(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)
     return described
+
+
+def processor_name(cpuinfo: str) -> str:
+    """The processor's name; with family and model where the name has no number, as virtual machines give it.
+
+    `AMD EPYC` alone is five generations, whose passes differ by a factor of two.
+
+    Args:
+        cpuinfo: text of Linux's `/proc/cpuinfo`, or empty.
+    """
+    lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
+    entries = {key.strip(): value.strip() for key, _, value in lines}
+    name = entries.get("model name") or platform.processor() or platform.machine()
+    if {"cpu family", "model"} <= entries.keys() and not re.search(r"\d", name.partition("@")[0]):
+        return f"{name} family {entries['cpu family']} model {entries['model']}"
+    return name

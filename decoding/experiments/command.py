@@ -100,7 +100,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 def save_figures(
     args: argparse.Namespace, name: str, figures: dict, device: torch.device, part: str | None = None
 ) -> None:
-    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device or GPU.
+    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per GPU or processor.
+
+    On a processor the short name belongs to the one that came first; results of another stand beside it.
 
     Args:
         part: what of the benchmark was run, where that is not all of it; it gets a file of its own.
@@ -108,9 +110,13 @@ def save_figures(
     write_json(args.json, name, figures, device)
     if args.save:
         RESULTS.mkdir(exist_ok=True)
-        gpu = describe_hardware(device).get("gpu", "").removeprefix("NVIDIA ").replace(" ", "-")
-        file = "-".join(filter(None, (name, device.type, gpu, part and part.replace("=", ""))))
-        write_json(RESULTS / f"{file}.json", name, figures, device)
+        hardware, part = describe_hardware(device), part and part.replace("=", "")
+        gpu = hardware.get("gpu", "").removeprefix("NVIDIA ").replace(" ", "-")
+        path = RESULTS / f"{'-'.join(filter(None, (name, device.type, gpu, part)))}.json"
+        if path.exists() and json.loads(path.read_text("utf-8"))["hardware"]["processor"] != hardware["processor"]:
+            processor = re.sub(r"[^\w.]+", "-", hardware["processor"]).strip("-")
+            path = RESULTS / f"{'-'.join(filter(None, (name, device.type, gpu or processor, part)))}.json"
+        write_json(path, name, figures, device)
 
 
 def save_records(

@@ -11,6 +11,7 @@ import torch
 
 from benchmarks import readme_table
 from benchmarks.readme_table import BEGIN, END, LONG, README, load_results, rewritten, section, summary
+from decoding.engines.clock import processor_name
 from decoding.experiments import command, executors
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
 from decoding.experiments.experiment import RESULTS
@@ -51,6 +52,34 @@ def test_a_result_says_where_it_comes_from(monkeypatch, tmp_path):
     assert {"processor", "python", "torch", "transformers", "threads"} <= record["hardware"].keys()
     assert record["command"] == "python -m benchmarks.methods --target wide"
     assert not ABSOLUTE.search(kept.read_text())
+
+
+def test_results_of_another_processor_stand_beside_those_that_are_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/batch.py", "--save"])
+    args, own = argparse.Namespace(json=None, save=True), command.describe_hardware(torch.device("cpu"))
+    for processor in ("AMD EPYC family 26 model 2", "AMD EPYC family 25 model 1", "AMD EPYC family 26 model 2"):
+        monkeypatch.setattr(command, "describe_hardware", lambda device, is_of=processor: {**own, "processor": is_of})
+        save_figures(args, "batch", {"figures": [processor]}, torch.device("cpu"), "widened-4x")
+    kept = {file.name: json.loads(file.read_text())["figures"] for file in tmp_path.iterdir()}
+    assert kept == {
+        "batch-cpu-widened-4x.json": ["AMD EPYC family 26 model 2"],
+        "batch-cpu-AMD-EPYC-family-25-model-1-widened-4x.json": ["AMD EPYC family 25 model 1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("AMD EPYC", "AMD EPYC family 25 model 1"),
+        ("Some Xeon CPU @ 2.20GHz", "Some Xeon CPU @ 2.20GHz family 25 model 1"),  # a clock rate names no generation
+        ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763 64-Core Processor"),
+    ],
+)
+def test_a_processor_whose_name_has_no_number_is_told_by_family_and_model(name, said):
+    one = f"processor\t: 0\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: {name}\n"
+    assert processor_name(f"{one}\n{one.replace('25', '26')}") == said
+    assert processor_name(f"model name : {name}") == name and processor_name("")
 
 
 def test_nothing_is_kept_unasked(monkeypatch, tmp_path):
