@@ -11,7 +11,7 @@ from dataclasses import replace
 from io import BytesIO
 from statistics import fmean
 
-from decoding.common.errors import EngineMetricsError
+from decoding.common.errors import EngineMetricsError, printable
 from decoding.trace.engine_counts import EXACT, MAX_POSITIONS, Counted
 
 MAX_LINES, MAX_LINE = 500_000, 2**14  # lines of an engine in a file; bytes of one
@@ -214,8 +214,9 @@ def _number(text: str, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        shown = "".join(char if char.isprintable() else "?" for char in text[:40])
-        raise EngineMetricsError(f"{name} is {shown}, which is no number: write these lines again, or leave them out.")
+        raise EngineMetricsError(
+            f"{name} is {printable(text[:40])}, which is no number: write these lines again, or leave them out."
+        )
     return value
 
 
