@@ -26,7 +26,8 @@ from decoding.costs.measuring import (
     binary_tree,
     cost_model,
     machine_words,
-    settle,
+    pass_seconds,
+    siblings,
 )
 from decoding.engines.base import Visibility
 from decoding.engines.batch import BatchCache, BatchEngine, BatchMask
@@ -40,7 +41,6 @@ ROUNDS = 5
 SHORT_S, AGAIN = 0.02, 3
 # A pass that takes longer is the last one measured of its batch: beyond it time is proportional to rows.
 LONGEST_S = 1.5
-BATCH_KIND = "batches"
 
 
 def batch_costs(
@@ -147,7 +147,7 @@ class BatchProbe:
         self._model, self._batch, self._past, self._last = model, batch, past, pair.context - 1
         self._cache, self._maker = BatchCache(batch, past + most), np.random.default_rng(0)
         self._vocab = pair.logits_size
-        self._seen, self._depths = (np.eye(most, dtype=bool), np.zeros(most, int)) if level else binary_tree(most)
+        self._seen, self._depths = siblings(most) if level else binary_tree(most)
         if isinstance(model, Model):
             plain = model.with_engine("transformers").engine
             self._engine = BatchEngine(plain, model.engine, model.network, model.positions, batch)
@@ -159,11 +159,7 @@ class BatchProbe:
         """Seconds of one pass over `size` tokens of each sequence, its mask included, until its logits are there."""
         positions = np.minimum(self._past + self._depths[:size], self._last)
         seen = Visibility(self._past, self._seen[:size, :size])
-        settle(self._model.device)
-        started = time.perf_counter()
-        logits = self._forward(positions, seen)
-        settle(logits.device)
-        taken = time.perf_counter() - started
+        taken = pass_seconds(self._model, lambda: self._forward(positions, seen))
         self._cache.length = self._past
         return taken
 
@@ -185,4 +181,4 @@ def _read(stored: Any) -> dict[int, CostModel]:
     return {each.batch: each for each in costs}
 
 
-KEPT = CalibrationCache(BATCH_KIND, _read, lambda costs: [each.as_json() for each in costs.values()])
+KEPT = CalibrationCache("batches", _read, lambda costs: [each.as_json() for each in costs.values()])
