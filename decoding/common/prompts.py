@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decoding.common.errors import PromptError
+from decoding.common.files import ROOT
 
-SAMPLE_PROMPTS = Path(__file__).resolve().parents[2] / "sample_prompts"
+SAMPLE_PROMPTS = ROOT / "sample_prompts"
 KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation", "editing")
 # Those that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")

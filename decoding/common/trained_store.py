@@ -152,11 +152,8 @@ class Kind:
         write_whole(folder / self.card, text.encode())  # last: it is there once its card is
 
     def load(self, folder: Path, build: "Callable[[], N]") -> "N":
-        """The network of a folder with its trained weights, float32 on the CPU.
-
-
-
-        Raises `PairError` where the weights are damaged or not those of such a network.
+        """The network of a folder with its trained weights, float32 on the CPU; raises `PairError` where they are damaged
+        or not those of such a network.
         """
         import torch
 

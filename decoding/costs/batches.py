@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.common.errors import is_out_of_memory, require
+from decoding.common.errors import is_out_of_memory
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.costs.measuring import (
     CalibrationCache,
@@ -56,19 +56,6 @@ def batch_costs(
     """
     alone = cost_model(pair, decoder)
     return KEPT.of(pair, machine_words(pair), lambda: measure_batches(pair, alone, report=report), again)
-
-
-def costs_at(pair: Pair, decoder: Decoder, batch: int) -> CostModel:
-    """Costs of a pair here in a batch of any size up to the largest measured: those of the next larger one measured.
-
-    Raises:
-        SettingsError: so large a batch was not measured; it does not fit into memory.
-        PairError: the pair's engine runs no batches.
-    """
-    costs = batch_costs(pair, decoder)
-    enough = [size for size in costs if size >= batch]
-    require(bool(enough), f"At most {max(costs)} sequences fit into memory here: choose a batch up to that.")
-    return costs[min(enough)]
 
 
 def known_batch_costs(pair: Pair) -> dict[int, CostModel] | None:
