@@ -259,11 +259,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
 
 
 def result_of(run: RunTrace, agreement: Sequence[tuple[int, int]] = ()) -> Result:
-    """A call of a method from its run; its contestant, prompt and repeat are numbered 0.
-
-    Args:
-        agreement: see `measure_run`.
-    """
+    """A call of a method from its run, `agreement` as in `measure_run`; its contestant, prompt and repeat are 0."""
     loop_free = tokens_before_loop(run.output_ids)
     whole, part = (measure_run(run, until, agreement) for until in (None, loop_free))
     return Result(0, 0, 0, run.output_ids, loop_free, whole, part, run)

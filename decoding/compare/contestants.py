@@ -78,8 +78,7 @@ _SWITCH = {"true": True, "on": True, "false": False, "off": False}
 def parse_contestant(text: str) -> Contestant:
     """`NAME[@ENGINE][:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
 
-    Raises:
-        SettingsError: an unknown name, setting or value, in one sentence.
+    Raises `SettingsError` where a name, a setting or a value is unknown.
     """
     named, _, listed = (part.strip() for part in text.partition(":"))
     name, at, engine = (part.strip() for part in present_engines(named).partition("@"))

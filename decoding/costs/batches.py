@@ -48,11 +48,7 @@ def batch_costs(
 ) -> dict[int, CostModel]:
     """Costs of a pair here by the number of sequences in a batch: kept ones, or measured now and kept.
 
-    Args:
-        report: is given each batch size before it is measured.
-
-    Raises:
-        PairError: the pair's engine runs no batches.
+    `report` is given each batch size before it is measured. Raises `PairError` where the pair's engine runs no batches.
     """
     alone = cost_model(pair, decoder)
     return KEPT.of(pair, machine_words(pair), lambda: measure_batches(pair, alone, report=report), again)
@@ -78,9 +74,8 @@ def measure_batches(
         alone: the pair's costs over one sequence, for what an iteration takes beside its passes.
         batches, sizes: sequences, and tokens of each; `BATCHES` and `SIZES` where empty.
 
-    Raises:
-        PairError: the pair's engine runs no batches.
-        RuntimeError, MemoryError: there is no memory even for one sequence.
+    Raises `PairError` where the pair's engine runs no batches; `RuntimeError` or `MemoryError` where there is no memory
+    even for one sequence.
     """
     found: dict[int, CostModel] = {}
     for batch in batches or BATCHES:

@@ -191,9 +191,8 @@ class MeasuredPair:
     def costs(self, batch: int = 1) -> CostModel:
         """What passes cost, over one sequence or over each of a batch: of the next larger one that was measured.
 
-        Raises:
-            SettingsError: so large a batch does not fit into memory here.
-            PairError: the pair's engine runs no batches.
+        Raises `SettingsError` where so large a batch does not fit into memory; `PairError` where the pair's engine runs
+        no batches.
         """
         if batch == 1:
             return cost_model(self.pair, self.decoder)
@@ -214,8 +213,7 @@ class MeasuredPair:
     def chooser(self, name: str, known: Chooser | None) -> Chooser:
         """The trained selector of this name; the known one where it was loaded for this pair.
 
-        Raises:
-            SettingsError, PairError: there is none of that name; it is damaged, or was trained for another pair.
+        Raises `SettingsError` where there is none; `PairError` where it is damaged, or was trained for another pair.
         """
         identity = pair_identity(self.pair)
         if known is not None and dict(known.pair) == identity:
@@ -229,8 +227,7 @@ class MeasuredPair:
     def matrix(self, name: str) -> str:
         """The full name of a kept matrix, which also tells its content.
 
-        Raises:
-            SettingsError, PairError: there is none of that name; it is damaged, or was made with another target.
+        Raises what `find_matrix` does, and `PairError` where it was made with another target.
         """
         card = matrix_store.find_matrix(name)
         matrix_store.require_fit(card, pair_identity(self.pair))

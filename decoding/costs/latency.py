@@ -53,9 +53,7 @@ def latency_model(pair: Pair, decoder: Decoder, verifier: str = "", again: bool 
     """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too.
 
     Kept ones go with the costs that they were measured beside: where those have been replaced, so are these.
-
-    Args:
-        verifier: whose iterations are to be counted; empty: iterations as the costs of passes have them.
+    Iterations are counted as a verifier makes them, or as the costs of passes have them where none is named.
     """
     entry, costs = machine_words(pair), cost_model(pair, decoder, again)
     kept = LATENCIES.known(pair, entry)

@@ -122,11 +122,10 @@ Decoder = Callable[..., Any]
 def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool = False) -> CostModel:
     """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept.
 
-    `doubted`: kept ones are checked even where they were a moment ago.
-
-    Kept costs that were measured beside other work, or on a machine that has changed, would mislead every method that
-    plans by them: a few passes are timed beside them, and where they do not agree all is measured again. So it is where
-    their own times tell that other work disturbed them.
+    `doubted`: kept ones are checked even where they were a moment ago. Kept costs that were measured beside other work,
+    or on a machine that has changed, would mislead every method that plans by them: a few passes are timed beside them,
+    and where they do not agree all is measured again. So it is where their own times tell that other work disturbed
+    them.
     """
     entry = machine_words(pair)
     kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
@@ -196,8 +195,7 @@ def machine_words(pair: Pair) -> str:
 def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> CostModel:
     """Measure the curves of both models, in turn so that what slows the machine hits all sizes alike.
 
-    Raises:
-        RuntimeError, MemoryError: there is no memory even for passes of one node.
+    Raises `RuntimeError` or `MemoryError` where there is no memory even for passes of one node.
     """
     other_work = OtherWork()
     probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.drafting, level=True))

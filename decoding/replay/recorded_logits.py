@@ -263,8 +263,7 @@ def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
 
 
 def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
-    """The distributions of the run's draft, a model or a head, as it tells them; it reads the text before the iteration
-    first.
+    """The distributions of the run's draft, a model or a head, as it tells them once it has read the text before.
 
     Raises `SettingsError` where the run has no such iteration, or another pair decoded it; `PairError` where the head
     that drafted is damaged.

@@ -88,8 +88,7 @@ def filled_in(method: Method, known: Method) -> Method:
 def session_state_before(run: RunTrace, index: int) -> SessionState:
     """How an iteration was made, as the record alone tells.
 
-    Raises:
-        SettingsError: there is no such iteration, this program does not know the method, or another one made it.
+    Raises `SettingsError` where there is no such iteration, the method is not known here, or another one made it.
     """
     method, iteration = method_of(run), iteration_at(run, index)
     if index < run.own_from or not _made_by(method, iteration):

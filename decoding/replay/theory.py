@@ -153,10 +153,8 @@ def node_steps(
 
 
 def _off_target(tests: NodeTests, taken: dict[int, float], target: Tensor) -> float | None:
-    """How far the token after a node, summed over all draws there, is from the target's distribution.
-
-    Args:
-        taken: exact chance that the path goes on through a child, by the child's token.
+    """How far the token after a node, summed over all draws there, is from the target's distribution; `taken` is the
+    exact chance that the path goes on through a child, by the child's token.
     """
     if tests.bottom_up:
         return None

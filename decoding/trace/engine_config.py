@@ -70,8 +70,7 @@ def engine_config(
         chain: the best chain measured beside the run, for engines that verify no trees like the run's.
         by_batch: first and last batch size, and the best chain's tokens there, for engines that change it.
 
-    Raises:
-        SettingsError: there is no such engine.
+    Raises `SettingsError` where there is no such engine.
     """
     require(engine in ENGINE_SOURCES, f"There is no engine {engine!r} to export for: choose {', '.join(ENGINES)}.")
     figures = draft_figures(run)
@@ -170,11 +169,7 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
 
 
 def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) -> str:
-    """vLLM's command for a target and the content of its `--speculative-config`; without content it does not speculate.
-
-    Args:
-        devices: tensor parallel.
-    """
+    """vLLM's command for a target and the content of its `--speculative-config`, without which it does not speculate."""
     flags: dict[str, Any] = {"--tensor-parallel-size": devices} if devices > 1 else {}
     if config:
         flags["--speculative-config"] = json.dumps(config, ensure_ascii=False)
@@ -182,11 +177,7 @@ def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) 
 
 
 def sglang_chain_command(target_name: str, draft: str, method: str, length: int, devices: int = 1) -> str:
-    """SGLang's command for chains of one length, 0 for none; `method` is what vLLM calls it.
-
-    Args:
-        devices: tensor parallel.
-    """
+    """SGLang's command for chains of one length, 0 for none, tensor parallel; `method` is what vLLM calls it."""
     flags: dict[str, Any] = {"--model-path": printable(target_name)}
     if devices > 1:
         flags["--tp-size"] = devices

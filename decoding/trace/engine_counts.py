@@ -185,11 +185,7 @@ FEW = 0.02  # standard error of a rate above which the passes are few
 
 
 def contradictions(counted: Counted, marginal: Sequence[float]) -> list[str]:
-    """Rates that rise and means that disagree: at least one of the figures is wrong.
-
-    Args:
-        marginal: acceptance by position, `[positions]`, each from 0 to 1.
-    """
+    """Marginal rates, `[positions]`, that rise and means that disagree: at least one of the figures is wrong."""
     return [*counted.odd, *_rising(counted, marginal), *_disagreeing(counted, marginal)]
 
 

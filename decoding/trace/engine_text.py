@@ -105,10 +105,8 @@ def _devices(line: bytes, after: bytes) -> set[int]:
 
 
 def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:
-    """The log line of vLLM that ends before `place`, with what a terminal broke off it; and where that ends.
-
-    Args:
-        read: lines that are another's.
+    """The log line of vLLM that ends before `place`, with what a terminal broke off it, and where that ends; the lines
+    before `read` are another's.
     """
     first, joined = _text(place, lines[place - 1]), b"".join(lines[max(read, place - 1 - WRAPPED) : place])
     for after in range(place, min(len(lines), place + WRAPPED) + 1):
@@ -317,10 +315,8 @@ def _rates(text: str, name: str) -> tuple[float, ...]:
 
 
 def _passes(accepted: int, drafted: int, mean: float, step: float, length: int | None) -> tuple[int | None, bool]:
-    """Passes behind a rounded mean acceptance length, and whether the rounding leaves only this number.
-
-    Args:
-        length: draft tokens that a pass has at most, None where that is not known.
+    """Passes behind a rounded mean acceptance length, and whether the rounding leaves only this number; `length` is the
+    most draft tokens of a pass, None where that is not known.
     """
     fewest = math.ceil(drafted / length) if length else 1
     if length and drafted % length == 0 and abs(1 + accepted / fewest - mean) <= step:
