@@ -169,7 +169,7 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
 
 
 def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) -> str:
-    """vLLM's command for a target and the content of its `--speculative-config`, without which it does not speculate."""
+    """vLLM's command for a target and what is in its `--speculative-config`, without which it does not speculate."""
     flags: dict[str, Any] = {"--tensor-parallel-size": devices} if devices > 1 else {}
     if config:
         flags["--speculative-config"] = json.dumps(config, ensure_ascii=False)
