@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
-from decoding.compare.comparison import Comparison, Contestant, Result, compare
-from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.comparison import Comparison, Result, compare
+from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
 from decoding.experiments.command import (
     add_counting_argument,
     add_sampling_arguments,

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from benchmarks.methods import TUNED
 from decoding.common.errors import require, run_main
-from decoding.compare.comparison import Comparison, Contestant, compare
-from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.comparison import Comparison, compare
+from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
 from decoding.experiments.command import (
     add_counting_argument,
     arguments,

@@ -37,7 +37,8 @@ from benchmarks.selector_tables import (
 )
 from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
-from decoding.compare.comparison import Contestant, compare
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import Contestant
 from decoding.costs.latency import latency_model
 from decoding.experiments.command import (
     add_counting_argument,

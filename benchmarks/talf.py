@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from decoding.common.errors import PromptError, run_main
-from decoding.compare.comparison import Contestant, compare
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import Contestant
 from decoding.experiments.command import (
     add_counting_argument,
     arguments,

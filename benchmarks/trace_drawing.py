@@ -116,8 +116,8 @@ def _ask_rows(run: RunTrace, place: int) -> None:
     """What stored rows are asked for: other draws, all verifiers, and forks, none of which runs a model."""
     from decoding.analysis.luck import rerolled
     from decoding.replay.forks import ForkChange, fork
-    from decoding.replay.run_theory import run_theory
     from decoding.replay.stored_state import sampling_of
+    from decoding.replay.theory import run_theory
     from decoding.trace.interventions import Interventions
 
     iteration = run.iterations[place]

@@ -11,8 +11,8 @@ from statistics import median
 
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
-from decoding.compare.comparison import Contestant, compare
-from decoding.compare.contestants import parse_contestant
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.experiments.command import (
     EMBEDDED_KINDS,
     add_counting_argument,

@@ -6,10 +6,9 @@ Exit code 0: same output; 1: the output differs; 2: a file cannot be read.
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from decoding.common.errors import command
 from decoding.trace.archive import load_run
@@ -106,11 +105,6 @@ class RunDiff:
     trees: tuple[TreeDifference, ...]
     totals: tuple[Total, ...]
 
-    @property
-    def same_output(self) -> bool:
-        """Whether both runs wrote the same tokens."""
-        return self.parting is None
-
 
 SHOWN_TREES, SHOWN_NODES, SHOWN_CHARACTERS = 8, 6, 60
 
@@ -168,16 +162,12 @@ def _differences(first: RunTrace, second: RunTrace) -> Iterator[SettingDifferenc
     if first.prompt_ids != second.prompt_ids:
         yield SettingDifference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
     for role in ("target", "draft"):
-        yield from _changed(f"{role} model", _fields(getattr(first.pair, role)), _fields(getattr(second.pair, role)))
+        yield from _changed(f"{role} model", asdict(getattr(first.pair, role)), asdict(getattr(second.pair, role)))
     yield from _changed("method", {"name": first.method}, {"name": second.method})
     yield from _changed("settings", first.settings, second.settings)
-    yield from _changed("sampling", _fields(first.sampling), _fields(second.sampling))
+    yield from _changed("sampling", asdict(first.sampling), asdict(second.sampling))
     yield from _changed("length", {"max_new_tokens": first.max_new_tokens}, {"max_new_tokens": second.max_new_tokens})
     yield from _changed("hardware", first.hardware, second.hardware)
-
-
-def _fields(record: Any) -> dict[str, Value]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[SettingDifference]:
@@ -333,7 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     diff = compare_runs(load_run(args.first), load_run(args.second))
     print("\n".join(diff_lines(diff, str(args.first), str(args.second), every=args.all)))
-    return 0 if diff.same_output else 1
+    return 0 if diff.parting is None else 1
 
 
 if __name__ == "__main__":

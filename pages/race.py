@@ -27,7 +27,7 @@ from viz.formats import listed
 from viz.race.data import race_data
 
 if TYPE_CHECKING:
-    from decoding.compare.comparison import Contestant
+    from decoding.compare.contestants import Contestant
     from decoding.trace.records import RunTrace
 
 SLOT, ASKED = "race", "race_asked"

@@ -46,7 +46,7 @@ def main() -> None:
     if not need_torch():
         return
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page after the server starts waits for it
-        import_module("decoding.replay.steps")
+        import_module("decoding.replay.theory")
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
         # Decoded again as it was, it has the same trees: the iteration stays.

@@ -46,7 +46,7 @@ def longer():
 
 def test_a_run_is_the_same_as_itself():
     diff = compare_runs(run_mixed(), run_mixed())
-    assert diff.same_output
+    assert diff.parting is None
     assert diff.differences == diff.trees == ()
     assert diff.compared == len(run_mixed().iterations)
     assert all(total.first == total.second for total in diff.totals)

@@ -16,10 +16,10 @@ from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import CHAINS, large_trees, suited, trees, tune
 from decoding.common.errors import DraftscopeError, PairError
+from decoding.common.interruption import CancelledError
 from decoding.common.settings import STATIC_HOST
-from decoding.compare.comparison import Comparison, Contestant, compare, measured_call
-from decoding.compare.contestants import parse_contestant
-from decoding.compare.hf_generate import CancelledError
+from decoding.compare.comparison import Comparison, compare, measured_call
+from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
 from decoding.experiments.command import choose_prompts, encode, encoded_prompts, engine_lines, save_figures

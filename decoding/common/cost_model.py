@@ -162,7 +162,9 @@ class CostModel:
 
         Raises `ValueError`, `KeyError` or `TypeError` where the content is damaged.
         """
-        curves = {}
+        curves, batch = {}, int(content.get("batch", 1))
+        if batch < 1:
+            raise ValueError("a batch has one sequence at least")
         for name in ("target", "draft"):
             points = content[name]["points"]
             points = [CostPoint(int(size), *(_checked(float(s)) for s in times)) for size, *times in points]
@@ -181,7 +183,7 @@ class CostModel:
             machine=content["machine"],
             others=_checked(float(content.get("others", 0.0))),
             corrected=str(content.get("corrected", "")),
-            batch=_batch(int(content.get("batch", 1))),
+            batch=batch,
             plain_s=None if content.get("plain_s") is None else _checked(float(content["plain_s"])),
         )
 
@@ -201,12 +203,6 @@ def kept_costs() -> dict[str, CostModel]:
             continue
         found[name] = newest
     return found
-
-
-def _batch(size: int) -> int:
-    if size < 1:
-        raise ValueError("a batch has one sequence at least")
-    return size
 
 
 def _checked(seconds: float) -> float:

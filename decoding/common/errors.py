@@ -98,6 +98,11 @@ KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", 
 FIELD = re.compile(r"Field '([\w.]+)' (?:expected (\w+), got \w+ \(value: (.*)\)|with value (.*?) doesn't match)")
 
 
+def printable(text: str) -> str:
+    """A text from a file as it may stand in a sentence or on a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 def first_line(error: BaseException) -> str:
     """The message of a library error in one line of plain text; of a wrapper, the message of the error it wraps."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

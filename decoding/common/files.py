@@ -19,13 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def disk_errors(place: Path, advice: str = "choose another --out") -> Iterator[None]:
-    """Turn what a disk can refuse into one sentence.
-
-    Args:
-        advice: what to do where the place cannot be written.
-
-    Raises `DiskError` where the disk is full, or the place cannot be written.
-    """
+    """Turn what a disk can refuse into a `DiskError`: it is full, or a place cannot be written, which has an advice."""
     try:
         yield
     except OSError as error:
@@ -38,10 +32,7 @@ def disk_errors(place: Path, advice: str = "choose another --out") -> Iterator[N
 def whole_file(file: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A stream whose content is there as `file` once all of it is on the disk; before that the file is as it was.
 
-    Args:
-        overwrite: take the place of a file that is there.
-
-    Raises `OSError` where the disk refuses, or there is a file that is to stay.
+    Raises `OSError` where the disk refuses, or there is a file that nothing may `overwrite`.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:

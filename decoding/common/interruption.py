@@ -45,10 +45,8 @@ def in_one_piece() -> Iterator[None]:
 def pause_point(timed: bool = False) -> float:
     """Other work may go first here; returns the seconds that took, which are no part of this work's time.
 
-    Args:
-        timed: the caller measures time or comes here very often, so it should be interrupted seldom.
-
-    Raises `CancelledError` where the result is not wanted any more.
+    With `timed` the caller measures time or comes here very often, so that it should be interrupted seldom. Raises
+    `CancelledError` where the result is not wanted any more.
     """
     ask = _ask.get()
     return 0.0 if ask is None else ask(not _whole.get(), timed)

@@ -71,9 +71,8 @@ def all_matrices() -> list[MatrixCard]:
 def find_matrix(name: str) -> MatrixCard:
     """The kept matrix of a name or a full name.
 
-    Raises:
-        SettingsError: there is none, or the one of that name has another content.
-        PairError: its card is damaged.
+    Raises `SettingsError` where there is none, or the one of that name has another content; `PairError` where its card
+    is damaged.
     """
     plain, _, digest = name.partition(":")
     card = MATRICES.find(plain, SHIPPED, read_card)
@@ -152,8 +151,7 @@ def read_card(folder: Path, name: str) -> MatrixCard:
 def load_matrix(name: str) -> Matrix:
     """The kept matrix of a name or a full name, which nobody may change.
 
-    Raises:
-        SettingsError, PairError: as `find_matrix`; the matrix is damaged.
+    Raises what `find_matrix` does, and `PairError` where the matrix is damaged.
     """
     card = find_matrix(name)
     return _read(card.folder, card.digest, card.pair["target"]["vocab_size"], MATRICES.stamp(card.folder))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decoding.common.errors import PromptError
+from decoding.common.files import ROOT
 
-SAMPLE_PROMPTS = Path(__file__).resolve().parents[2] / "sample_prompts"
+SAMPLE_PROMPTS = ROOT / "sample_prompts"
 KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation", "editing")
 # Those that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
@@ -32,8 +33,7 @@ class Prompt:
 def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
     """Every `.txt` file of a folder as a prompt; its subfolder is its kind, or the folder itself without one.
 
-    Raises:
-        PromptError: no such folder, no prompt in it, or a file that is no UTF-8 text, empty, too large or unreadable.
+    Raises `PromptError` where there is no such folder, no prompt in it, or what `read_prompt` refuses.
     """
     root = SAMPLE_PROMPTS if folder is None else Path(os.path.expanduser(folder)).resolve()
     if not root.is_dir():
@@ -66,10 +66,8 @@ def calibration_prompts() -> list[Prompt]:
 def read_prompt(path: Path, name: Path, instead: str) -> str:
     """The text of a file, without white space around it.
 
-    Args:
-        name: what to call the file in an error. instead: what can be done without it.
-
-    Raises `PromptError` where it is no UTF-8 text, empty, too large or unreadable.
+    Raises `PromptError` where it is no UTF-8 text, empty, too large or unreadable: `name` is what it is called there,
+    `instead` what can be done without it.
     """
     try:
         with path.open("rb") as file:

@@ -194,8 +194,7 @@ class WithSettings:
 def check_settings(owner: Any) -> None:
     """Hold every setting of a frozen dataclass against its declaration, and give it the type of its default.
 
-    Raises:
-        SettingsError: a setting is of another kind or out of range; the message names it and what is accepted.
+    Raises `SettingsError` where one is of another kind or out of range, with its name and what is accepted.
     """
     for name, info in settings_of(type(owner)).items():
         object.__setattr__(owner, name, info.checked(getattr(owner, name)))

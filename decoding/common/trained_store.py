@@ -154,9 +154,7 @@ class Kind:
     def load(self, folder: Path, build: "Callable[[], N]") -> "N":
         """The network of a folder with its trained weights, float32 on the CPU.
 
-
-
-        Raises `PairError` where the weights are damaged or not those of such a network.
+        Raises `PairError` where they are damaged or not those of such a network.
         """
         import torch
 
@@ -256,10 +254,7 @@ def packed_bytes(state: "Mapping[str, Tensor]") -> bytes:
 def load_packed(file: Path, most_bytes: int) -> "dict[str, Tensor]":
     """The state dict in a file that `packed_bytes` made, float32 on the CPU; nothing in the file is run.
 
-    Args:
-        most_bytes: that the file may unpack to.
-
-    Raises `OSError` where the file cannot be read; `PairError` where it is damaged.
+    Raises `OSError` where the file cannot be read; `PairError` where it is damaged or takes more than `most_bytes`.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from decoding.common.errors import OutOfMemoryError, is_out_of_memory, require
+from decoding.common.errors import OutOfMemoryError, is_out_of_memory
 from decoding.common.interruption import CancelledError, pause_point
-from decoding.common.settings import ENGINES, is_engine, same_engine, streamed_rows
-from decoding.compare.hf_generate import BASELINES, Baseline, run_baseline
+from decoding.common.settings import same_engine, streamed_rows
+from decoding.compare.contestants import Contestant, run_baseline
 from decoding.compare.identity import MarginJudge, OutputDifference, explain_difference
 from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.methods.method import Method
@@ -32,49 +32,6 @@ from decoding.trace.records import IterationTrace, RunTrace
 
 # Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
 MOST_TRIES = 3
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """One way to decode: a method of ours, or an outside baseline.
-
-    Attributes:
-        engine: what runs the models of a method, one of `presets.ENGINES`; None leaves it to the pair.
-    """
-
-    label: str
-    method: Method | None = None
-    baseline: Baseline | None = None
-    engine: str | None = None
-
-    def __post_init__(self):
-        require(
-            self.engine is None or is_engine(self.engine),
-            f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)} or streaming.",
-        )
-        require(self.engine is None or self.method is not None, f"{self.label}: a baseline has no engine to choose.")
-        require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
-        require(
-            self.baseline is None or self.baseline in BASELINES,
-            f"unknown baseline {self.baseline!r}: choose {', '.join(BASELINES)}.",
-        )
-
-    @property
-    def own_method(self) -> Method:
-        """The method of ours; an outside baseline has none, and raises `ValueError`."""
-        if self.method is None:
-            raise ValueError(f"{self.label} is an outside baseline")
-        return self.method
-
-    @property
-    def name(self) -> str:
-        """The key of its baseline or of its method."""
-        return self.baseline or self.own_method.name
-
-    @property
-    def draft_model(self) -> bool:
-        """Whether it needs a draft model or a draft head."""
-        return self.baseline == "hf_assisted" if self.method is None else self.method.drafter.uses_draft_model
 
 
 @dataclass(frozen=True)
@@ -302,11 +259,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
 
 
 def result_of(run: RunTrace, agreement: Sequence[tuple[int, int]] = ()) -> Result:
-    """A call of a method from its run; its contestant, prompt and repeat are numbered 0.
-
-    Args:
-        agreement: see `measure_run`.
-    """
+    """A call of a method from its run, `agreement` as in `measure_run`; its contestant, prompt and repeat are 0."""
     loop_free = tokens_before_loop(run.output_ids)
     whole, part = (measure_run(run, until, agreement) for until in (None, loop_free))
     return Result(0, 0, 0, run.output_ids, loop_free, whole, part, run)
@@ -383,9 +336,9 @@ class Score:
         return spread(values) if values and all(value is not None for value in values) else None
 
 
-def score(comparison: Comparison, loop_free: bool = True, prompt: int = 0) -> tuple[Score, ...]:
-    """Every contestant's figures on one prompt, in the comparison's order; by default without looping iterations."""
-    scores = tuple(_score(comparison, index, loop_free, prompt) for index in range(len(comparison.contestants)))
+def score(comparison: Comparison, loop_free: bool = True) -> tuple[Score, ...]:
+    """Every contestant's figures on the first prompt, in the comparison's order; by default without loops."""
+    scores = tuple(_score(comparison, index, loop_free) for index in range(len(comparison.contestants)))
     autoregressive = next(
         (s for s in scores if s.contestant.method and s.contestant.method.name == "autoregressive"), None
     )
@@ -401,9 +354,9 @@ def without_prefill(measured: Score, plain: Score) -> float | None:
     return found.median if found else None
 
 
-def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> Score:
+def _score(comparison: Comparison, index: int, loop_free: bool) -> Score:
     contestant = comparison.contestants[index]
-    results = [result for result in comparison.of(index) if result.prompt == prompt]
+    results = [result for result in comparison.of(index) if result.prompt == 0]
     figures = [(result, result.loop_free if loop_free else result.metrics) for result in results]
     usable = [(result, metrics) for result, metrics in figures if metrics is not None]
     ordered = sorted(usable, key=lambda pair: pair[1].throughput or 0.0)
@@ -411,10 +364,10 @@ def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> 
     result, typical = middle
     run = result.run if result else None
     run = replace(run, iterations=run.iterations[: typical.iterations]) if run and typical else None
-    difference = next((d for c, p, d in comparison.differences if (c, p) == (index, prompt)), None)
+    difference = next((d for c, p, d in comparison.differences if (c, p) == (index, 0)), None)
     reference, same_output = comparison.reference_of(index), None
     if result and not result.failure and reference is not None and reference != index and comparison.sampling.greedy:
-        expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
+        expected = [r for r in comparison.of(reference) if r.prompt == 0 and not r.failure]
         same_output = difference is None if expected else None
     output = result.output_ids if result else ()
     return Score(

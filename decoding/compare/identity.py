@@ -108,13 +108,12 @@ def explain_difference(
     prompt_ids: list[int],
     ours: tuple[int, ...],
     reference: tuple[int, ...],
-    judge: MarginJudge | None = None,
+    judge: MarginJudge,
 ) -> OutputDifference | None:
     """Where two greedy outputs part and how undecided the target is there; None if they are equal."""
     position = first_difference(ours, reference)
     if position is None:
         return None
-    judge = judge or MarginJudge(pair.target)
     margin = judge.margin([*prompt_ids, *reference[:position]])
     tokens = [output[position] if position < len(output) else None for output in (ours, reference)]
     texts = ["the end" if token is None else repr(pair.vocabulary.text(token)) for token in tokens]

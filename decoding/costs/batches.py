@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.common.errors import is_out_of_memory, require
+from decoding.common.errors import is_out_of_memory
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.costs.measuring import (
     CalibrationCache,
@@ -26,7 +26,8 @@ from decoding.costs.measuring import (
     binary_tree,
     cost_model,
     machine_words,
-    settle,
+    pass_seconds,
+    siblings,
 )
 from decoding.engines.base import Visibility
 from decoding.engines.batch import BatchCache, BatchEngine, BatchMask
@@ -40,7 +41,6 @@ ROUNDS = 5
 SHORT_S, AGAIN = 0.02, 3
 # A pass that takes longer is the last one measured of its batch: beyond it time is proportional to rows.
 LONGEST_S = 1.5
-BATCH_KIND = "batches"
 
 
 def batch_costs(
@@ -48,27 +48,10 @@ def batch_costs(
 ) -> dict[int, CostModel]:
     """Costs of a pair here by the number of sequences in a batch: kept ones, or measured now and kept.
 
-    Args:
-        report: is given each batch size before it is measured.
-
-    Raises:
-        PairError: the pair's engine runs no batches.
+    `report` is given each batch size before it is measured. Raises `PairError` where the pair's engine runs no batches.
     """
     alone = cost_model(pair, decoder)
     return KEPT.of(pair, machine_words(pair), lambda: measure_batches(pair, alone, report=report), again)
-
-
-def costs_at(pair: Pair, decoder: Decoder, batch: int) -> CostModel:
-    """Costs of a pair here in a batch of any size up to the largest measured: those of the next larger one measured.
-
-    Raises:
-        SettingsError: so large a batch was not measured; it does not fit into memory.
-        PairError: the pair's engine runs no batches.
-    """
-    costs = batch_costs(pair, decoder)
-    enough = [size for size in costs if size >= batch]
-    require(bool(enough), f"At most {max(costs)} sequences fit into memory here: choose a batch up to that.")
-    return costs[min(enough)]
 
 
 def known_batch_costs(pair: Pair) -> dict[int, CostModel] | None:
@@ -91,9 +74,8 @@ def measure_batches(
         alone: the pair's costs over one sequence, for what an iteration takes beside its passes.
         batches, sizes: sequences, and tokens of each; `BATCHES` and `SIZES` where empty.
 
-    Raises:
-        PairError: the pair's engine runs no batches.
-        RuntimeError, MemoryError: there is no memory even for one sequence.
+    Raises `PairError` where the pair's engine runs no batches; `RuntimeError` or `MemoryError` where there is no memory
+    even for one sequence.
     """
     found: dict[int, CostModel] = {}
     for batch in batches or BATCHES:
@@ -147,7 +129,7 @@ class BatchProbe:
         self._model, self._batch, self._past, self._last = model, batch, past, pair.context - 1
         self._cache, self._maker = BatchCache(batch, past + most), np.random.default_rng(0)
         self._vocab = pair.logits_size
-        self._seen, self._depths = (np.eye(most, dtype=bool), np.zeros(most, int)) if level else binary_tree(most)
+        self._seen, self._depths = siblings(most) if level else binary_tree(most)
         if isinstance(model, Model):
             plain = model.with_engine("transformers").engine
             self._engine = BatchEngine(plain, model.engine, model.network, model.positions, batch)
@@ -159,11 +141,7 @@ class BatchProbe:
         """Seconds of one pass over `size` tokens of each sequence, its mask included, until its logits are there."""
         positions = np.minimum(self._past + self._depths[:size], self._last)
         seen = Visibility(self._past, self._seen[:size, :size])
-        settle(self._model.device)
-        started = time.perf_counter()
-        logits = self._forward(positions, seen)
-        settle(logits.device)
-        taken = time.perf_counter() - started
+        taken = pass_seconds(self._model, lambda: self._forward(positions, seen))
         self._cache.length = self._past
         return taken
 
@@ -185,4 +163,4 @@ def _read(stored: Any) -> dict[int, CostModel]:
     return {each.batch: each for each in costs}
 
 
-KEPT = CalibrationCache(BATCH_KIND, _read, lambda costs: [each.as_json() for each in costs.values()])
+KEPT = CalibrationCache("batches", _read, lambda costs: [each.as_json() for each in costs.values()])

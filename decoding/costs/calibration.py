@@ -18,7 +18,7 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import calibration_prompts
-from decoding.costs.batches import costs_at
+from decoding.costs.batches import batch_costs
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import CalibrationCache, Decoder, cost_model
 from decoding.engines.base import Visibility
@@ -189,13 +189,17 @@ class MeasuredPair:
     decoder: Decoder
 
     def costs(self, batch: int = 1) -> CostModel:
-        """What passes cost, over one sequence or over each of a batch.
+        """What passes cost, over one sequence or over each of a batch: of the next larger one that was measured.
 
-        Raises:
-            SettingsError: so large a batch does not fit into memory here.
-            PairError: the pair's engine runs no batches.
+        Raises `SettingsError` where so large a batch does not fit into memory; `PairError` where the pair's engine runs
+        no batches.
         """
-        return cost_model(self.pair, self.decoder) if batch == 1 else costs_at(self.pair, self.decoder, batch)
+        if batch == 1:
+            return cost_model(self.pair, self.decoder)
+        known = batch_costs(self.pair, self.decoder)
+        enough = [size for size in known if size >= batch]
+        require(bool(enough), f"At most {max(known)} sequences fit into memory here: choose a batch up to that.")
+        return known[min(enough)]
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""
@@ -209,8 +213,7 @@ class MeasuredPair:
     def chooser(self, name: str, known: Chooser | None) -> Chooser:
         """The trained selector of this name; the known one where it was loaded for this pair.
 
-        Raises:
-            SettingsError, PairError: there is none of that name; it is damaged, or was trained for another pair.
+        Raises `SettingsError` where there is none; `PairError` where it is damaged, or was trained for another pair.
         """
         identity = pair_identity(self.pair)
         if known is not None and dict(known.pair) == identity:
@@ -224,8 +227,7 @@ class MeasuredPair:
     def matrix(self, name: str) -> str:
         """The full name of a kept matrix, which also tells its content.
 
-        Raises:
-            SettingsError, PairError: there is none of that name; it is damaged, or was made with another target.
+        Raises what `find_matrix` does, and `PairError` where it was made with another target.
         """
         card = matrix_store.find_matrix(name)
         matrix_store.require_fit(card, pair_identity(self.pair))

@@ -13,14 +13,15 @@ import torch
 
 from decoding.common.cost_model import CostModel
 from decoding.common.interruption import check_wanted, pause_point
-from decoding.common.prompts import load_prompts
 from decoding.costs.measuring import (
     SLOW_PASS_S,
     CalibrationCache,
     Decoder,
     cost_model,
+    least_median,
     machine_words,
     pass_seconds,
+    sample_prompt,
 )
 from decoding.drafters import DelayedDrafter
 from decoding.engines.base import Visibility
@@ -52,9 +53,7 @@ def latency_model(pair: Pair, decoder: Decoder, verifier: str = "", again: bool 
     """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too.
 
     Kept ones go with the costs that they were measured beside: where those have been replaced, so are these.
-
-    Args:
-        verifier: whose iterations are to be counted; empty: iterations as the costs of passes have them.
+    Iterations are counted as a verifier makes them, or as the costs of passes have them where none is named.
     """
     entry, costs = machine_words(pair), cost_model(pair, decoder, again)
     kept = LATENCIES.known(pair, entry)
@@ -115,7 +114,7 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
     usual = VerifierTimes(verifier, (costs.iteration_s,) * MOST_PATHS, costs.level_s, 0.0, costs.measured)
     if latency.target_s[0] > SLOW_PASS_S:
         return usual
-    prompt = _prompt(pair)
+    prompt = sample_prompt(pair)[:PROMPT] or [0, 0]
     tokens = min(MOST_ROUNDS * 8, pair.context - len(prompt))
     method = METHODS["delayed"].with_settings(verifier=verifier)
     sessions = [decoder(pair, method.with_settings(**a._asdict()), prompt, tokens, WARM) for a in TIMED]
@@ -134,13 +133,8 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
         rounds += 1
     if not all(beside):
         return usual
-    times = VerifierTimes.fitted(verifier, TIMED, [least_median(each) for each in beside])
+    times = VerifierTimes.fitted(verifier, TIMED, [least_median(each, BLOCKS) for each in beside])
     return replace(times, measured_with=costs.measured)
-
-
-def least_median(times: list[float]) -> float:
-    """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
-    return min(median(block.tolist()) for block in np.array_split(times, BLOCKS) if len(block))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +160,7 @@ def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
     chooser = FixedChooser(network, scaler, latency, identity, "nss", names, "tokens", (static,))
     plain = METHODS["delayed"].with_settings(verifier="nss", **ASKED_WITH._asdict())
     asking = replace(plain, drafter=DelayedDrafter(selector="measured", chooser=chooser))
-    prompt = _prompt(pair)
+    prompt = sample_prompt(pair)[:PROMPT] or [0, 0]
     tokens = min(4 * ASKED_ROUNDS, pair.context - len(prompt))
     sessions = [decoder(pair, method, prompt, tokens, WARM) for method in (asking, plain)]
     more_s: list[float] = []
@@ -180,7 +174,3 @@ def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
             taken.append(time.perf_counter() - begun)
         more_s.append(taken[0] - taken[1] if len(more_s) % 2 else taken[1] - taken[0])
     return max(median(more_s[2:] or more_s), 0.0)
-
-
-def _prompt(pair: Pair) -> list[int]:
-    return pair.vocabulary.encode(load_prompts()[0].text)[: min(PROMPT, pair.context // 4)] or [0, 0]

@@ -122,11 +122,10 @@ Decoder = Callable[..., Any]
 def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool = False) -> CostModel:
     """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept.
 
-    `doubted`: kept ones are checked even where they were a moment ago.
-
-    Kept costs that were measured beside other work, or on a machine that has changed, would mislead every method that
-    plans by them: a few passes are timed beside them, and where they do not agree all is measured again. So it is where
-    their own times tell that other work disturbed them.
+    `doubted`: kept ones are checked even where they were a moment ago. Kept costs that were measured beside other work,
+    or on a machine that has changed, would mislead every method that plans by them: a few passes are timed beside them,
+    and where they do not agree all is measured again. So it is where their own times tell that other work disturbed
+    them.
     """
     entry = machine_words(pair)
     kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
@@ -196,8 +195,7 @@ def machine_words(pair: Pair) -> str:
 def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> CostModel:
     """Measure the curves of both models, in turn so that what slows the machine hits all sizes alike.
 
-    Raises:
-        RuntimeError, MemoryError: there is no memory even for passes of one node.
+    Raises `RuntimeError` or `MemoryError` where there is no memory even for passes of one node.
     """
     other_work = OtherWork()
     probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.drafting, level=True))
@@ -244,7 +242,7 @@ class Probe:
         self.padded = model.engine.name.startswith("cuda_graph")
         self.prefix_length = 0
         self._cache = model.engine.new_cache(PREFIX_LENGTH + max(SIZES))
-        self._seen, self._depths = _siblings(max(SIZES)) if level else binary_tree(max(SIZES))
+        self._seen, self._depths = siblings(max(SIZES)) if level else binary_tree(max(SIZES))
         self.pass_s(1)
         self.slow = self.pass_s(1) > SLOW_PASS_S
         self._fill(min(SHORT_PREFIX if self.slow else PREFIX_LENGTH, pair.context // 2))
@@ -305,15 +303,19 @@ def binary_tree(count: int) -> tuple[np.ndarray, np.ndarray]:
     return seen, depths
 
 
-def _siblings(count: int) -> tuple[np.ndarray, np.ndarray]:
+def siblings(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a level: all see themselves alone."""
     return np.eye(count, dtype=bool), np.zeros(count, dtype=np.int64)
 
 
 def _point(size: int, times: list[float]) -> CostPoint:
-    """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
-    blocks = [block.tolist() for block in np.array_split(times, BLOCKS) if len(block)]
     low, _, high = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-    return CostPoint(size, min(median(block) for block in blocks), low, high)
+    return CostPoint(size, least_median(times, BLOCKS), low, high)
+
+
+def least_median(times: list[float], blocks: int) -> float:
+    """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
+    return min(median(block.tolist()) for block in np.array_split(times, blocks) if len(block))
 
 
 def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve) -> tuple[float, float, int]:
@@ -325,7 +327,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         verify_ms=target.written(), level_ms=draft.written(), odds="1 1", learn=False
     )
     method = replace(method, draft_head="" if pair.head is None else pair.head.name)
-    prompt = _prompt(pair)
+    prompt = sample_prompt(pair)
     tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
     if not prompt or target.seconds(1) > SLOW_PASS_S:
         return 0.0, 0.0, 0
@@ -355,7 +357,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
 
 def _plain_overhead(pair: Pair, decoder: Decoder) -> float:
     """Seconds that an iteration of plain decoding takes beside its pass."""
-    prompt = _prompt(pair)
+    prompt = sample_prompt(pair)
     session = decoder(pair, METHODS["autoregressive"], prompt, min(MOST_ITERATIONS, pair.context - len(prompt)))
     session.step()
     rest, started = list[float](), time.perf_counter()
@@ -367,7 +369,8 @@ def _plain_overhead(pair: Pair, decoder: Decoder) -> float:
     return max(median(rest), 0.0) if rest else 0.0
 
 
-def _prompt(pair: Pair) -> list[int]:
+def sample_prompt(pair: Pair) -> list[int]:
+    """The beginning of a text, at most a quarter of what the pair can read."""
     return pair.vocabulary.encode(load_prompts()[0].text)[: max(pair.context // 4, 1)]
 
 

@@ -30,8 +30,7 @@ from typing import Any, Literal, get_args
 
 from decoding.common.errors import ExperimentError, SettingsError
 from decoding.common.files import write_whole
-from decoding.compare.comparison import Contestant
-from decoding.compare.contestants import parse_contestant
+from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.experiments.rows import GRID
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import method_label

@@ -17,7 +17,7 @@ from typing import Any
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import former_engine
-from decoding.compare.comparison import Contestant
+from decoding.compare.contestants import Contestant
 from decoding.experiments.grid import Grid, PromptSet, contestants
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling

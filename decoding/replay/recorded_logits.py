@@ -168,23 +168,6 @@ def _nodes_with_rows(iteration: IterationTrace, side: Side) -> Iterator[tuple[Pa
             yield path, node.node_id
 
 
-class PathSource:
-    """Answers a drafter about one tree by the paths of its nodes.
-
-    Args:
-        find: probabilities `[num_paths, vocab_size]` after some paths; `LogitsMissing` where one is not known.
-        prefix: the text so far, prompt and all.
-    """
-
-    def __init__(self, find: Callable[[Sequence[Path]], Tensor], depth_limit: int, prefix: Sequence[int]):
-        self.depth_limit, self.prefix = depth_limit, prefix
-        self._find, self._paths = find, TreePaths()
-
-    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
-        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`; `LogitsMissing` where a row is not known."""
-        return self._find(self._paths.of(tree, nodes))
-
-
 class RecordedSource(NoSource):
     """Answers drafters from stored rows as `ModelSource` answers from the model.
 
@@ -247,9 +230,9 @@ class DraftMemo:
         self._ask = ask
         self._distributions: dict[Path, Tensor] = {}
 
-    def source(self) -> PathSource:
+    def source(self) -> "PathSource":
         """A source for one tree."""
-        return PathSource(self.find, self.depth_limit, self.prefix)
+        return PathSource(self)
 
     def find(self, paths: Sequence[Path]) -> Tensor:
         """Probabilities after some paths, `[num_paths, vocab_size]`; `LogitsMissing` where nobody can tell."""
@@ -257,6 +240,18 @@ class DraftMemo:
         if asked:
             self._distributions.update(zip(asked, self._ask(asked), strict=True))
         return torch.stack([self._distributions[path] for path in paths])
+
+
+class PathSource:
+    """Answers a drafter about one tree by the paths of its nodes."""
+
+    def __init__(self, memo: DraftMemo):
+        self.depth_limit, self.prefix = memo.depth_limit, memo.prefix
+        self._memo, self._paths = memo, TreePaths()
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`; `LogitsMissing` where a row is not known."""
+        return self._memo.find(self._paths.of(tree, nodes))
 
 
 def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
@@ -268,8 +263,7 @@ def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
 
 
 def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
-    """The distributions of the run's draft, a model or a head, as it tells them; it reads the text before the iteration
-    first.
+    """The distributions of the run's draft, a model or a head, as it tells them once it has read the text before.
 
     Raises `SettingsError` where the run has no such iteration, or another pair decoded it; `PairError` where the head
     that drafted is damaged.

@@ -185,10 +185,8 @@ def replayed_iteration(
 ) -> IterationTrace:
     """The record as it would read had this verifier made this walk: verdicts, path, tests, final token.
 
-    What the run did before and after verification (times, cache rows, draws) is left as it was.
-
-    Args:
-        text_of: text of a token id that the record does not hold.
+    What the run did before and after verification (times, cache rows, draws) is left as it was; `text_of` gives the
+    text of a token id that the record does not hold.
     """
     outcome = replayed.outcome
     left_out = iteration.rule.left_out

@@ -51,18 +51,6 @@ def unknown_words(run: RunTrace) -> str:
     return ""
 
 
-def method_at(run: RunTrace, index: int) -> Method:
-    """The method that made an iteration of a run.
-
-    Raises:
-        SettingsError: there is no such iteration, this program does not know the method, or the record does not tell.
-    """
-    method, iteration = method_of(run), iteration_at(run, index)
-    if index < run.own_from or not _made_by(method, iteration):
-        raise SettingsError(_of_parent(run, index))
-    return method
-
-
 def sampling_of(run: RunTrace) -> Sampling:
     """The sampling of a run."""
     kept = run.sampling
@@ -100,11 +88,12 @@ def filled_in(method: Method, known: Method) -> Method:
 def session_state_before(run: RunTrace, index: int) -> SessionState:
     """How an iteration was made, as the record alone tells.
 
-    Raises:
-        SettingsError: there is no such iteration, this program does not know the method, or another one made it.
+    Raises `SettingsError` where there is no such iteration, the method is not known here, or another one made it.
     """
-    method, sampling = method_at(run, index), sampling_of(run)
-    return SessionState(method, sampling, state_before(run, index, method), draws_before(run, index))
+    method, iteration = method_of(run), iteration_at(run, index)
+    if index < run.own_from or not _made_by(method, iteration):
+        raise SettingsError(_of_parent(run, index))
+    return SessionState(method, sampling_of(run), state_before(run, index, method), draws_before(run, index))
 
 
 def draws_before(run: RunTrace, index: int) -> GeneratorDraws:

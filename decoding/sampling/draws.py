@@ -43,15 +43,12 @@ class Draws(Protocol):
 
     def accept(self, probability: float) -> bool:
         """True with the given probability."""
-        ...
 
     def choose(self, weights: Tensor) -> int:
         """Index i with probability `weights[i]` / their sum; `[num_choices]`, not all 0."""
-        ...
 
     def choose_each(self, weights: Tensor) -> list[int]:
         """One index per row of `[num_rows, num_choices]`: the same as `choose` row by row."""
-        ...
 
 
 class GeneratorDraws:

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from decoding.common.errors import TraceFileError
+from decoding.common.errors import TraceFileError, printable
 from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
 from decoding.trace.older import drop_sentences, rename_engines, rename_fields, upgraded
@@ -192,9 +192,8 @@ def _damage_as_error() -> Iterator[None]:
 
 def _damaged(detail: str) -> TraceFileError:
     # Library messages quote the file: line breaks and odd characters in it would break the sentence.
-    words = "".join(char if char.isprintable() else "?" for char in detail[:MAX_DETAIL])
     again = "copy or save it again, or open it with the version that wrote it"
-    return TraceFileError(f"This Draftscope run is damaged ({words}): {again}.")
+    return TraceFileError(f"This Draftscope run is damaged ({printable(detail[:MAX_DETAIL])}): {again}.")
 
 
 def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:

@@ -1,6 +1,6 @@
 """A run's method as the configuration of an inference engine, with what that engine cannot do said beside it.
 
-Every figure is one of the run (see `draft_figures`), but for the chain by batch size, which is given.
+Every figure is one of the run (see `DraftFigures`), but for the chain by batch size, which is given.
 """
 
 import json
@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from decoding.common.errors import require
-from decoding.trace.draft_figures import DIGITS, DraftFigures, draft_figures
+from decoding.common.errors import printable, require
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import (
+    DIGITS,
+    DraftFigures,
     MeasuredChain,
     chain_limits,
     draft,
+    draft_figures,
     figure_notes,
     head,
     head_limits,
     nearest_beam,
-    printable,
     quoted,
     rounded_up,
     rule,
@@ -54,10 +55,10 @@ class EngineConfig:
     sources: tuple[str, ...]
     read: str
     language: Literal["sh", "yaml", "python", "json"]
-    text: str = ""
-    load_test: str = ""
-    limits: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    text: str
+    load_test: str
+    limits: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def engine_config(
@@ -69,8 +70,7 @@ def engine_config(
         chain: the best chain measured beside the run, for engines that verify no trees like the run's.
         by_batch: first and last batch size, and the best chain's tokens there, for engines that change it.
 
-    Raises:
-        SettingsError: there is no such engine.
+    Raises `SettingsError` where there is no such engine.
     """
     require(engine in ENGINE_SOURCES, f"There is no engine {engine!r} to export for: choose {', '.join(ENGINES)}.")
     figures = draft_figures(run)
@@ -145,8 +145,8 @@ def _vllm(run: RunTrace, figures: DraftFigures, by_batch: Sequence[tuple[int, in
         )
     return _made(
         "vllm",
-        text=_vllm_command(run, config),
-        load_test=_vllm_command(run, test),
+        text=vllm_command(target(run), config),
+        load_test=vllm_command(target(run), test),
         limits=[*chain_limits("vLLM", run, figures), *verifier_limits("vLLM", run, figures, ("naive", "block"))],
         notes=[*notes, *figure_notes(run, figures, load_test=True)],
     )
@@ -168,16 +168,8 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
     return {}
 
 
-def _vllm_command(run: RunTrace, config: dict[str, Any]) -> str:
-    return vllm_command(target(run), config)
-
-
 def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) -> str:
-    """vLLM's command for a target and the content of its `--speculative-config`; without content it does not speculate.
-
-    Args:
-        devices: tensor parallel.
-    """
+    """vLLM's command for a target and what is in its `--speculative-config`, without which it does not speculate."""
     flags: dict[str, Any] = {"--tensor-parallel-size": devices} if devices > 1 else {}
     if config:
         flags["--speculative-config"] = json.dumps(config, ensure_ascii=False)
@@ -185,11 +177,7 @@ def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) 
 
 
 def sglang_chain_command(target_name: str, draft: str, method: str, length: int, devices: int = 1) -> str:
-    """SGLang's command for chains of one length, 0 for none; `method` is what vLLM calls it.
-
-    Args:
-        devices: tensor parallel.
-    """
+    """SGLang's command for chains of one length, 0 for none, tensor parallel; `method` is what vLLM calls it."""
     flags: dict[str, Any] = {"--model-path": printable(target_name)}
     if devices > 1:
         flags["--tp-size"] = devices
@@ -438,7 +426,7 @@ _LANGUAGES: dict[str, Literal["sh", "yaml", "python", "json"]] = {
 
 
 def _made(
-    engine: str, text: str = "", load_test: str = "", limits: list[str] | None = None, notes: list[str] | None = None
+    engine: str, text: str = "", load_test: str = "", limits: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> EngineConfig:
     source = ENGINE_SOURCES[engine]
     return EngineConfig(
@@ -449,8 +437,8 @@ def _made(
         language=_LANGUAGES[engine],
         text=text,
         load_test=load_test,
-        limits=tuple(limits or ()),
-        notes=tuple(notes or ()),
+        limits=tuple(limits),
+        notes=tuple(notes),
     )
 
 

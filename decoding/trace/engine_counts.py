@@ -68,7 +68,7 @@ class Counted:
 
 
 def by_histogram(
-    engine: str, histogram: dict[int, int], passes: int, accepted: int | None, length: int | None
+    engine: str, form: str, histogram: dict[int, int], passes: int, accepted: int | None, length: int | None
 ) -> Counted:
     """One request's passes by how many draft tokens they accepted.
 
@@ -90,7 +90,7 @@ def by_histogram(
     counts = [histogram.get(each, 0) for each in range(max(deepest, length or 0), 0, -1)]
     return Counted(
         engine,
-        "",
+        form,
         passes=passes,
         accepted=total if accepted is None else accepted,
         reached=tuple(accumulate(counts))[::-1],
@@ -143,6 +143,7 @@ def _sum(records: Sequence[Counted]) -> Counted:
     added = f"The counts of {len(records):,} records were added up" if counts else f"There are {len(records):,} records"
     added += f"; their rates and means {weighed}." if rounded else "."
     requests = [request for each in records for request in each.requests]
+    speeds = [each.generated for each in records if each.generated is not None]
     return replace(
         records[0],
         records=len(records),
@@ -160,15 +161,11 @@ def _sum(records: Sequence[Counted]) -> Counted:
         requests=tuple(requests) if len(requests) == len(records) else (),
         request_mean=None,
         seconds=_total(records, lambda each: each.seconds),
-        generated=_mean([each.generated for each in records if each.generated is not None]),
+        generated=sum(speeds) / len(speeds) if speeds else None,
         running=tuple(count for each in records for count in each.running),
         odd=tuple(dict.fromkeys(sentence for each in records for sentence in each.odd)),
         notes=tuple(dict.fromkeys(sentence for each in records for sentence in each.notes)),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _total(records: Sequence[Counted], of: Callable[[Counted], _Number | None]) -> _Number | None:
@@ -188,11 +185,7 @@ FEW = 0.02  # standard error of a rate above which the passes are few
 
 
 def contradictions(counted: Counted, marginal: Sequence[float]) -> list[str]:
-    """Rates that rise and means that disagree: at least one of the figures is wrong.
-
-    Args:
-        marginal: acceptance by position, `[positions]`, each from 0 to 1.
-    """
+    """Marginal rates, `[positions]`, that rise and means that disagree: at least one of the figures is wrong."""
     return [*counted.odd, *_rising(counted, marginal), *_disagreeing(counted, marginal)]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from decoding.common.errors import EngineMetricsError
+from decoding.common.errors import EngineMetricsError, printable
 from decoding.trace.engine_counts import EXACT, EXPECTED, MAX_POSITIONS, MAX_RECORDS, Counted, by_histogram
 
 MAX_VALUES = 5 * 2**20  # of one document: bounds the memory that reading it takes
@@ -164,7 +164,7 @@ def _parses(document: bytes, decoder: msgspec.json.Decoder[Any]) -> bool:
 def _problem(error: BaseException) -> str:
     """What msgspec found, in a few printable words."""
     words = str(error).replace("`", "").replace("$.", "").replace(" - at $", "")
-    return "".join(char if char.isprintable() else "?" for char in words[:120]) or type(error).__name__
+    return printable(words[:120]) or type(error).__name__
 
 
 def _record(document: bytes) -> list[Counted]:
@@ -173,7 +173,8 @@ def _record(document: bytes) -> list[Counted]:
     if not isinstance(read.marginal_accept_rates, UnsetType):
         return [_profile(msgspec.json.decode(document, type=Profile))]
     if given := _given(read.spec_decode_acceptance, AIPerfSpeculation):
-        return [_aiperf(given)]
+        form, histogram = "spec_decode_acceptance of profile_export.jsonl", given.acceptance_histogram
+        return [_response("aiperf", form, given, histogram, given.completion_tokens)]
     if given := _given(read.spec_decoding_stats, TensorRTSpeculation):
         return _tensorrt_llm(given)
     if given := _given(read.meta_info, SGLangMeta):
@@ -183,9 +184,11 @@ def _record(document: bytes) -> list[Counted]:
         return [replace(each, devices=devices or None) for each in _sglang_info(given, draft_tokens)]
     if given := _given(read.timings, LlamaTimings):
         return _llama(given)
-    given = _given(read.metrics, VllmMetrics)
-    if given and given.speculative_decoding:
-        return [_vllm(given.speculative_decoding, _given(read.usage, Usage))]
+    metrics = _given(read.metrics, VllmMetrics)
+    if metrics and (given := metrics.speculative_decoding):
+        histogram, usage = dict(enumerate(given.acceptance_histogram)), _given(read.usage, Usage)
+        form = "metrics.speculative_decoding of responses"
+        return [_response("vllm", form, given, histogram, usage.completion_tokens if usage else None)]
     return []
 
 
@@ -194,30 +197,16 @@ def _given(raw: Raw | UnsetType, kind: Any) -> Any:
     return None if isinstance(raw, UnsetType) else msgspec.json.decode(raw, type=kind | None)
 
 
-def _vllm(read: VllmSpeculation, usage: Usage | None) -> Counted:
-    return replace(
-        by_histogram(
-            "vllm", dict(enumerate(read.acceptance_histogram)), read.num_spec_steps, read.num_accepted_draft_tokens,
-            read.num_spec_tokens,
-        ),
-        form="metrics.speculative_decoding of responses",
-        drafted=read.num_draft_tokens,
-        mean=read.mean_acceptance_length,
-        completion=usage.completion_tokens if usage else None,
-    )  # fmt: skip
-
-
-def _aiperf(read: AIPerfSpeculation) -> Counted:
-    return replace(
-        by_histogram(
-            "aiperf", read.acceptance_histogram, read.num_spec_steps, read.num_accepted_draft_tokens,
-            read.num_spec_tokens,
-        ),
-        form="spec_decode_acceptance of profile_export.jsonl",
-        drafted=read.num_draft_tokens,
-        mean=read.mean_acceptance_length,
-        completion=read.completion_tokens,
-    )  # fmt: skip
+def _response(
+    engine: str,
+    form: str,
+    read: VllmSpeculation | AIPerfSpeculation,
+    histogram: dict[int, int],
+    completion: int | None,
+) -> Counted:
+    passes, accepted = read.num_spec_steps, read.num_accepted_draft_tokens
+    counted = by_histogram(engine, form, histogram, passes, accepted, read.num_spec_tokens)
+    return replace(counted, drafted=read.num_draft_tokens, mean=read.mean_acceptance_length, completion=completion)
 
 
 def _sglang(read: SGLangMeta) -> list[Counted]:
@@ -228,8 +217,7 @@ def _sglang(read: SGLangMeta) -> list[Counted]:
     length = drafted // passes if whole and drafted else None
     histogram = read.spec_correct_drafts_histogram
     record = replace(
-        by_histogram("sglang", dict(enumerate(histogram or [])), passes, accepted, length),
-        form="meta_info of responses",
+        by_histogram("sglang", "meta_info of responses", dict(enumerate(histogram or [])), passes, accepted, length),
         drafted=drafted,
         mean=read.spec_accept_length,
         # The first token of a response comes from the prompt's pass, and the last pass may be cut short.
@@ -295,10 +283,11 @@ def _profile(read: Profile) -> Counted:
             "This speculation_profile.json was not measured (measured is false): give a measured one."
         )
     lengths, positions = read.acceptance_length_histogram, read.num_speculative_tokens
-    record = Counted("profile", "speculation_profile.json")
+    form = "speculation_profile.json"
+    record = Counted("profile", form)
     if lengths:
         by_accepted = {length - 1: count for length, count in lengths.items()}
-        record = by_histogram("profile", by_accepted, sum(lengths.values()), None, positions)
+        record = by_histogram("profile", form, by_accepted, sum(lengths.values()), None, positions)
     notes, odd = [], list(record.odd)
     if read.verification_method == "block":
         notes.append("The profile's rates are of block verification: other verifiers of the same draft have others.")
@@ -316,7 +305,6 @@ def _profile(read: Profile) -> Counted:
         odd.append("marginal_accept_rates and acceptance_length_histogram disagree: the histogram is taken.")
     return replace(
         record,
-        form="speculation_profile.json",
         rates=() if record.reached else tuple(read.marginal_accept_rates),
         rate_step=EXACT / 2,
         draft_length=positions or None,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from decoding.common.errors import EngineMetricsError, SettingsError
-from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_counts import EXPECTED, MAX_POSITIONS, Counted, added_up, contradictions, oddities, remarks
 from decoding.trace.engine_fields import METRIC_SOURCES
 from decoding.trace.engine_json import json_records
+from decoding.trace.engine_limits import draft_figures
 from decoding.trace.engine_text import text_records
 from decoding.trace.records import RunTrace
 
@@ -89,16 +89,12 @@ class EngineMetrics:
         engine, version, sources, read: what the engine is called, and in which files of which version the names were
             read, when (ISO date).
         form: what was given, in words.
-        records: records in it that hold such figures; `added`: how they were added up, empty for one.
-        passes: verification passes with a draft; `passes_exact`: counted by the engine, not computed from figures that
-            it rounded.
-        drafted, accepted: draft tokens.
+        records, added, passes, passes_exact, drafted, accepted: as in `Counted`.
         draft_length: the most draft tokens of a pass (K).
         positions: acceptance by position.
         definitions: mean acceptance lengths and acceptance rates, each by its definition.
         other_lengths: what another K would give.
-        seconds: that the figures span; `generated`: tokens per second of all requests; `running`: requests that ran,
-            each time that it was written; `devices`: that share each layer (tensor parallelism).
+        seconds, generated, running, devices: as in `Counted`.
         wrong: what contradicts itself in the figures, a sentence each: nothing should be decided by them.
         odd: all that is strange in the figures, `wrong` first.
         notes: what to know of them, a sentence each.
@@ -148,11 +144,10 @@ class PositionComparison:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """A run's acceptance by depth beside an engine's by position; passes are those counted, notes sentences."""
+    """A run's acceptance by depth beside an engine's by position; its passes are those counted, notes sentences."""
 
     run: str
     run_passes: int
-    engine_passes: int | None
     positions: tuple[PositionComparison, ...]
     notes: tuple[str, ...]
 
@@ -256,7 +251,7 @@ def compared(record: EngineMetrics, run: RunTrace) -> RunComparison:
         notes.append("How many passes the engine counted is not known: standard errors are those of the run alone.")
     if not figures.chains:
         notes.append("The run drafted trees: at each depth they accept at least what their best chain would.")
-    return RunComparison(run.label, count, record.passes, tuple(rows), tuple(notes))
+    return RunComparison(run.label, count, tuple(rows), tuple(notes))
 
 
 def _in_standard_errors(ours: float, our_passes: int, theirs: float, their_passes: int | None) -> float | None:

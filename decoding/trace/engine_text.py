@@ -11,7 +11,7 @@ from dataclasses import replace
 from io import BytesIO
 from statistics import fmean
 
-from decoding.common.errors import EngineMetricsError
+from decoding.common.errors import EngineMetricsError, printable
 from decoding.trace.engine_counts import EXACT, MAX_POSITIONS, Counted
 
 MAX_LINES, MAX_LINE = 500_000, 2**14  # lines of an engine in a file; bytes of one
@@ -105,10 +105,8 @@ def _devices(line: bytes, after: bytes) -> set[int]:
 
 
 def _unwrapped(lines: Sequence[bytes], read: int, place: int) -> tuple[str, int]:
-    """The log line of vLLM that ends before `place`, with what a terminal broke off it; and where that ends.
-
-    Args:
-        read: lines that are another's.
+    """The log line of vLLM that ends before `place`, with what a terminal broke off it, and where that ends; the lines
+    before `read` are another's.
     """
     first, joined = _text(place, lines[place - 1]), b"".join(lines[max(read, place - 1 - WRAPPED) : place])
     for after in range(place, min(len(lines), place + WRAPPED) + 1):
@@ -214,8 +212,9 @@ def _number(text: str, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        shown = "".join(char if char.isprintable() else "?" for char in text[:40])
-        raise EngineMetricsError(f"{name} is {shown}, which is no number: write these lines again, or leave them out.")
+        raise EngineMetricsError(
+            f"{name} is {printable(text[:40])}, which is no number: write these lines again, or leave them out."
+        )
     return value
 
 
@@ -316,10 +315,8 @@ def _rates(text: str, name: str) -> tuple[float, ...]:
 
 
 def _passes(accepted: int, drafted: int, mean: float, step: float, length: int | None) -> tuple[int | None, bool]:
-    """Passes behind a rounded mean acceptance length, and whether the rounding leaves only this number.
-
-    Args:
-        length: draft tokens that a pass has at most, None where that is not known.
+    """Passes behind a rounded mean acceptance length, and whether the rounding leaves only this number; `length` is the
+    most draft tokens of a pass, None where that is not known.
     """
     fewest = math.ceil(drafted / length) if length else 1
     if length and drafted % length == 0 and abs(1 + accepted / fewest - mean) <= step:

@@ -73,12 +73,9 @@ class RunMetrics:
 def measure_run(
     run: RunTrace, until_tokens: int | None = None, agreement: Sequence[tuple[int, int]] = ()
 ) -> RunMetrics | None:  # fmt: skip
-    """Metrics of a run; `until_tokens` leaves out iterations that end beyond that many tokens (loops).
+    """Metrics of a run, None if it has no iteration; those that end beyond `until_tokens` (loops) are left out.
 
-    Returns None if no iteration is left.
-
-    Args:
-        agreement: what `node_agreement` gives for every iteration, where the record has left out its trees.
+    Where the record has left out its trees, `agreement` is what `node_agreement` gives for every iteration.
     """
     reached = tuple(accumulate(len(iteration.committed_ids) for iteration in run.iterations))
     timeline = Timeline(tuple(iteration.ended_s for iteration in run.iterations), reached)

@@ -69,14 +69,8 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
 ROUNDING = 1e-4  # probabilities are float32 sums
-MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_INTERVENTIONS = (
-    2**16,
-    2**14,
-    2**13,
-    2**8,
-    2**15,
-    2**9,
-)
+MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED = 2**16, 2**14, 2**13
+MAX_DEPTH, MAX_STEPS, MAX_INTERVENTIONS = 2**8, 2**15, 2**9
 Count = Annotated[int, Meta(ge=0, le=2**48)]  # of tokens, rows, bytes; token ids too
 Probability = Annotated[float, Meta(ge=0, le=1 + ROUNDING)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]

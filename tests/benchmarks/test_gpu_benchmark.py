@@ -11,8 +11,8 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import measuring as gpu_measuring
 from benchmarks.gpu.report import Budget
 from decoding.common.errors import PairError
+from decoding.common.interruption import CancelledError
 from decoding.compare.contestants import parse_contestant
-from decoding.compare.hf_generate import CancelledError
 from decoding.device.tree import device_rule
 from decoding.engines.cuda_graph import bucket
 from decoding.experiments import command

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.compare.comparison import Comparison, Contestant, Result, score, without_prefill
-from decoding.compare.contestants import parse_contestant
+from decoding.compare.comparison import Comparison, Result, score, without_prefill
+from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.compare.identity import OutputDifference
 from decoding.trace.metrics import Timeline, measure_run, measure_timeline
 from tests.helpers.traces import bonus, run_autoregressive, run_of

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.fakes import make_pair
 from decoding.common.errors import SettingsError
 from decoding.costs import batches, measuring
-from decoding.costs.batches import batch_costs, costs_at, known_batch_costs, measure_batches
+from decoding.costs.batches import batch_costs, known_batch_costs, measure_batches
 from decoding.costs.calibration import MeasuredPair
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
@@ -41,9 +41,10 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
 
 def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
     assert known_batch_costs(pair) is None
-    assert costs_at(pair, unrecorded, 3) is batch_costs(pair, unrecorded)[4]
+    measured = MeasuredPair(pair, Sampling(), unrecorded)
+    assert measured.costs(3) is batch_costs(pair, unrecorded)[4]
     with pytest.raises(SettingsError, match="At most 4 sequences fit"):
-        costs_at(pair, unrecorded, 5)
+        measured.costs(5)
 
 
 def test_batches_that_no_memory_holds_are_left_out(pair, monkeypatch):

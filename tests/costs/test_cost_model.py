@@ -148,7 +148,7 @@ def test_the_timed_tree_and_level(pair):
     seen, depths = measuring.binary_tree(7)
     assert depths.tolist() == [0, 1, 1, 2, 2, 2, 2]
     assert np.flatnonzero(seen[5]).tolist() == [0, 2, 5] and seen[0].sum() == 1
-    seen, depths = measuring._siblings(3)
+    seen, depths = measuring.siblings(3)
     assert (seen == np.eye(3)).all() and not depths.any()
 
 

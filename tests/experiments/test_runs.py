@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.common.errors import ExperimentError, PairError, PromptError, run_main
-from decoding.compare.comparison import Contestant
+from decoding.compare.contestants import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
 from decoding.experiments.experiment import SHIPPED, Experiment

@@ -17,7 +17,7 @@ from decoding.models.pair import embedded_pair, pair_identity
 from decoding.record import main
 from decoding.replay.forks import ForkChange, fork, fork_again
 from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, model_memo
-from decoding.replay.stored_state import method_at, method_of, session_state_before
+from decoding.replay.stored_state import method_of, session_state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
 from decoding.trace.archive import load_run, save_run
@@ -126,10 +126,8 @@ def test_the_record_tells_its_draft_and_is_forked_without_it(run, tmp_path):
     opened = load_run(file)
     assert opened.pair.draft.architecture == "DraftHead" and opened.pair.draft.name == "TALF head, 2026-11-22 10:00"
     assert opened.settings["draft_head"] == "mine" and method_of(opened).settings() == run.method.settings()
-    assert (
-        method_at(opened, 1).settings() == run.method.settings()
-        and session_state_before(opened, 2).method.draft_head == "mine"
-    )
+    assert session_state_before(opened, 1).method.settings() == run.method.settings()
+    assert session_state_before(opened, 2).method.draft_head == "mine"
     made = fork(opened, None, 1, ForkChange(method_of(opened).with_settings(node_budget=5)))
     assert made.kind == "replayed" and made.trace.iterations[1].verified == 5
 

@@ -7,7 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.common.errors import SettingsError
-from decoding.compare.comparison import Comparison, Contestant, Result
+from decoding.compare.comparison import Comparison, Result
+from decoding.compare.contestants import Contestant
 from decoding.compare.identity import OutputDifference
 from decoding.methods.methods import METHODS
 from decoding.recorded import RACE_REPEATS, race_runs

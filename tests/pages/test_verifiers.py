@@ -8,8 +8,8 @@ import pytest
 
 from decoding.recorded import home_run, logits_run, recorded_run
 from decoding.replay.replay import recorded_outcome, replay
-from decoding.replay.steps import EntryStep, node_steps
 from decoding.replay.stored_state import sampling_of
+from decoding.replay.theory import EntryStep, node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask

@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks import papers
 from decoding.common.errors import ExperimentError
-from decoding.compare.comparison import Contestant
-from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
 from decoding.experiments.estimates import Estimate, prepared, ratio_gain
 from decoding.experiments.experiment import GRIDS, all_experiments, experiments_home
 from decoding.experiments.grid import contestants, read_grid

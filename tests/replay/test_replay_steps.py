@@ -20,8 +20,7 @@ from decoding.replay.replay import (
     reroll,
     stored_tree,
 )
-from decoding.replay.run_theory import BINS, run_theory
-from decoding.replay.steps import MOST_STAGES, node_steps
+from decoding.replay.theory import BINS, MOST_STAGES, node_steps, run_theory
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits

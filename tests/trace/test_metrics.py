@@ -8,7 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.tiny_checkpoints import write_pair
 from decoding.common.errors import PromptError, SettingsError
-from decoding.compare.comparison import Contestant, compare, measured_call, trees_on_prefix
+from decoding.compare.comparison import compare, measured_call, trees_on_prefix
+from decoding.compare.contestants import Contestant
 from decoding.compare.identity import MarginJudge, explain_difference, first_difference
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair
@@ -159,11 +160,12 @@ def test_a_difference_is_explained_by_its_margin(embedded):
     list(session)
     right = session.trace().output_ids
     wrong = (*right[:3], right[3] + 1, *right[4:])
-    difference = explain_difference(embedded, ids, wrong, right)
+    judge = MarginJudge(embedded.target)
+    difference = explain_difference(embedded, ids, wrong, right, judge)
     assert difference.position == 3 and not difference.near_tie and difference.exact
     assert "Token 4" in difference.explanation and "not a tie" in difference.explanation
-    assert MarginJudge(embedded.target).margin([*ids, *right[:3]]) == pytest.approx(difference.margin)
-    assert explain_difference(embedded, ids, right, right) is None
+    assert judge.margin([*ids, *right[:3]]) == pytest.approx(difference.margin)
+    assert explain_difference(embedded, ids, right, right, judge) is None
 
 
 def test_comparison_interleaves_and_checks_identity(embedded):

@@ -12,7 +12,8 @@ from decoding.analysis.batch import iterations_speedup
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
-from decoding.compare.comparison import Contestant, Score, without_prefill
+from decoding.compare.comparison import Score, without_prefill
+from decoding.compare.contestants import Contestant
 from decoding.methods.methods import settings_words
 from decoding.replay.stored_state import method_of
 from decoding.trace.engine_limits import MeasuredChain

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.compare.comparison import Contestant, Score, score, trees_on_prefix
-from decoding.compare.contestants import format_contestant
+from decoding.compare.comparison import Score, score, trees_on_prefix
+from decoding.compare.contestants import Contestant, format_contestant
 from decoding.models.presets import CONTEXT_LENGTH
 from decoding.sampling.sampling import Sampling
 from decoding.trace.exports import csv_table

@@ -43,7 +43,8 @@ from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
     from decoding.analysis.luck import RunLuck
-    from decoding.compare.comparison import Comparison, Contestant
+    from decoding.compare.comparison import Comparison
+    from decoding.compare.contestants import Contestant
     from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
 

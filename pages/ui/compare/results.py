@@ -11,7 +11,8 @@ import streamlit as st
 
 from decoding.analysis.bottom_line import BottomLine, Interval, paired
 from decoding.analysis.luck import RunLuck
-from decoding.compare.comparison import Comparison, Contestant, Score
+from decoding.compare.comparison import Comparison, Score
+from decoding.compare.contestants import Contestant
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.models import manager

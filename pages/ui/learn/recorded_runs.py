@@ -225,7 +225,8 @@ def place_comparison(name: str) -> dict[str, Any]:
 
 def recorded_outcome(name: str) -> "ComparisonResult":
     """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
-    from decoding.compare.comparison import Comparison, Contestant, result_of
+    from decoding.compare.comparison import Comparison, result_of
+    from decoding.compare.contestants import Contestant
     from decoding.replay.stored_state import method_of
 
     others = rivals(name)

@@ -205,8 +205,7 @@ def values_of(text: str, default: Setting) -> list[Setting]:
 
 def _line(key: str) -> str:
     """A contestant as a grid names it; a verifier that was not clicked is chosen by the sampling."""
-    from decoding.compare.comparison import Contestant
-    from decoding.compare.contestants import format_contestant
+    from decoding.compare.contestants import Contestant, format_contestant
     from decoding.methods.methods import METHODS
 
     name = st.session_state[key]
@@ -288,7 +287,7 @@ def proposed_values(info: "SettingInfo", default: Setting) -> str:
 
 def _plan_content() -> dict[str, Any]:
     """Widgets for everything but the methods; returns it as in a grid file, with an empty name if none was given."""
-    from decoding.compare.hf_generate import BASELINES
+    from decoding.compare.contestants import BASELINES
     from decoding.methods.methods import METHODS
 
     with st.container(border=True, key="sweep_part_prompts"):

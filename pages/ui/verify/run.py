@@ -16,7 +16,7 @@ from viz.formats import plural
 from viz.verify import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:
-    from decoding.replay.run_theory import Mean, RunTheory
+    from decoding.replay.theory import Mean, RunTheory
     from decoding.sampling.sampling import Sampling
 
 SLOT = "verify_run"
@@ -28,8 +28,8 @@ def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
 
     The target's temperature and top-p are those of the page; the draft's are those of the run.
     """
-    from decoding.replay.run_theory import DRAWS
     from decoding.replay.stored_state import sampling_of
+    from decoding.replay.theory import DRAWS
 
     run, target = looked.run, {"temperature": sampling.temperature, "top_p": sampling.top_p}
     asked = replace(sampling_of(run.trace), **target, seed=0)
@@ -67,7 +67,7 @@ def run_key(run: Run, sampling: "Sampling") -> tuple:
 
 def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
     """Aggregate the run; call it in the worker."""
-    from decoding.replay.run_theory import run_theory
+    from decoding.replay.theory import run_theory
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"tree {done} of {total}")

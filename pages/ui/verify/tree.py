@@ -22,7 +22,7 @@ from viz.verify import ROW_PX, DistributionPanel, distributions_figure, kept_tre
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Refused, Replayed
-    from decoding.replay.steps import DistributionStage, EntryStep, NodeSteps
+    from decoding.replay.theory import DistributionStage, EntryStep, NodeSteps
     from decoding.sampling.sampling import Sampling
     from decoding.verifiers import Verifier
 
@@ -286,7 +286,7 @@ MEANINGS = (
 
 def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selected: int, walker: str) -> None:
     """Text and table on the left, distributions on the right; `walker` names the draws."""
-    from decoding.replay.steps import SHOWN_TOKENS, node_steps
+    from decoding.replay.theory import SHOWN_TOKENS, node_steps
 
     node = tested_at(looked, selected)
     name = replayed.verifier.name

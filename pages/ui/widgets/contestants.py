@@ -18,7 +18,7 @@ from viz.formats import listed
 from viz.race.lanes import MOST
 
 if TYPE_CHECKING:
-    from decoding.compare.comparison import Contestant
+    from decoding.compare.contestants import Contestant
     from decoding.methods.method import Method
 
 FEWEST = 2
@@ -109,8 +109,7 @@ def include(field: ContestantForm, method: "Method") -> None:
 
 def contestant_bar(field: ContestantForm) -> None:
     """One button per contestant that opens its settings, and one that adds another where there is room for it."""
-    from decoding.compare.contestants import parse_contestant
-    from decoding.compare.hf_generate import BASELINES
+    from decoding.compare.contestants import BASELINES, parse_contestant
 
     names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
@@ -214,7 +213,7 @@ def slot_words(key: str) -> tuple[str, str]:
 
     While the button is open its text stays as it was, as a change would close it.
     """
-    from decoding.compare.hf_generate import BASELINES
+    from decoding.compare.contestants import BASELINES
 
     name, kept, icon = st.session_state[key], f"{key}_words", ":material/tune:"
     if st.session_state.get(f"{key}_open") and kept in st.session_state:
@@ -235,8 +234,7 @@ def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
     Raises:
         SettingsError: too few, too many, duplicates, or settings that contradict one another.
     """
-    from decoding.compare.comparison import Contestant
-    from decoding.compare.hf_generate import BASELINES
+    from decoding.compare.contestants import BASELINES, Contestant
 
     chosen: list[Contestant] = []
     for key in slots(field):
