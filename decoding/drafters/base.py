@@ -1,4 +1,4 @@
-"""What all drafters share: signature, declared distribution, and where its probabilities come from."""
+"""What all drafters share: signature, declared distribution, where its probabilities come from; and no drafting."""
 
 import math
 import time
@@ -288,3 +288,15 @@ class TreeBuilder:
         prune_s = time.perf_counter() - started
         drawn = np.array(self._drawn, dtype=np.int64) if self._drawn else None
         return Draft(self.tree, order, draft_sampling, state, tuple(self.rows), settings, prune_s, drawn)
+
+
+@dataclass(frozen=True)
+class NoDrafter(Drafter):
+    """Autoregressive decoding as the tree that has only a root."""
+
+    draft_sampling = "none"
+    drafts = uses_draft_model = False
+    traced = RuleTrace("none")
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        return TreeBuilder(source, root_token, capacity=1).finish(self.draft_sampling, state, {})

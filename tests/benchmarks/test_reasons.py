@@ -52,7 +52,7 @@ def no_history(self, state, outcome):
     [
         ("dynatree", (DynaTreeDrafter, "breadths"), Drafter.breadths),
         ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
-        ("salf", "decoding.drafters.candidates.bar", last_place),
+        ("salf", "decoding.drafters.ranked.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
         ("sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None),
         ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
