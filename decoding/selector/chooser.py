@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, LatencyModel, TimeModel
+from decoding.selector.actions import (
+    ACTIONS,
+    DISTINCT,
+    DISTINCT_OF,
+    PLACES,
+    Action,
+    LatencyModel,
+    StaticShape,
+    TimeModel,
+    nearest,
+)
 from decoding.selector.features import Features, Past, Scaler, features_of
-from decoding.selector.statics import StaticShape, nearest
 from decoding.trace.records import SelectorTrace
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, TimeModel
+from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, StaticShape, TimeModel, nearest
 from decoding.selector.chooser import DRAFTS, MOST_LOG, RULES, Chooser, NetworkOutputs, Rule, mean_logs
 from decoding.selector.features import CONTEXT, DIVERGENCES, LATENCIES, SCALARS, Features, Scaler, scalars_of
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.statics import StaticShape, nearest
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner

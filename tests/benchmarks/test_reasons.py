@@ -69,7 +69,7 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
     [
         ("naive", "decoding.verifiers.naive.NaiveSolver.acceptance"),
         ("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance"),
-        ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
+        ("specinfer_wor", "decoding.verifiers.specinfer.WithoutReplacementSolver.acceptance"),
     ],
 )
 def test_chances_that_do_not_follow_from_the_distributions_are_seen(monkeypatch, verifier, place):
