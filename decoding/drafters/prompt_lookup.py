@@ -11,7 +11,7 @@ import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deepest_level
+from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deepest_level, note_leaves
 from decoding.drafters.levels import LinearDrafter
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
@@ -53,14 +53,12 @@ class PromptLookupDrafter(Drafter):
 
     def _copied(self, state: Any, source: ProbabilitySource, root_token: int, followed: Sequence[int]) -> Draft:
         """A chain of the tokens that followed, as long as settings and length allow."""
-        builder, node, limit = TreeBuilder(source, root_token), np.zeros(1, dtype=np.int64), source.depth_limit
-        tree = builder.tree
-        for token in followed[: min(self.length, limit)]:
-            tree.branching[node] = 1
-            tree.set_stop_reason(node, "expanded")
+        builder, node = TreeBuilder(source, root_token), np.zeros(1, dtype=np.int64)
+        tree, (deepest, at_deepest) = builder.tree, deepest_level(self.length, source.depth_limit)
+        for token in followed[:deepest]:
             node = tree.append(node, np.array([token]), np.ones(1))
-        deepest, reason = deepest_level(self.length, limit)
-        tree.set_stop_reason(node, reason if tree.size > deepest else "no_match")
+        tree.set_stop_reason(node, "no_match")
+        note_leaves(tree, deepest, at_deepest)
         return builder.finish(self.draft_sampling, state, self.settings())
 
 

@@ -157,7 +157,7 @@ class LatencyModel:
             selecting: with what a selector costs: itself, and a draft pass over the root even where nothing is drafted.
         """
         lengths = np.asarray(lengths, dtype=float)[:, None]
-        found = (self._by_rows if way == "rows" else self._by_length)(lengths)
+        found = self.parts(lengths[:, 0]).sum(0) if way == "rows" else self._by_length(lengths)
         if selecting:
             idle = np.array([not action.level_widths for action in ACTIONS])
             root_s = self.draft_pass_s(lengths)
@@ -196,9 +196,6 @@ class LatencyModel:
         else:
             beside = self.beside.seconds(paths, levels, nodes)
         return np.stack([drafting, one, rows, beside, levels])
-
-    def _by_rows(self, lengths: np.ndarray) -> np.ndarray:
-        return self.parts(lengths[:, 0]).sum(0)
 
     def _by_length(self, lengths: np.ndarray) -> np.ndarray:
         columns = []

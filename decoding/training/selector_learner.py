@@ -156,8 +156,7 @@ def drafting(
         method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
         limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
         session = DecodeSession(pair, method, prompt, sampling, limits)
-        for _ in session:
-            pass
+        list(session)
         return session.trace()
 
     return drafted
@@ -273,10 +272,14 @@ class SelectorLearner(Learner):
         return tuple(found)
 
     @cached_property
+    def _nearest_statics(self) -> list[StaticShape]:
+        """Those of each sampling; of the nearest where it has none."""
+        return [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
+
+    @cached_property
     def _static_places(self) -> Tensor:
-        """Number of the best static action of each sampling, `[len(samplings)]`; of the nearest where it has none."""
-        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
-        return torch.tensor([DISTINCT.index(static.action) for static in near])
+        """Number of the best static action of each sampling, `[len(samplings)]`."""
+        return torch.tensor([DISTINCT.index(static.action) for static in self._nearest_statics])
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """A batch, its loss, and a step of AdamW."""
@@ -404,8 +407,7 @@ class SelectorLearner(Learner):
     @cached_property
     def _static_tokens(self) -> Tensor:
         """Mean labels of each sampling on the roots trained on, `[len(samplings), len(DISTINCT)]`."""
-        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
-        return torch.tensor([static.tokens for static in near])
+        return torch.tensor([static.tokens for static in self._nearest_statics])
 
     @cached_property
     def _mean_logs(self) -> Tensor:
