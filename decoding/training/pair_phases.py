@@ -128,7 +128,6 @@ class PairLearner(Learner):
         self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
 
     def tree(self) -> RunTrace | None:
-        """What `tree` drafts."""
         return self._tree()
 
     def own_texts(self, network: GPTNeoXForCausalLM, seed: int, number: int, done: Any = None) -> Tensor:

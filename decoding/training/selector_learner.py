@@ -318,11 +318,9 @@ class SelectorLearner(Learner):
         return None if self._drafted is None else self._drafted(self, self._weights())
 
     def state(self) -> Mapping[str, Any]:
-        """See `Learner`."""
         return {**super().state(), "best": self._best, "best_weights": self._best_weights}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See `Learner`."""
         super().load_state(state)
         self._best, self._best_weights = state["best"], dict(state["best_weights"])
 
