@@ -28,11 +28,18 @@ from decoding.engines.base import Visibility
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import DISTINCT, MOST_PATHS, Action, LatencyModel, VerifierTimes, times_from_json
+from decoding.selector.actions import (
+    DISTINCT,
+    MOST_PATHS,
+    Action,
+    LatencyModel,
+    StaticShape,
+    VerifierTimes,
+    times_from_json,
+)
 from decoding.selector.chooser import Chooser, ChosenAction, NetworkOutputs
 from decoding.selector.features import SCALARS, Past, Scaler
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.statics import StaticShape
 
 # Rows of context, rounds of timed passes, and untimed passes before each.
 LENGTHS = (16, 128, 256, 512, 1024)

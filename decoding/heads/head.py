@@ -241,10 +241,9 @@ def make_head(
         weight_bytes=parameters * target.dtype.itemsize,
         engine=engine.name,
     )
-    if tokens is None and copies == 1:
-        return Head(name, shown, target, engine, digest)
     ids = None if tokens is None else torch.from_numpy(np.sort(tokens)).to(target.device)
-    return Head(name, shown, target, engine, digest, ids, _product_of(target, ids, copies))
+    product = None if ids is None and copies == 1 else _product_of(target, ids, copies)
+    return Head(name, shown, target, engine, digest, ids, product)
 
 
 def _product_of(target: "Model", ids: Tensor | None, copies: int) -> Callable[[Tensor], Tensor]:

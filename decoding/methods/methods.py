@@ -229,22 +229,13 @@ def changed_settings(method: Method, named: Method | None = None) -> dict[str, S
     return {name: value for name, value in method.all_settings().items() if value != usual[name]}
 
 
-def changed_words(method: Method) -> list[str]:
-    """Every changed setting in the fewest words: `first level may branch`, `D_max 10`, `Khisti`.
+def settings_words(method: Method, settings: Mapping[str, Setting] | None = None) -> list[str]:
+    """Some settings, or all, in the fewest words: `first level may branch`, `D_max 10`, `Khisti`.
 
     A draft head is in the name; what is empty by default is measured with the pair, and nobody's choice.
     """
-    return _words(method, changed_settings(method))
-
-
-def settings_words(method: Method) -> list[str]:
-    """Every setting in as few words, those at their defaults too."""
-    return _words(method, method.settings())
-
-
-def _words(method: Method, settings: Mapping[str, Setting]) -> list[str]:
     words = []
-    for name, value in settings.items():
+    for name, value in (method.settings() if settings is None else settings).items():
         info = method.infos[name]
         if name == "draft_head" or (info.default == "" and name not in method.drafter.optional):
             continue
@@ -265,4 +256,4 @@ def method_label(method: Method) -> str:
     """What every page and every file calls a configuration: `SALF + TALF head · th 0.5, D_max 4`."""
     named = METHODS.get(method.name)
     label = (named.with_settings(draft_head=method.draft_head) if named else method).label
-    return f"{label} · {', '.join(words)}" if (words := changed_words(method)) else label
+    return f"{label} · {', '.join(words)}" if (words := settings_words(method, changed_settings(method))) else label

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, LatencyModel, TimeModel
+from decoding.selector.actions import (
+    ACTIONS,
+    DISTINCT,
+    DISTINCT_OF,
+    PLACES,
+    Action,
+    LatencyModel,
+    StaticShape,
+    TimeModel,
+    nearest,
+)
 from decoding.selector.features import Features, Past, Scaler, features_of
-from decoding.selector.statics import StaticShape, nearest
 from decoding.trace.records import SelectorTrace
 
 if TYPE_CHECKING:
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
 # expected accepted tokens are, in logarithms, from their mean under the sampling: tokens are divided by the time.
 Rule = Literal["policy", "tokens"]
 RULES: tuple[Rule, ...] = ("policy", "tokens")
-MODELS = ("draft", "target")
 HALF_ROOT = np.float32(0.5**0.5)
 EPSILON = 1e-5  # of a layer norm, as PyTorch has it
 STRETCH = 32  # tokens of text over which the times of passes hardly change
@@ -78,16 +86,21 @@ class ChosenAction:
 
     def trace(self) -> SelectorTrace:
         """The record of it: grids `[paths, trunk, branch]` as `ACTIONS`, flattened."""
-        chooser, every = self.chooser, np.arange(len(ACTIONS))
-        seconds = chooser.seconds(self.past.length)
+        chooser, length, every = self.chooser, self.past.length, np.arange(len(ACTIONS))
+        seconds = chooser.seconds(length)
         static = chooser.static(self.past)
         places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
-        worth = chooser.tokens(self.outputs, self.past) if chooser.rule == "tokens" else softmax(self.outputs)
+        if chooser.rule == "tokens":
+            worth = chooser.tokens(self.outputs, self.past)
+        else:
+            weights = np.exp(self.outputs - self.outputs.max())
+            worth = weights / weights.sum()
         read = dict(zip(chooser.scalars, self.scalars.tolist(), strict=True))
-        passes = {f"{name}_s": float(getattr(chooser.latency, f"{name}_pass_s")(self.past.length)) for name in MODELS}
+        read["draft_s"] = float(chooser.latency.draft_pass_s(length))
+        read["target_s"] = float(chooser.latency.target_pass_s(length))
         return SelectorTrace(
             rule=chooser.rule,
-            scalars={name: round(value, 6) for name, value in (read | passes).items()},
+            scalars={name: round(value, 6) for name, value in read.items()},
             worth=tuple(np.round(worth[places], 6).tolist()),
             seconds=tuple(np.round(seconds[DISTINCT_OF], 7).tolist()),
             chosen=ACTIONS.index(self.action),
@@ -169,9 +182,3 @@ def mean_logs(tokens: np.ndarray) -> np.ndarray:
 def expected_tokens(logs: np.ndarray) -> np.ndarray:
     """Tokens per pass `[..., len(DISTINCT)]` of logarithms of accepted tokens; one where nothing is drafted."""
     return 1 + DRAFTS * np.exp(np.minimum(logs, MOST_LOG))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities of logits, the same shape."""
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
-from decoding.selector.actions import ACTIONS, DISTINCT, LatencyModel, TimeModel
+from decoding.selector.actions import ACTIONS, DISTINCT, LatencyModel, StaticShape, TimeModel, nearest
 from decoding.selector.chooser import RULES, Chooser, NetworkOutputs, Rule
 from decoding.selector.features import SCALARS, SCALARS_1, Scaler
-from decoding.selector.statics import StaticShape, nearest
 
 if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork

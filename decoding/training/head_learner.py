@@ -211,8 +211,7 @@ class HeadLearner(Learner):
     def tree(self) -> RunTrace:
         """A held-out beginning, decoded with SALF and the head as it is."""
         session = self._session(0, TREE_TOKENS, "full")
-        for _ in session:
-            pass
+        list(session)
         return session.trace()
 
     def _session(self, window: int, tokens: int, record: Record, method: Method = DRAFTED_BY) -> DecodeSession:

@@ -66,9 +66,14 @@ class Drafted:
 def following_text(text: TextWindows) -> Drafted:
     """The text itself as a chain below every root: what HASS reads, `top_k` 1."""
     roots, levels = text.roots, text.depth - 1
-    tokens = _shifted(text.tokens, 2, roots, levels)[..., None]
-    labels = _shifted(text.features, 2, roots, levels)[..., None, :]
-    return Drafted(tokens, torch.zeros_like(tokens), labels)
+
+    def shifted(x: Tensor) -> Tensor:
+        """`[batch, levels, roots, ...]`: the row of level j and root i is row 2 + i + j of `[batch, size, ...]`."""
+        parts = [x[:, 2 + level : 2 + level + roots] for level in range(levels)]
+        return torch.stack(parts, 1) if parts else x[:, None, :roots][:, :0]
+
+    tokens = shifted(text.tokens)[..., None]
+    return Drafted(tokens, torch.zeros_like(tokens), shifted(text.features)[..., None, :])
 
 
 def labels_of(text: TextWindows, drafted: Drafted | None) -> list[Tensor]:
@@ -141,12 +146,6 @@ class _Levels:
     def _grouped(self, x: Tensor) -> Tensor:
         """`[batch, roots, ...]` as `[groups, roots together, ...]`."""
         return x.reshape(self.groups, -1, *x.shape[2:])
-
-
-def _shifted(x: Tensor, first: int, roots: int, levels: int) -> Tensor:
-    """`[batch, levels, roots, ...]`: the row of level j and root i is row `first + i + j` of `[batch, size, ...]`."""
-    parts = [x[:, first + level : first + level + roots] for level in range(levels)]
-    return torch.stack(parts, 1) if parts else x[:, None, :roots][:, :0]
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,6 @@ class LoopLearner(PairLearner):
         return {**super().state(), "own": self._own}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
         super().load_state(state)
         self._own = state["own"].to(self.device)
 

@@ -33,6 +33,7 @@ class PhaseSettings:
         matrix_rate, other_rate: learning rates of Muon and AdamW.
         warm_up: steps over which they rise.
         batch_tokens, window: tokens of a step, and of a row.
+        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
     """
 
     matrix_rate: float = 0.02
@@ -40,6 +41,11 @@ class PhaseSettings:
     warm_up: int = 100
     batch_tokens: int = 6144
     window: int = 256
+    long_window: int = CONTEXT
+
+    def window_of(self, step: int) -> int:
+        """Tokens of a row of the corpus in a step."""
+        return self.long_window if step % LONG_EVERY == LONG_EVERY - 1 else self.window
 
     def warmed_up(self, step: int) -> float:
         """Factor of the rates that rises from near 0 to 1."""
@@ -51,23 +57,17 @@ class OwnTextSettings(PhaseSettings):
     """A phase that also learns from what the target writes.
 
     Attributes:
-        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
         rows, prompt, continuation: texts that are written together, tokens of the corpus that they begin with, and
             tokens that they go on for.
         steps_each: steps until others are written.
         warm: share of the texts that are drawn, at temperatures up to 1; the others are greedy.
     """
 
-    long_window: int = CONTEXT
     rows: int = 64
     prompt: int = 48
     continuation: int = 256
     steps_each: int = 4
     warm: float = 0.25
-
-    def window_of(self, step: int) -> int:
-        """Tokens of a row of the corpus in a step."""
-        return self.long_window if step % LONG_EVERY == LONG_EVERY - 1 else self.window
 
 
 class MuonAndAdamW:
@@ -128,7 +128,6 @@ class PairLearner(Learner):
         self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
 
     def tree(self) -> RunTrace | None:
-        """What `tree` drafts."""
         return self._tree()
 
     def own_texts(self, network: GPTNeoXForCausalLM, seed: int, number: int, done: Any = None) -> Tensor:
@@ -173,18 +172,16 @@ class TargetSettings(PhaseSettings):
     """How the target is trained.
 
     Attributes:
-        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
         cooling_window: tokens of a row in place of `long_window` while the rates fall, on every other step.
     """
 
     long_window: int = 1024
     cooling_window: int = 1536
 
-    def window_of(self, step: int, cooling: bool) -> int:
-        """Tokens of a row in a step."""
+    def window_of(self, step: int, cooling: bool = False) -> int:
         if cooling:
             return self.cooling_window if step % 2 else self.window
-        return self.long_window if step % LONG_EVERY == LONG_EVERY - 1 else self.window
+        return super().window_of(step)
 
 
 class TargetLearner(PairLearner):

@@ -18,7 +18,7 @@ import transformers
 from torch import nn
 from transformers import GPTNeoXForCausalLM
 
-from decoding.common.errors import SettingsError, TrainingError
+from decoding.common.errors import TrainingError
 from decoding.common.files import write_whole
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair, release
@@ -72,11 +72,8 @@ class Length:
         share = SHARES[phase] / sum(SHARES[name] for name in PHASES[PHASES.index(first) :])
         every: dict[str, Any] = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
                  "checkpoint_every_s": min(self.pause_s, CHECKPOINT_S)}  # fmt: skip
-        if self.steps is not None:
-            return PhasePlan(steps=max(1, round(self.steps * share)), **every)
-        if self.minutes is None:
-            raise SettingsError("Give either minutes or steps of training.")
-        return PhasePlan(minutes=self.minutes * share, **every)
+        steps = None if self.steps is None else max(1, round(self.steps * share))
+        return PhasePlan(steps, None if self.minutes is None else self.minutes * share, **every)
 
 
 @dataclass(frozen=True)
@@ -228,8 +225,7 @@ class PairTraining:
         try:
             limits = Limits(NEW_TOKENS, ignore_end_of_text=True)
             session = DecodeSession(pair, METHODS[METHOD], beginning[:PROMPT_TOKENS], Sampling(), limits)
-            for _ in session:
-                pass
+            list(session)
             return session.trace()
         finally:
             release(pair)

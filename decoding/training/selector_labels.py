@@ -142,10 +142,6 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
 Branching = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def _nss(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
-    return target.gather(1, tokens)
-
-
 def _naive_tree(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     first = tokens[:, :1]
     passes, picked = _ratio(target.gather(1, first), draft.gather(1, first)), target.new_zeros(tokens.shape)
@@ -233,8 +229,12 @@ def _together(picked: Tensor, tokens: Tensor, residual: Tensor, left: Tensor) ->
 
 
 BRANCHINGS: dict[str, Branching] = {
-    "nss": _nss, "naive_tree": _naive_tree, "spectr": _spectr, "specinfer": _specinfer, "khisti": _khisti,
-}  # fmt: skip
+    "nss": lambda target, draft, tokens: target.gather(1, tokens),
+    "naive_tree": _naive_tree,
+    "spectr": _spectr,
+    "specinfer": _specinfer,
+    "khisti": _khisti,
+}
 VERIFIER_NAMES: tuple[str, ...] = (*BRANCHINGS, "traversal")  # one selector is trained for each
 
 

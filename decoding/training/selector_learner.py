@@ -17,11 +17,10 @@ from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, TimeModel
+from decoding.selector.actions import DISTINCT, PLACES, LatencyModel, StaticShape, TimeModel, nearest
 from decoding.selector.chooser import DRAFTS, MOST_LOG, RULES, Chooser, NetworkOutputs, Rule, mean_logs
 from decoding.selector.features import CONTEXT, DIVERGENCES, LATENCIES, SCALARS, Features, Scaler, scalars_of
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.statics import StaticShape, nearest
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner
@@ -157,8 +156,7 @@ def drafting(
         method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
         limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
         session = DecodeSession(pair, method, prompt, sampling, limits)
-        for _ in session:
-            pass
+        list(session)
         return session.trace()
 
     return drafted
@@ -274,10 +272,14 @@ class SelectorLearner(Learner):
         return tuple(found)
 
     @cached_property
+    def _nearest_statics(self) -> list[StaticShape]:
+        """Those of each sampling; of the nearest where it has none."""
+        return [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
+
+    @cached_property
     def _static_places(self) -> Tensor:
-        """Number of the best static action of each sampling, `[len(samplings)]`; of the nearest where it has none."""
-        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
-        return torch.tensor([DISTINCT.index(static.action) for static in near])
+        """Number of the best static action of each sampling, `[len(samplings)]`."""
+        return torch.tensor([DISTINCT.index(static.action) for static in self._nearest_statics])
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """A batch, its loss, and a step of AdamW."""
@@ -316,11 +318,9 @@ class SelectorLearner(Learner):
         return None if self._drafted is None else self._drafted(self, self._weights())
 
     def state(self) -> Mapping[str, Any]:
-        """See `Learner`."""
         return {**super().state(), "best": self._best, "best_weights": self._best_weights}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See `Learner`."""
         super().load_state(state)
         self._best, self._best_weights = state["best"], dict(state["best_weights"])
 
@@ -405,8 +405,7 @@ class SelectorLearner(Learner):
     @cached_property
     def _static_tokens(self) -> Tensor:
         """Mean labels of each sampling on the roots trained on, `[len(samplings), len(DISTINCT)]`."""
-        near = [nearest(self.statics, s.temperature, s.top_p, s.draft_temperature) for s in self.samplings]
-        return torch.tensor([static.tokens for static in near])
+        return torch.tensor([static.tokens for static in self._nearest_statics])
 
     @cached_property
     def _mean_logs(self) -> Tensor:

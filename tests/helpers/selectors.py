@@ -8,10 +8,9 @@ import torch
 
 from decoding.common.cost_model import CostModel, read_curve
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import Action, LatencyModel
+from decoding.selector.actions import Action, LatencyModel, StaticShape
 from decoding.selector.features import SCALARS, Past
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.statics import StaticShape
 from decoding.selector.store import save_selector
 
 COSTS = CostModel(read_curve("1:5 64:20", "target"), read_curve("1:1 8:2", "draft"), 0.002, 0.0005, 10, 256, "", "here")

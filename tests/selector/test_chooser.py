@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action
+from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, StaticShape
 from decoding.selector.chooser import Chooser, NetworkOutputs, expected_tokens, mean_logs
 from decoding.selector.features import LATENCIES, SCALARS, Features, Scaler, features_of, scalars_of
-from decoding.selector.statics import StaticShape
 from tests.helpers.selectors import LATENCY, past, random_network
 
 PLAIN = Scaler((0.0,) * len(SCALARS), (1.0,) * len(SCALARS))

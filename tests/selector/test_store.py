@@ -9,11 +9,10 @@ import torch
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.trained_store import rounded
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.selector.actions import ACTIONS, DISTINCT, Action
+from decoding.selector.actions import ACTIONS, DISTINCT, STATICS, Action, StaticShape, nearest
 from decoding.selector.chooser import NetworkOutputs
 from decoding.selector.features import SCALARS_1
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.statics import STATICS, StaticShape, nearest
 from decoding.selector.store import (
     SELECTORS,
     all_selectors,

@@ -11,8 +11,7 @@ import pytest
 from benchmarks.table_source import TableSource
 from decoding.drafters import candidates, dyspec
 from decoding.drafters.dyspec import DySpecDrafter
-from decoding.drafters.salf import SalfDrafter
-from decoding.drafters.specexec import SpecExecDrafter
+from decoding.drafters.ranked import SalfDrafter, SpecExecDrafter
 from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling

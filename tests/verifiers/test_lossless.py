@@ -31,7 +31,7 @@ from decoding.sampling.sampling import TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.base import VerifiedTree
-from decoding.verifiers.specinfer_wor import without
+from decoding.verifiers.specinfer import without
 from tests.helpers.families import family
 from tests.helpers.replayed_draws import ReplayDraws
 
