@@ -18,8 +18,8 @@ from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
-from decoding.models.arguments import pair_settings
 from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import pair_settings
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 

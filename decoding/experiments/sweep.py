@@ -22,9 +22,8 @@ from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import State, Status
 from decoding.jobs.process import ProgressLine, stop_signals
-from decoding.models.arguments import WIDEN_HELP
 from decoding.models.pair import load_pair
-from decoding.models.presets import WIDTHS
+from decoding.models.presets import WIDEN_HELP, WIDTHS
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}

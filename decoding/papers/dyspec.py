@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import mean
 
-from decoding.papers.paper_result import PER_PASS, SPEEDUP, TPOT, Entry, Figure, Ordering, PaperResult
-from decoding.papers.protocol import Protocol
+from decoding.papers.paper_result import PER_PASS, SPEEDUP, TPOT, Entry, Figure, Ordering, PaperResult, Protocol
 from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"

@@ -27,8 +27,8 @@ from decoding.experiments.command import (
 from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft

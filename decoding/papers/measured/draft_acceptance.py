@@ -23,7 +23,7 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace

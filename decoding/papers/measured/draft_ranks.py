@@ -27,8 +27,8 @@ from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
 from decoding.training.head_data import children_features, text_features

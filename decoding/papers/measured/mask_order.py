@@ -27,8 +27,8 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.papers.dyspec import COUNTS, MADE
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
