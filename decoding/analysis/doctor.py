@@ -38,10 +38,7 @@ class Examined:
 
 
 def examine(
-    settings: PairSettings,
-    prompts: Sequence[Prompt],
-    sampling: Sampling | None = None,
-    new_tokens: int = NEW_TOKENS,
+    settings: PairSettings, prompts: Sequence[Prompt], sampling: Sampling | None = None, new_tokens: int = NEW_TOKENS
 ) -> tuple[Finding, ...]:
     """Load a pair from this machine, look at its files and let it read some prompts: one finding for each of `CHECKS`.
 

@@ -332,7 +332,7 @@ def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
     if sampling.greedy:
         return sound(
             f"greedy, over {count:,} tokens of the target's own text: the likeliest tokens agree at {greedy:.2f} of "
-            f"them; with the target at 1 and the draft at {draft:g}, {asked:.2f} of drawn tokens would be accepted",
+            f"them; with the target at 1 and the draft at {draft:g}, {asked:.2f} of drawn tokens would be accepted"
         )
     said = (
         f"over {count:,} tokens of the target's own text, {asked:.2f} of tokens drawn from the draft at {draft:g} are "
@@ -384,10 +384,7 @@ def loops(readings: Sequence[Reading]) -> Finding:
         return not_checked(f"{said}; no token lies before a loop")
     said += f" and at {free.mean():.2f} of those before it"
     if whole.mean() - free.mean() > LOOP_GAIN:
-        return fault(
-            said,
-            "Judge by the tokens before the loop, or give prompts that the target does not loop on.",
-        )
+        return fault(said, "Judge by the tokens before the loop, or give prompts that the target does not loop on.")
     return sound(said)
 
 

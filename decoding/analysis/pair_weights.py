@@ -34,8 +34,7 @@ def stored_weights(target: ModelFiles, draft: ModelFiles) -> Finding:
     if quantised:
         roles = " and ".join(files.role for files in quantised)
         return fault(
-            said,
-            f"Use unquantised weights for the {roles}: a draft is trained to follow the unquantised target.",
+            said, f"Use unquantised weights for the {roles}: a draft is trained to follow the unquantised target."
         )
     if not (target.stored_bytes and draft.stored_bytes):
         return not_checked("the headers of the weight files cannot be read")
@@ -109,7 +108,7 @@ def loaded_weights(target: ModelFiles, draft: ModelFiles, pair: Pair | None) -> 
         return not_checked(f"{offloaded} tensors lie off the device and were not read; the others are sound")
     return sound(
         f"{_matched((target, draft))}; none of {tensors} matrices is constant, {norms} norms pass on what they are "
-        "given, and output heads are tied as the configurations say",
+        "given, and output heads are tied as the configurations say"
     )
 
 

@@ -105,10 +105,7 @@ def _fastest(
         if not _on_one_device(network):
             return "transformers", "the model is spread over devices, which CUDA graphs do not support"
         if masks["mask_kind"] != "bool" or masks["mask_layer_types"]:
-            return (
-                "transformers",
-                "CUDA graphs need one boolean mask for all layers, which this model does not use",
-            )
+            return ("transformers", "CUDA graphs need one boolean mask for all layers, which this model does not use")
         return "cuda_graph", "the fastest on a CUDA GPU"
     if not can_pack(device, dtype):
         return "transformers", f"weights in {str(dtype).removeprefix('torch.')} cannot be packed on this {device.type}"

@@ -155,10 +155,7 @@ def aggregated(rows: pd.DataFrame, counting: Counting = "loop_free") -> pd.DataF
     numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
     ways = {}
-    for (
-        line,
-        where,
-    ) in places.items():  # with and without the fitted verifier are one where they never ran on the same
+    for line, where in places.items():  # with and without the fitted verifier are one where they never ran on the same
         plain = without_fitted(line)
         ways[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
     runs["way"] = runs["line"].map(ways)

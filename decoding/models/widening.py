@@ -254,11 +254,7 @@ class PairFolders(NamedTuple):
 
 
 def widened_pair_folders(
-    like: str,
-    out: Path | str,
-    dtype: str = "bfloat16",
-    device: str = "cpu",
-    report: Callable[[str], None] = print,
+    like: str, out: Path | str, dtype: str = "bfloat16", device: str = "cpu", report: Callable[[str], None] = print
 ) -> PairFolders:
     """The folders `widened-...` of a pair below `out`; each is written unless it already holds just that model.
 

@@ -135,8 +135,7 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     if parent is None:
         raise SettingsError(f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
     require(
-        len(path) <= source.depth_limit,
-        f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens.",
+        len(path) <= source.depth_limit, f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens."
     )
     places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
     if parent not in places:

@@ -17,13 +17,7 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS

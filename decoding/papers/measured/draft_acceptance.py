@@ -14,13 +14,7 @@ from typing import Any
 import pandas as pd
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.presets import add_pair_arguments

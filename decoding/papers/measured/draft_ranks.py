@@ -15,13 +15,7 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network

@@ -18,13 +18,7 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair

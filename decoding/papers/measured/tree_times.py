@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from statistics import mean, median
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
