@@ -80,6 +80,10 @@ class DraftShape:
         """Of an iteration, by the costs of one batch."""
         return float(costs.verification.seconds(self.nodes + 1) + costs.level.seconds(np.array(self.widths)).sum())
 
+    def speedup(self, costs: CostModel) -> float:
+        """Tokens per second over those of plain decoding."""
+        return self.tokens * costs.plain_iteration_s / self.seconds(costs)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -144,24 +148,22 @@ def _trees(acceptance: Rates, most: int, deepest: int) -> list[DraftShape]:
 
 def chain_gains(costs: CostModel, acceptance: Rates) -> tuple[float, ...]:
     """Speed-ups over plain decoding of chains of 1, 2, ... tokens at the costs of one batch."""
-    plain_s = costs.plain_iteration_s
-    return tuple(each.tokens * plain_s / each.seconds(costs) for each in chains(acceptance))
+    return tuple(each.speedup(costs) for each in chains(acceptance))
 
 
 def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[BatchPoint, ...]:
     """The best chain and tree of every batch size, ascending."""
-    straight = chains(acceptance)
-    branching = trees(acceptance) if acceptance.by_rank else ()
-    points = []
-    for batch, model in sorted(costs.items()):
-        plain_s = model.plain_iteration_s
-        best = [
-            max((Choice(each, each.tokens * plain_s / each.seconds(model)) for each in shapes), key=lambda c: c.speedup)
-            for shapes in (straight, branching)
-            if shapes
-        ]
-        points.append(BatchPoint(batch, batch / plain_s, best[0], best[1] if branching else None))
-    return tuple(points)
+    straight, branching = chains(acceptance), trees(acceptance) if acceptance.by_rank else ()
+
+    def best(shapes: Sequence[DraftShape], model: CostModel) -> Choice:
+        return max((Choice(each, each.speedup(model)) for each in shapes), key=lambda choice: choice.speedup)
+
+    return tuple(
+        BatchPoint(
+            batch, batch / model.plain_iteration_s, best(straight, model), best(branching, model) if branching else None
+        )
+        for batch, model in sorted(costs.items())
+    )
 
 
 def chain_by_batch(points: Sequence[BatchPoint]) -> list[tuple[int, int, int]]:
@@ -188,10 +190,10 @@ def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -
     tokens = sum(len(each.committed_ids) for each in iterations)
     if not tokens:
         return None
-    seconds = 0.0
-    for each in iterations:
-        verify_s, level_s = costs.verification.seconds(each.verified + 1), costs.level.seconds(_widths(each))
-        seconds += float(verify_s + level_s.sum())
+    seconds = sum(
+        float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(_widths(each)).sum())
+        for each in iterations
+    )
     return tokens * costs.plain_iteration_s / seconds
 
 
@@ -240,10 +242,6 @@ def typed_acceptance(by_depth: str, by_rank: str = "") -> Rates:
 
 def even_acceptance(mean_length: float, draft_length: int) -> Rates:
     """The one rate at every depth that gives a mean acceptance length, the bonus token counted, at a draft length."""
-    require(
-        draft_length >= 1 and 1 <= mean_length <= draft_length + 1,
-        "A mean acceptance length must be from 1 to one more than the draft's tokens.",
-    )
     low, high = 0.0, 1.0
     for _ in range(60):
         rate = (low + high) / 2

@@ -195,9 +195,8 @@ def _sure(ratio: Interval) -> bool:
 
 
 def _slower(option: Option, best: Option) -> bool:
-    ratio = between(best, option)
-    if ratio is not None:
-        return ratio.decides and ratio.low > 1
+    if ratio := between(best, option):
+        return _sure(ratio)
     return option.figure.apart(best.figure) and option.figure.value < best.figure.value
 
 
@@ -211,12 +210,12 @@ def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str
         return FEWEST
     first = best.figure
     # The intervals that have to get as narrow as the logarithm of the ratio that they are of.
-    pairs: list[tuple[float, tuple[Interval, ...]]] = []
-    for each in rivals:
-        ratio = between(best, each)
-        pairs.append(
-            (first.value / each.figure.value, (first, each.figure)) if ratio is None else (ratio.value, (ratio,))
-        )
+    pairs: list[tuple[float, tuple[Interval, ...]]] = [
+        (ratio.value, (ratio,))
+        if (ratio := between(best, each))
+        else (first.value / each.figure.value, (first, each.figure))
+        for each in rivals
+    ]
     if verdict == "open" and plain:
         pairs = [(first.value, (first,))]
     for count in range(first.count + 1, MOST + 1):

@@ -74,11 +74,8 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
         usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
         seen = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
         node = children.get((node, token))  # along the text, as far as it was verified
-        followed.append(
-            LaterToken(token, texts[depth], seen.rank, seen.exact, seen.probability, seen.seen_in, node is not None)
-            if seen
-            else LaterToken(token, texts[depth], None, False, None, None, node is not None)
-        )
+        rank = (seen.rank, seen.exact, seen.probability, seen.seen_in) if seen else (None, False, None, None)
+        followed.append(LaterToken(token, texts[depth], *rank, node is not None))
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,

@@ -106,12 +106,12 @@ class Reading:
 
 def readable_tokens(pair: Pair) -> int:
     """Most tokens that both networks can be given: rotary positions go on past the trained context, tables do not."""
-    tables = [model.info.context for model in (pair.target, pair.draft) if not _is_rotary(model.network)]
+    tables = [
+        model.info.context
+        for model in (pair.target, pair.draft)
+        if not getattr(model.network.config.get_text_config(), "rope_parameters", None)
+    ]
     return min([pair.settings.context_length, *tables])
-
-
-def _is_rotary(network: Any) -> bool:
-    return bool(getattr(network.config.get_text_config(), "rope_parameters", None))
 
 
 def read_all(pair: Pair, asked: Asked) -> tuple[Reading, ...]:
@@ -141,8 +141,8 @@ def continued(pair: Pair, ids: Sequence[int], new_tokens: int, stops: frozenset[
 def read(pair: Pair, name: str, ids: tuple[int, ...], prompt_tokens: int, asked: Asked) -> Reading:
     """Both models on one text."""
     tokens = torch.tensor([ids], device=pair.target.device)
-    target, raw = _logits(pair.target.network, tokens), _logits(pair.draft.network, tokens.to(pair.draft.device))
-    raw = raw.to(target.device)
+    target = _logits(pair.target.network, tokens)
+    raw = _logits(pair.draft.network, tokens.to(pair.draft.device)).to(target.device)
     draft = match_vocabulary(raw, target.shape[-1])
     behind, labels = prompt_tokens - 1, tokens[0, 1:prompt_tokens, None]
     nats = [-each[:behind].log_softmax(-1).gather(-1, labels)[:, 0] for each in (target, draft)]
@@ -186,9 +186,9 @@ def _joined(parts: Iterator[np.ndarray]) -> np.ndarray:
 
 def too_few(readings: Sequence[Reading]) -> str:
     """Why the continuations are too short to judge by, empty where they are not."""
-    count = sum(len(reading.output_ids) for reading in readings)
-    few = count < FEWEST_TOKENS
-    return f"the target wrote {count} tokens, and {FEWEST_TOKENS} are needed: give more prompts" if few else ""
+    if (count := sum(len(reading.output_ids) for reading in readings)) >= FEWEST_TOKENS:
+        return ""
+    return f"the target wrote {count} tokens, and {FEWEST_TOKENS} are needed: give more prompts"
 
 
 def vocabulary_size(target: ModelFiles, draft: ModelFiles, readings: Sequence[Reading] | None) -> Finding:

@@ -24,10 +24,11 @@ def stored_weights(target: ModelFiles, draft: ModelFiles) -> Finding:
     for files in (target, draft):
         if files.left_out:
             layers = {layer_of(name) for name in files.left_out}
+            setting = next(name for name in LAYERS if isinstance(files.config.get(name), int))
             return fault(
                 f"the configuration of the {files.role} has {files.setting(LAYERS)} layers and its files have "
                 f"{len(layers)} more, such as {files.left_out[0]}",
-                f"Set {_named(files, LAYERS)} of the {files.role} to the number of layers that are stored.",
+                f"Set {setting} of the {files.role} to the number of layers that are stored.",
             )
     quantised = [files for files in (target, draft) if _is_quantised(files)]
     said = "; ".join(f"the {files.role} is stored in {_dtypes(files)}" for files in (target, draft))
@@ -58,10 +59,6 @@ def _dtypes(files: ModelFiles) -> str:
     if not isinstance(method, dict):
         return said
     return f"{said}, quantised by {method.get('quant_method', 'a method that its configuration does not name')}"
-
-
-def _named(files: ModelFiles, names: Sequence[str]) -> str:
-    return next(name for name in names if isinstance(files.config.get(name), int))
 
 
 def _unmatched(models: Sequence[ModelFiles]) -> Iterator[str]:

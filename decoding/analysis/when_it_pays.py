@@ -285,8 +285,6 @@ def _cause(point: BatchPoint, target: ModelShape, draft: ModelShape | None, setu
         one, several = (target.touched_experts(batch * count) for count in (1, rows))
         return f"{grows}: they are routed to {several:.0f} of {target.experts} experts a layer, not to {one:.0f}"
     start = compute_bound_from(target, setup) if most == "weights" else None
-    return (
-        f"{grows}: passes are compute-bound from about {start:,} tokens"
-        if start
-        else f"{grows}: {part.limit} of {most}"
-    )
+    if start:
+        return f"{grows}: passes are compute-bound from about {start:,} tokens"
+    return f"{grows}: {part.limit} of {most}"
