@@ -253,11 +253,8 @@ def even_acceptance(mean_length: float, draft_length: int) -> Rates:
 def engine_acceptance(metrics: EngineMetrics, draft_length: int | None = None) -> Rates:
     """Conditional rates by position; or, where an engine tells none, the one rate that gives its mean length.
 
-    Args:
-        draft_length: its draft tokens per pass where it does not tell them.
-
-    Raises:
-        SettingsError: it tells neither.
+    `draft_length`: its draft tokens per pass where it does not tell them. Raises `SettingsError` where it tells
+    neither.
     """
     rates = []
     for each in metrics.positions:
@@ -280,10 +277,8 @@ def run_acceptance(*runs: RunTrace) -> Rates:
     """What the own trees of runs accepted, by depth of the first child and by rank among siblings in draft order.
 
     Counted are nodes that the verifier came to and that had a child. A rank's rate is the share of those with so many
-    children whose acceptance fell on it, given that it fell on none before.
-
-    Raises:
-        SettingsError: they drafted nothing, or their trees were not recorded.
+    children whose acceptance fell on it, given that it fell on none before. Raises `SettingsError` where nothing was
+    drafted or no tree recorded.
     """
     by_depth, by_rank = defaultdict[int, list[bool]](list), defaultdict[int, list[bool]](list)
     for iteration in (each for run in runs for each in run.iterations[run.own_from :]):

@@ -126,10 +126,8 @@ class BottomLine:
 def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int], float] | None = None) -> Interval:
     """A speed over another one, each pair measured in the same repeat, so that drift of the machine cancels.
 
-    Args:
-        mine, other: tokens per second by prompt and repeat. Without `other`, the speed itself.
-
-    Raises `ValueError` where both have no repeat in common.
+    Both are tokens per second by prompt and repeat; without `other`, the speed itself. Raises `ValueError` where both
+    have no repeat in common.
     """
     by_prompt: dict[int, list[float]] = {}
     for (prompt, repeat), speed in mine.items():
@@ -146,14 +144,10 @@ def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int]
 
 
 def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None:
-    """What to decode with; None where no option speculates.
+    """What to decode with; None where no option speculates. `plain` names plain decoding if figures are ratios over it.
 
-    A winner has to be faster than each other one in the same repeats, or on the same prompts: what all options share,
-    a drifting machine or texts that differ, cancels. Where only figures are known, its interval
-    has to lie above theirs.
-
-    Args:
-        plain: name of plain decoding if the figures are ratios over it.
+    A winner has to be faster than each other one in the same repeats, or on the same prompts: what all options share, a
+    drifting machine or texts that differ, cancels. Where only figures are known, its interval has to lie above theirs.
     """
     drafting = sorted((each for each in options if each.speculates), key=lambda each: -each.figure.value)
     if not drafting:

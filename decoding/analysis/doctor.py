@@ -42,13 +42,8 @@ def examine(
 ) -> tuple[Finding, ...]:
     """Load a pair from this machine, look at its files and let it read some prompts: one finding for each of `CHECKS`.
 
-    Args:
-        prompts: texts that the pair is to be used on.
-        sampling: temperatures to judge; greedy where it is left out.
-        new_tokens: tokens that the target writes after each prompt.
-
-    Raises:
-        OutOfMemoryError: the pair, or a pass over a prompt, does not fit.
+    Judged are the temperatures of `sampling`, greedy where it is left out; the target writes `new_tokens` after each
+    prompt. Raises `OutOfMemoryError` where the pair, or a pass over a prompt, does not fit.
     """
     target, draft = (read_files(settings, role) for role in ("target", "draft"))
     pair, refusal = None, target.refusal or draft.refusal

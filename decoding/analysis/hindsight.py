@@ -55,8 +55,7 @@ class SeenRank:
 def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]] | None = None) -> Hindsight | None:
     """The best tree in hindsight of one iteration; None where its tree was not recorded or nothing was verified.
 
-    Args:
-        known: `ranks_along(run)`, for those who ask about many iterations.
+    Those who ask about many iterations give `ranks_along(run)` as `known`.
     """
     iteration = run.iterations[index]
     if not iteration.nodes or not iteration.verified:

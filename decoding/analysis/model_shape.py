@@ -173,10 +173,9 @@ class Config:
 
 
 def read_shape(text: bytes, label: str) -> ModelShape:
-    """The shape in the text of a config.json; `label` is what the model is called.
+    """The shape in the text of a config.json of the model that is called `label`.
 
-    Raises:
-        PairError: it is damaged, too large, lacks a number, contradicts itself, or is of a family that is not known.
+    Raises `PairError` where it is damaged, too large, lacks a number, contradicts itself, or is of an unknown family.
     """
     return _shape(_config(text, label))
 
@@ -185,9 +184,7 @@ def read_draft(text: bytes, label: str, target: ModelShape) -> ModelShape:
     """The shape in the config.json of a draft: a model of its own, or a one-layer head on the target's features.
 
     A head is one whose architecture is named after EAGLE or which has a vocabulary of its own (`draft_vocab_size`).
-
-    Raises:
-        PairError: as `read_shape` does; or the head is for a target of another width.
+    Raises `PairError` as `read_shape` does, or where the head is for a target of another width.
     """
     config = _config(text, label)
     names = str([config.values.get(key) for key in ("architectures", "wrapper", "model_type")]).lower()
@@ -207,11 +204,10 @@ def read_draft(text: bytes, label: str, target: ModelShape) -> ModelShape:
 def eagle_head(target: ModelShape, vocabulary: int | None = None) -> ModelShape:
     """A draft head of one dense decoder layer over the target's features.
 
-    Args:
-        vocabulary: None is EAGLE's first form: feature and embedding are fused to one width (2 h^2) before the layer,
-            and the target's output head follows (Li et al. 2024). A number is EAGLE-3's: attention reads both, twice
-            as wide, and the head has a small output head of its own (Li et al. 2025); fusing the target's three
-            features, once per iteration, is left out.
+    Without a vocabulary it is EAGLE's first form: feature and embedding are fused to one width (2 h^2) before the
+    layer, and the target's output head follows (Li et al. 2024). With one it is EAGLE-3's: attention reads both, twice
+    as wide, and the head has a small output head of its own (Li et al. 2025); fusing the target's three features, once
+    per iteration, is left out.
     """
     return replace(
         target,

@@ -277,11 +277,7 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
 
 
 def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -> int:
-    """The largest batch whose weights and KV caches have room.
-
-    Raises:
-        SettingsError: not even one sequence has.
-    """
+    """The largest batch whose weights and KV caches have room; `SettingsError` where not even one sequence has."""
     room, one = setup.devices * setup.accelerator.memory, needed_bytes(target, draft, setup, 1)
     each = needed_bytes(target, draft, setup, 2) - one
     fewest = ceil(one / setup.accelerator.memory)

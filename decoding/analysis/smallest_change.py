@@ -171,10 +171,8 @@ class ChangeSearch:
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
     """Get ready to draft an iteration's tree with other settings.
 
-    Args:
-        pair: asked where stored rows cannot answer; None or another pair than the run's: they alone answer.
-
-    Raises `SettingsError` where nothing was drafted in the iteration, or it does not fit this program.
+    `pair` is asked where stored rows cannot answer; with None or another pair than the run's, they alone answer. Raises
+    `SettingsError` where nothing was drafted in the iteration, or it does not fit this program.
     """
     iteration = iteration_at(run, index)
     require(

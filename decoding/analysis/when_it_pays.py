@@ -93,10 +93,8 @@ class LogCheck:
 def log_check(
     metrics: EngineMetrics, first: OwnPoint, last: OwnPoint, of: Callable[[int], OwnPoint]
 ) -> LogCheck | None:
-    """What the log's own throughput says of the model; None where it has none.
-
-    Args:
-        first, last: at the fewest and the most sequences. of: at any number of them.
+    """What the log's own throughput says of the model, given K at the fewest and the most sequences, and at any number
+    `of` them; None where it has none.
     """
     mean = metrics.value("mean acceptance length")
     rounds = metrics.passes / metrics.seconds if metrics.passes and metrics.seconds else None
@@ -173,13 +171,9 @@ def answer(
     batches: tuple[int, ...] = BATCHES,
     length: int | None = None,
 ) -> Answer:
-    """All of it; `draft` None is lookup in the text, which costs nothing.
+    """All of it; `draft` None is lookup in the text, which costs nothing, and `length` is the K that a server runs.
 
-    Args:
-        length: the K that a server runs.
-
-    Raises:
-        SettingsError: memory has no room for the models, or for none of the batches.
+    Raises `SettingsError` where memory has no room for the models, or for none of the batches.
     """
     most = most_sequences(target, draft, setup)
     require(
@@ -232,10 +226,8 @@ def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
 
 
 def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], rest: str = "") -> str:
-    """At which batches speculation pays, and why it does not at the others.
-
-    Args:
-        cause: why a batch size loses. rest: what to say where none does.
+    """At which batches speculation pays, and the `cause` why it does not at the others, or the `rest` where it always
+    does.
     """
     better = tuple(replace(each, chain=best_choice(each)) for each in points)
     first, last = better[0], better[-1]

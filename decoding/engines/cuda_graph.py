@@ -175,8 +175,7 @@ class PassRows(LayerCache):
     def stored(self, layer_idx: int, keys: Tensor, values: Tensor) -> Tensor:
         """Where a layer's rows stand, `[2, 1, kv_heads, capacity, head_dim]`, for a kernel that writes them itself.
 
-        Args:
-            keys, values: of the new rows, `[num_queries, kv_heads, head_dim]`.
+        New keys and values are `[num_queries, kv_heads, head_dim]`.
         """
         if not self._blocks.placed[layer_idx]:
             self._blocks.place(layer_idx, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])

@@ -45,11 +45,7 @@ class Estimate:
 
 
 def estimate(prompts: Numbers, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
-    """A figure of prompts resampled with replacement; without one, the mean of numbers.
-
-    Args:
-        figure: of the indices of the prompts drawn.
-    """
+    """The mean of numbers, one per prompt, or a figure of the indices of prompts: resampled with replacement."""
     count, chosen = len(prompts), _chosen(len(prompts), draws)
     if figure is None:
         numbers = np.asarray(prompts, dtype=np.float64)
@@ -248,11 +244,8 @@ class Ranked:
 def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
     """Every configuration in some results, best first, all on the same prompts, lengths and samplings.
 
-    Where one has no figure on some of them, those are left out for all.
-
-    Args:
-        rows: as `aggregated` gives them, of one experiment.
-        column: of the figure. higher: whether more of it is better.
+    Where one has no figure in a `column` on some of them, those are left out for all. `rows` are as `aggregated` gives
+    them, of one experiment.
     """
     known = rows[rows[column].notna()]
     if known.empty:
@@ -288,8 +281,7 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
 def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int = 2) -> str:
     """The best configuration in one sentence, with how certain that is.
 
-    Args:
-        words: of the figure, with its unit. scale, digits: a figure times `scale` is shown, with so many digits.
+    `words` are of the figure, with its unit; it is shown times `scale`, with so many `digits`.
     """
     if not found:
         return "No prompt has been measured with every configuration yet."

@@ -64,11 +64,7 @@ def _git(*words: str) -> str | None:
 
 
 def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dict[str, Any]:
-    """The columns that a run has of its own, beside those that are the same for all runs of an executor.
-
-    Args:
-        started: seconds since 1970.
-    """
+    """The columns that a run, `started` so many seconds after 1970, has beside those of all runs of an executor."""
     conditions, contestant = block.conditions, run.contestant
     method, sampling = contestant.method, conditions.sampling
     return {
@@ -147,8 +143,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
 
-    Args:
-        experiment: name of the grid, which stands in every row.
+    The name of the grid, `experiment`, stands in every row.
     """
 
     def __init__(self, pair: Pair, experiment: str):
@@ -199,8 +194,7 @@ def devices_here(settings: PairSettings) -> tuple[str, ...]:
 class DeviceExecutor:
     """A process for each device, all with the same pair.
 
-    Args:
-        devices: such as `("cuda:0", "cuda:1")`; `cpu` may stand there more than once, and shares the cores.
+    Devices are such as `("cuda:0", "cuda:1")`; `cpu` may stand there more than once, and shares the cores.
     """
 
     def __init__(self, settings: PairSettings, devices: Sequence[str], experiment: str):

@@ -101,11 +101,7 @@ class Grid:
 
     @property
     def pair_settings(self) -> PairSettings:
-        """The pair to load.
-
-        Raises:
-            ExperimentError: a name or value that `PairSettings` does not know.
-        """
+        """The pair to load; `ExperimentError` for a name or value that `PairSettings` does not know."""
         known = {each.name for each in fields(PairSettings)}
         for name in self.pair:
             expect(name in known, f"[pair] has no {name!r}: choose {', '.join(sorted(known))}.")
@@ -119,10 +115,8 @@ class Grid:
 def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[str]]:
     """Everything that a grid runs under a sampling, the reference first, and what was left out with the reason.
 
-    Where the method's line names no verifier, one that would bias the output gives way to NSS.
-
-    Raises:
-        ExperimentError: an unknown method, setting or value, or a contradiction that is not to be skipped.
+    Where the method's line names no verifier, one that would bias the output gives way to NSS. Raises `ExperimentError`
+    for an unknown method, setting or value, or a contradiction that is not to be skipped.
     """
     found = [] if not grid.reference else [_variant(MethodAxis(grid.reference), {}, sampling)]
     left_out = []
@@ -198,11 +192,7 @@ LARGEST = 2**63 - 1  # whole number that a row can hold
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid in a TOML file.
-
-    Raises:
-        ExperimentError: no such file, no TOML, or something in it that is unknown or of the wrong kind.
-    """
+    """The grid in a TOML file; `ExperimentError` where there is none, or what `grid_from` refuses."""
     try:
         with path.open("rb") as file:
             text = file.read(MOST_FILE_BYTES)
@@ -216,8 +206,7 @@ def read_grid(path: Path) -> Grid:
 def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     """The grid that a TOML document describes, checked as far as that goes without a pair.
 
-    Raises:
-        ExperimentError: something that is unknown or of the wrong kind, in one sentence that names it.
+    Raises `ExperimentError` for what is unknown or of the wrong kind, in one sentence that names it.
     """
     known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
     _only(content, known, "the grid")
@@ -334,21 +323,13 @@ def grid_toml(grid: Grid) -> str:
 
 
 def write_grid(grid: Grid, folder: Path) -> Path:
-    """Put a grid into the folder of an experiment; returns its file.
-
-    Raises:
-        DiskError: the disk is full, or the folder cannot be written.
-    """
+    """Put a grid into the folder of an experiment; returns its file. `DiskError` where it cannot be written."""
     write_whole(folder / FILE, grid_toml(grid).encode())
     return folder / FILE
 
 
 def kept_grid(folder: Path) -> Grid:
-    """The grid that an experiment ran last.
-
-    Raises:
-        ExperimentError: it has run none, or what is kept of it is damaged, or names what is unknown here.
-    """
+    """The grid that an experiment ran last; `ExperimentError` where there is none, damaged, or unknown here."""
     file = folder / GRID
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

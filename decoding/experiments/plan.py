@@ -63,9 +63,8 @@ DATA_SETS: dict[str, DataSet] = {
 def prompts_of(choice: PromptSet) -> list[Prompt]:
     """The prompts of a choice, one kind of text after another in turn.
 
-    Raises:
-        ExperimentError: the data set cannot be had here, or nothing is left of the choice.
-        PromptError: the folder holds no prompts.
+    Raises `ExperimentError` where the data set cannot be had here or nothing is left of the choice; `PromptError` for a
+    folder without prompts.
     """
     if choice.set in DATA_SETS:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -125,11 +124,7 @@ def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt
 
 
 def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
-    """The first `count` texts of a Parquet file as prompts of the kind `name`.
-
-    Raises:
-        PromptError: the file has no such column or no text.
-    """
+    """The first `count` texts of a Parquet file as prompts of the kind `name`; `PromptError` without column or text."""
     import pyarrow
     import pyarrow.parquet
 
@@ -210,13 +205,10 @@ class Block:
 
 
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
-    """The key of a run; with a selector its weights count, since one of the same name may be trained anew.
+    """The key of a run of a pair with some `pair_identity`.
 
-    Args:
-        pair: `pair_identity`.
-
-    Raises:
-        SettingsError, PairError: the selector is not there, or damaged.
+    With a selector its weights count, since one of the same name may be trained anew; `SettingsError` or `PairError`
+    where it is not there, or damaged.
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
@@ -234,9 +226,7 @@ def encode(pair: Pair, text: str) -> list[int]:
 def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Block]:
     """Everything that a grid comes to, block by block; repeats go round the whole grid.
 
-    Raises:
-        PromptError: a prompt does not fit the context with what is to follow it.
-        SettingsError, PairError: a selector is not there, or damaged.
+    Raises `PromptError` where a prompt does not fit the context with what is to follow it, and what `run_key` raises.
     """
     encoded = [encode(pair, prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}
@@ -300,8 +290,7 @@ class GridSize:
 def grid_size(grid: Grid) -> GridSize:
     """What a grid comes to; a data set is not fetched for it.
 
-    Raises:
-        ExperimentError, PromptError: a prompt, a method or a setting that is not there.
+    Raises `ExperimentError` or `PromptError` for a prompt, a method or a setting that is not there.
     """
     choice = grid.prompts
     prompts = choice.count if choice.set in DATA_SETS else len(prompts_of(choice))

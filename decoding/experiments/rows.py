@@ -142,10 +142,9 @@ GRID = "grid.json"  # what was asked for last, beside them
 
 
 class RowStore:
-    """The rows of a folder; one process at a time should write to it.
+    """The rows of an experiment, in `rows/` of its folder; one process at a time should write to it.
 
-    Args:
-        folder: of the experiment; its rows lie in `rows/`.
+    What reads them raises `ExperimentError` where a file is damaged or of another version.
     """
 
     def __init__(self, folder: Path):
@@ -153,30 +152,18 @@ class RowStore:
         self._next = max((_number(file) for file in self._files()), default=-1) + 1
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Keep rows; what a row leaves out is null.
-
-        Raises:
-            DiskError: the disk is full or cannot be written; what was kept before is as it was.
-        """
+        """Keep rows; what a row leaves out is null. A `DiskError` leaves what was kept before as it was."""
         if not rows:
             return
         whole = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
         self._write(pa.Table.from_pylist(whole, schema=SCHEMA))
 
     def keys(self) -> set[str]:
-        """Keys of all runs that are kept.
-
-        Raises:
-            ExperimentError: a file is damaged or of another version.
-        """
+        """Keys of all runs that are kept."""
         return set(self._table(["key"]).column("key").to_pylist())
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows in the order in which they were kept, each run once.
-
-        Raises:
-            ExperimentError: a file is damaged or of another version.
-        """
+        """All rows in the order in which they were kept, each run once."""
         wanted = None if columns is None else list(dict.fromkeys(["key", *columns]))
         table = self._table(wanted)
         first: dict[str, int] = {}
@@ -223,11 +210,7 @@ class RowStore:
 
 
 def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
-    """The rows of one file.
-
-    Raises:
-        ExperimentError: it is damaged, or was written by another version.
-    """
+    """The rows of one file; `ExperimentError` where it is damaged, or was written by another version."""
     try:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()

@@ -26,8 +26,7 @@ STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "ma
 def check_config(config: Any, name: str) -> type:
     """The model class, where the configuration alone does not show that it cannot work.
 
-    Raises:
-        PairError: not a causal model, alibi positions, recurrent layers, quantised weights.
+    Raises `PairError` for no causal model, alibi positions, recurrent layers, quantised weights.
     """
     advice = "choose a decoder-only model such as Pythia, Llama, Qwen2.5 or SmolLM2."
     if getattr(config, "is_encoder_decoder", False):

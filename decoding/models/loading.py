@@ -110,8 +110,7 @@ class WeightsSource:
 def find_model(name: str, role: str, widen: int = 1) -> WeightsSource:
     """Find a model, read its configuration and refuse what cannot work, without reading weights.
 
-    Args:
-        widen: what `PairSettings` says of the embedded target.
+    `widen` is what `PairSettings` says of the embedded target.
     """
     copies = widen if role == "target" else 1
     folder = model_folder(name, role)

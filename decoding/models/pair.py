@@ -211,9 +211,8 @@ def tree_forward(
 def load_pair(settings: PairSettings) -> Pair:
     """Load a pair and check that it can decode a draft tree.
 
-    Raises:
-        PairError: it cannot be found or cannot work; the message says why and what to do.
-        OutOfMemoryError: it does not fit; what had been loaded is freed.
+    Raises `PairError`, which says what to do, where it cannot be found or cannot work; `OutOfMemoryError` where it does
+    not fit, and what had been loaded is freed.
     """
     device = choose_device(settings.device)
     if settings.split and device != "cuda":

@@ -321,8 +321,7 @@ def gguf_file(name: str) -> Path | None:
 def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:
     """The shape of a model without loading it, None if it is neither known nor on this machine.
 
-    Args:
-        widen: what `PairSettings` says of the embedded target.
+    `widen` is what `PairSettings` says of the embedded target.
     """
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]

@@ -107,8 +107,7 @@ def load_narrow(role: str, device: str = "cpu") -> Narrow:
 class Widening:
     """One model of the embedded pair and the shape and dtype to widen it to; weights are made one at a time.
 
-    Raises:
-        SettingsError: the shape is not a whole number of copies of the model.
+    Raises `SettingsError` where the shape is not a whole number of copies of the model.
     """
 
     def __init__(self, narrow: Narrow, shape: WideShape, dtype: str):

@@ -125,14 +125,11 @@ class Evidence:
 
 
 def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "whole") -> Reproduction:
-    """What the results of a grid say about its paper result, counted in one way.
+    """What the results of a grid, among `RowStore.frame` of several, say about its paper result, counted in one way.
 
     Counts are those of the plain pair. Times are those of the pair whose target is `WIDE`, so that passes cost what
     they do with real models: measured where all of the grid was run with it, else modelled from measured passes.
     Results of several pairs, machines or texts are not mixed: the newest count that hold something to compare.
-
-    Args:
-        rows: of `rows.RowStore.frame`, also of other grids.
     """
     if paper_result.stored:
         rows = stored_records(paper_result.stored)

@@ -99,11 +99,7 @@ def _letters(text: str) -> str:
 
 
 def protocol_here(rows: pd.DataFrame) -> Protocol:
-    """How results were measured; of records that are no runs only where.
-
-    Args:
-        rows: results, at least one.
-    """
+    """How results, at least one, were measured; of records that are no runs only where."""
     where = Protocol(pair=_listed(rows["pair"]), hardware=_listed(rows["machine"]))
     if "asked_tokens" not in rows:
         return where

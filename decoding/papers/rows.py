@@ -188,11 +188,9 @@ VIEWS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {"runs": runs, "passe
 def modelled(rows: pd.DataFrame, own: CostModel, other: CostModel) -> pd.DataFrame:
     """Counted results as if every pass of the target took what one of its size takes with another target.
 
-    All else is as it was measured, and prefill longer by the difference of both targets. A run's passes are taken to be
-    of their mean size. Loops outside this library and other engines are left out: their passes were not measured.
-
-    Args:
-        own, other: measured costs of the pair of these rows, and of one whose target writes the same.
+    `own` and `other` are measured costs of the pair of these rows, and of one whose target writes the same. All else is
+    as it was measured, and prefill longer by the difference of both targets. A run's passes are taken to be of their
+    mean size. Loops outside this library and other engines are left out: their passes were not measured.
     """
 
     def seconds(sizes: pd.Series) -> np.ndarray:

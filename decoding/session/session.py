@@ -65,8 +65,7 @@ class Limits:
 def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
     """The token ids of a prompt as plain ints, checked; arrays and tensors of them are taken too.
 
-    Raises:
-        PromptError: they are no ids of this pair, or with what is to follow they do not fit its context.
+    Raises `PromptError` where they are no ids of this pair, or do not fit its context with what is to follow.
     """
     rule = f"prompt_ids must be token ids, whole numbers from 0 to {pair.logits_size - 1:,}"
     ids: list[int] = []
@@ -204,10 +203,8 @@ class DecodeSession:
 
         It decodes on as this one did, to the bit, but for rounding in what a selector reads of the token before the
         root; `index` may be the next iteration. Where the caches were released meanwhile, its first step fills them
-        again.
-
-        Raises:
-            SettingsError, PairError: the iteration is not among those recorded; the pair was released.
+        again. Raises `SettingsError` where the iteration is not among those recorded, `PairError` where the pair was
+        released.
         """
         if self.pair.target.released:
             raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and re-run.")

@@ -35,11 +35,7 @@ LEAST = 3  # iterations of a run after its first one
 
 
 def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
-    """The results of the grid with this pair on this machine.
-
-    Raises:
-        ExperimentError: there are none.
-    """
+    """The results of the grid with this pair on this machine; `ExperimentError` without any."""
     rows = all_rows(folders)
     own = rows["experiment"] == grid_name(GRID)
     here = (rows["machine"] == machine_words(pair)) & (rows["pair"] == pair.info.name)

@@ -34,8 +34,7 @@ def middle(probability: float) -> float:
 def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, float]]:
     """Tests of drafted nodes by the centre of their draft probability's bin.
 
-    Returns:
-        `tested`, the number of tests; of them the share `accepted`; the mean `target_probability` at temperature 1.
+    Given are how many were `tested`, the share `accepted`, and the mean `target_probability` at temperature 1.
     """
     tests: dict[float, list[tuple[bool, float]]] = defaultdict(list)
     for iteration in iterations:

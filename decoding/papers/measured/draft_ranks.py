@@ -77,9 +77,7 @@ def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> n
 def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> Conditioned:
     """Draft one token, feed each of the five best back, and compare the next distribution with the target's choice.
 
-    Args:
-        head: name of a stored head.
-        tokens: a text; its tokens from `first_root` on are the roots.
+    Roots are the tokens of a text from `first_root` on; `head` is the name of a stored head.
     """
     with_draft(pair, head)  # refuses a head of another target
     network, sides = load_network(find_head(head)).to(pair.target.device).eval(), target_sides(pair)
