@@ -29,18 +29,13 @@ MOST_DEPTH, MOST_NODES = 16, 64
 
 @dataclass(frozen=True)
 class Rates:
-    """How often drafted tokens are accepted once all before them are.
+    """How often drafted tokens are accepted once all before them are."""
 
-    Attributes:
-        by_depth: of the first child at each depth from 1 on; the last one holds for all depths beyond.
-        by_rank: chance that the child of each rank is the accepted one, over all depths; empty where only chains are
-            known. A further child is accepted as often, of the times that the first one is not, at every depth.
-        deepest: no draft is deeper: an engine's K, beyond which it has seen nothing.
-    """
-
-    by_depth: tuple[float, ...]
+    by_depth: tuple[float, ...]  # of the first child at each depth from 1 on; the last one holds for all depths beyond
+    # Chance that the child of each rank is the accepted one, over all depths; empty where only chains are known. A
+    # further child is accepted as often, of the times that the first one is not, at every depth.
     by_rank: tuple[float, ...] = ()
-    deepest: int = MOST_DEPTH
+    deepest: int = MOST_DEPTH  # no draft is deeper: an engine's K, beyond which it has seen nothing
 
     def __post_init__(self):
         require(self.deepest >= 1, "Rates must be of one depth at least.")
@@ -60,16 +55,11 @@ class Rates:
 
 @dataclass(frozen=True)
 class DraftShape:
-    """A draft by its size; `widths` are the nodes that each draft level asks the draft model about, the root's first.
+    """A draft by its size; `widths`: nodes that each draft level asks the draft model about, the root's first."""
 
-    Attributes:
-        nodes: drafted and verified, the root not counted.
-        tokens: expected per pass, the one of the target included.
-    """
-
-    nodes: int
+    nodes: int  # drafted and verified, the root not counted
     widths: tuple[int, ...]
-    tokens: float
+    tokens: float  # expected per pass, the one of the target included
 
     @property
     def depth(self) -> int:
@@ -95,14 +85,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """One batch size: the best chain and the best tree (None where acceptance by rank is unknown).
-
-    Attributes:
-        plain: tokens per second of the whole batch without speculation.
-    """
+    """One batch size: the best chain and the best tree (None where acceptance by rank is unknown)."""
 
     batch: int
-    plain: float
+    plain: float  # tokens per second of the whole batch without speculation
     chain: Choice
     tree: Choice | None
 

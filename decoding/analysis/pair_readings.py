@@ -47,46 +47,36 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be read, and how.
+    """What is to be read, and how."""
 
-    Attributes:
-        prompts: names and token ids.
-        new_tokens: of the target's continuation.
-        known_ids: one more than the largest id of the tokenizer.
-    """
-
-    prompts: tuple[tuple[str, tuple[int, ...]], ...]
-    new_tokens: int
+    prompts: tuple[tuple[str, tuple[int, ...]], ...]  # names and token ids
+    new_tokens: int  # of the target's continuation
     sampling: Sampling
-    known_ids: int
+    known_ids: int  # one more than the largest id of the tokenizer
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What both models made of one prompt and the target's greedy continuation of it.
-
-    Attributes:
-        ids, prompt_tokens: all tokens, and how many of them are the prompt's.
-        target_nats, draft_nats: cross-entropy of the prompt `[prompt_tokens - 1]`.
-        target_best, draft_best: likeliest next token `[tokens - 1]`.
-        overlap, overlap_matched: 1 - total variation of both distributions before each token of the continuation
-            `[new_tokens]`: at the temperatures asked for, and with the draft at the target's.
-        target_padding, draft_padding: mean probability of all ids past the tokenizer's.
-        not_finite: logits of either model that are nan or infinite, as a share.
-    """
+    """What both models made of one prompt and the target's greedy continuation of it."""
 
     name: str
+    # ids, prompt_tokens: all tokens, and how many of them are the prompt's
     ids: tuple[int, ...]
     prompt_tokens: int
+    # target_nats, draft_nats: cross-entropy of the prompt `[prompt_tokens - 1]`
     target_nats: np.ndarray
     draft_nats: np.ndarray
+    # target_best, draft_best: likeliest next token `[tokens - 1]`
     target_best: np.ndarray
     draft_best: np.ndarray
+    # overlap, overlap_matched: 1 - total variation of both distributions before each token of the continuation
+    # `[new_tokens]`: at the temperatures asked for, and with the draft at the target's
     overlap: np.ndarray
     overlap_matched: np.ndarray
+    # target_padding, draft_padding: mean probability of all ids past the tokenizer's
     target_padding: float
     draft_padding: float
-    not_finite: float
+    not_finite: float  # logits of either model that are nan or infinite, as a share
 
     @property
     def output_ids(self) -> tuple[int, ...]:

@@ -28,22 +28,14 @@ MOST_CONTEXT, MOST_DEVICES, MOST_BATCH = 2**21, 64, 2**16
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator's data sheet; operations are dense ones, sparsity left out.
-
-    Attributes:
-        bytes_per_s: of its memory.
-        bf16: operations per second in bfloat16 and float16, accumulated in float32.
-        fp8: in 8-bit floating point; None where it has none, and fp8 weights are computed with in 16 bits.
-        memory: bytes.
-        source: where the figures stand.
-    """
+    """One accelerator's data sheet; operations are dense ones, sparsity left out."""
 
     label: str
-    bytes_per_s: float
-    bf16: float
-    fp8: float | None
-    memory: float
-    source: str
+    bytes_per_s: float  # of its memory
+    bf16: float  # operations per second in bfloat16 and float16, accumulated in float32
+    fp8: float | None  # in 8-bit floating point; None where it has none, and fp8 weights are computed with in 16 bits
+    memory: float  # bytes
+    source: str  # where the figures stand
 
     def __post_init__(self):
         figures = (self.bytes_per_s, self.bf16, self.memory, *([self.fp8] if self.fp8 is not None else []))
@@ -93,22 +85,20 @@ class Efficiency:
     Llama-2-7B on 1, 2, 4 and 8 A100 leave over, and an engine's own work on a draft what the iterations with an EAGLE
     head in vLLM issue 20780 do (2025, batch 1). With larger batches engines of that year needed more, 2 to 8 ms in
     SGLang 0.4.4 (EAGLE-3 paper, table 3): set what yours needs.
-
-    Attributes:
-        bandwidth, operations: share of the sheet's.
-        layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling.
-        all_reduce_s: of each of the two per layer where several devices share a model; the bytes sent are left out.
-        draft_s, sequence_s: what an engine adds to a round of speculation, and for each of its sequences.
-        attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all.
     """
 
+    # bandwidth, operations: share of the sheet's
     bandwidth: float = 0.85
     operations: float = 0.74
+    # layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling
     layer_s: float = 31e-6
     pass_s: float = 130e-6
+    # Of each of the two per layer where several devices share a model; the bytes sent are left out
     all_reduce_s: float = 10e-6
+    # draft_s, sequence_s: what an engine adds to a round of speculation, and for each of its sequences
     draft_s: float = 750e-6
     sequence_s: float = 0.0
+    # attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all
     attention_bandwidth: float | None = None
     attention_operations: float | None = None
 
@@ -126,19 +116,14 @@ class Efficiency:
 
 @dataclass(frozen=True)
 class Setup:
-    """Where a pair would run.
-
-    Attributes:
-        devices: accelerators that share each layer (tensor parallelism).
-        weights, cache: formats, of `WEIGHTS` and `CACHES`.
-        context: cached rows of every sequence.
-    """
+    """Where a pair would run."""
 
     accelerator: Accelerator
-    devices: int = 1
+    devices: int = 1  # accelerators that share each layer (tensor parallelism)
+    # weights, cache: formats, of `WEIGHTS` and `CACHES`
     weights: str = "bf16"
     cache: str = "bf16"
-    context: int = 1024
+    context: int = 1024  # cached rows of every sequence
     efficiency: Efficiency = Efficiency()
 
     def __post_init__(self):

@@ -23,16 +23,12 @@ NEAR = 0.01  # vocabularies whose sizes differ by more are of different tokenize
 
 @dataclass(frozen=True)
 class OwnPoint:
-    """K at a batch.
-
-    Attributes:
-        tokens: expected per round, the one of the target included.
-        plain_s: a step of plain decoding. round_s: a round of speculation, `engine_s` of it the engine's own work.
-    """
+    """K at a batch."""
 
     batch: int
     length: int
-    tokens: float
+    tokens: float  # expected per round, the one of the target included
+    # plain_s: a step of plain decoding. round_s: a round of speculation, `engine_s` of it the engine's own work.
     plain_s: float
     round_s: float
     engine_s: float
@@ -66,18 +62,13 @@ def own_point(costs: CostModel, acceptance: Rates, length: int, engine_s: float 
 
 @dataclass(frozen=True)
 class LogCheck:
-    """Rounds per second of a log, over all its sequences, beside those that are modelled.
+    """Rounds per second of a log, over all its sequences, beside those that are modelled."""
 
-    Attributes:
-        rounds: per second in the log. tokens: per second, as logged or as they follow from the rounds.
-        modelled: rounds per second at the fewest and at the most sequences that are said to run.
-        sequences: so many would make the logged rounds in the modelled time; None where no number does.
-    """
-
+    # rounds: per second in the log. tokens: per second, as logged or as they follow from the rounds.
     rounds: float
     tokens: float
-    modelled: tuple[float, float]
-    sequences: int | None
+    modelled: tuple[float, float]  # rounds per second at the fewest and at the most sequences that are said to run
+    sequences: int | None  # so many would make the logged rounds in the modelled time; None where no number does
 
     @property
     def agrees(self) -> bool:
@@ -123,38 +114,28 @@ def other_vocabulary(target: ModelShape, draft: ModelShape | None) -> str:
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One batch size of the answer.
-
-    Attributes:
-        plain_s, round_s: a step of plain decoding, and a round of the best chain.
-        limit: what the target's pass waits for most that verifies the faster of chain and tree; empty where passes
-            were measured.
-        gains: over plain decoding, of chains of 1, 2, ... tokens.
-        own: the K that a server runs; None where none was given.
-    """
+    """One batch size of the answer."""
 
     point: BatchPoint
+    # plain_s, round_s: a step of plain decoding, and a round of the best chain
     plain_s: float
     round_s: float
+    # What the target's pass waits for most that verifies the faster of chain and tree; empty where passes were measured
     limit: str
-    gains: tuple[float, ...]
-    own: OwnPoint | None = None
+    gains: tuple[float, ...]  # over plain decoding, of chains of 1, 2, ... tokens.
+    own: OwnPoint | None = None  # the K that a server runs; None where none was given
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The table, the batches at which the best chain and the best tree break even, and the sentence.
-
-    Attributes:
-        source: what the seconds come from: `modelled`, or `modelled from measured passes`.
-        most: the largest batch that memory has room for, where that is below the largest asked for; else None.
-    """
+    """The table, the batches at which the best chain and the best tree break even, and the sentence."""
 
     rows: tuple[BatchRow, ...]
     chain_ends: tuple[float, ...]
     tree_ends: tuple[float, ...]
     sentence: str
-    source: str = MODELLED
+    source: str = MODELLED  # what the seconds come from: `modelled`, or `modelled from measured passes`
+    # The largest batch that memory has room for, where that is below the largest asked for; else None
     most: int | None = None
 
     @property

@@ -24,14 +24,11 @@ FORWARD_ERRORS = (TypeError, ValueError, ArithmeticError, RuntimeError, LookupEr
 
 @dataclass(frozen=True)
 class Visibility:
-    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows after.
-
-    Attributes:
-        among: bool `[num_queries, num_rows]`, which of the rows after the past each query sees; the queries' own rows
-            are the last `num_queries` of them.
-    """
+    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows after."""
 
     past: int
+    # Bool `[num_queries, num_rows]`, which of the rows after the past each query sees; the queries' own rows are the
+    # last `num_queries` of them
     among: np.ndarray
 
     @staticmethod

@@ -26,16 +26,12 @@ LIKELY_LOGIT_GAP = 3.0
 
 
 class Made(NamedTuple):
-    """An engine and why it runs a model.
-
-    Attributes:
-        difference: largest difference of log-probabilities of likely tokens from transformers'; None for transformers.
-        why: why auto chose it, or could not choose the faster one.
-    """
+    """An engine and why it runs a model."""
 
     engine: Engine
+    # Largest difference of log-probabilities of likely tokens from transformers'; None for transformers
     difference: float | None
-    why: str
+    why: str  # why auto chose it, or could not choose the faster one
 
     def reason(self, asked: str) -> str:
         """Why it runs the model that was loaded with engine `asked`, as text for the screen."""

@@ -42,20 +42,13 @@ def row_bucket(rows: int) -> int:
 
 @dataclass(frozen=True)
 class PassShape:
-    """Sizes of one pass, all rounded up.
-
-    Attributes:
-        among: rows after the past, the queries' own included.
-        rows: key rows that attention reads.
-        kept: queries whose logits are computed.
-        recurs: whether a pass of these sizes is likely to come again, and worth a graph.
-    """
+    """Sizes of one pass, all rounded up."""
 
     queries: int
-    among: int
-    rows: int
-    kept: int
-    recurs: bool = True
+    among: int  # rows after the past, the queries' own included
+    rows: int  # key rows that attention reads
+    kept: int  # queries whose logits are computed
+    recurs: bool = True  # whether a pass of these sizes is likely to come again, and worth a graph
 
     @staticmethod
     def of(seen: Visibility, keep: int) -> "PassShape":

@@ -219,17 +219,14 @@ def _joined(*modules: torch.nn.Linear) -> Callable[[Tensor], Sequence[Tensor]]:
 
 @dataclass(frozen=True)
 class SinksAndWindow:
-    """The mask of one pass: no query sees rows before `first` that are none of the `sinks`.
-
-    Attributes:
-        seen_sinks: bool `[num_queries, sinks]`. seen: bool `[num_queries, num_rows - first]`.
-        turned_back: cosines and signed sines from each query's place in the text to its place in the cache.
-    """
+    """The mask of one pass: no query sees rows before `first` that are none of the `sinks`."""
 
     first: int
     sinks: int
+    # seen_sinks: bool `[num_queries, sinks]`. seen: bool `[num_queries, num_rows - first]`.
     seen_sinks: Tensor
     seen: Tensor
+    # Cosines and signed sines from each query's place in the text to its place in the cache
     turned_back: tuple[Tensor, Tensor]
     rotary: RotaryTable
 

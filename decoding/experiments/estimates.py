@@ -24,13 +24,10 @@ FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothi
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure over prompts, or over repeats on one.
-
-    Attributes:
-        low, high: 95% interval over them: of the bootstrap, for `ratio_gain` and repeats of Student's t.
-    """
+    """A figure over prompts, or over repeats on one."""
 
     value: float
+    # low, high: 95% interval over them: of the bootstrap, for `ratio_gain` and repeats of Student's t
     low: float
     high: float
     prompts: int
@@ -223,21 +220,15 @@ ALIKE = 1e-9  # relative: closer figures count as equal
 
 @dataclass(frozen=True)
 class Ranked:
-    """A configuration with its figure.
+    """A configuration with its figure."""
 
-    Attributes:
-        way: of the contestant, as `aggregated` names it. label: its name on the screen.
-        figure: mean over prompts with its interval; over the repeats where there is but one prompt.
-        chance: share of resamples of the prompts in which it is the best; ties are split.
-        values: the figure of each prompt, in an order common to all.
-        per: what those are of; on one prompt its repeats say how sure a time is there.
-    """
-
+    # way: of the contestant, as `aggregated` names it. label: its name on the screen.
     way: str
     label: str
-    figure: Estimate
-    chance: float
-    values: tuple[float, ...] = ()
+    figure: Estimate  # mean over prompts with its interval; over the repeats where there is but one prompt
+    chance: float  # share of resamples of the prompts in which it is the best; ties are split
+    values: tuple[float, ...] = ()  # the figure of each prompt, in an order common to all
+    # What those are of; on one prompt its repeats say how sure a time is there
     per: Literal["prompt", "repeat"] = "prompt"
 
 

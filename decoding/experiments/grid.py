@@ -44,60 +44,39 @@ Keep = Literal["figures", "tokens", "all"]
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Which prompts.
+    """Which prompts."""
 
-    Attributes:
-        set: `samples`, a folder of `.txt` files, or the name of a data set.
-        count: how many, one kind of text after another in turn; None takes all.
-        kinds: of text; empty for all.
-        max_tokens: lengths that longer prompts are cut to, each a run of its own; 0 leaves them whole.
-    """
-
-    set: str = "samples"
-    count: int | None = None
-    kinds: tuple[str, ...] = ()
+    set: str = "samples"  # `samples`, a folder of `.txt` files, or the name of a data set
+    count: int | None = None  # how many, one kind of text after another in turn; None takes all
+    kinds: tuple[str, ...] = ()  # of text; empty for all
+    # Lengths that longer prompts are cut to, each a run of its own; 0 leaves them whole
     max_tokens: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
 class MethodAxis:
-    """A method, and which of its settings take which values; all combinations are run.
+    """A method, and which of its settings take which values; all combinations are run."""
 
-    Attributes:
-        method: as `contestants.parse_contestant` reads it.
-        vary: values by setting.
-    """
-
-    method: str
-    vary: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    method: str  # as `contestants.parse_contestant` reads it
+    vary: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)  # values by setting
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Everything that is to be run.
-
-    Attributes:
-        methods: at least one.
-        samplings: without seeds, which are in `seeds`.
-        reference: method that runs in every block; empty for none.
-        repeats: of the whole grid, one after another.
-        ignore_end_of_text: decode on past the stop tokens, so that all outputs are of one length.
-        skip_contradictions: leave out combinations that contradict themselves instead of refusing the grid.
-        keep: of every run `figures`, also its `tokens`, or `all`: figures per iteration too, which take the most room.
-        pair: what to load, by the names of `PairSettings`.
-    """
+    """Everything that is to be run."""
 
     name: str
-    methods: tuple[MethodAxis, ...]
+    methods: tuple[MethodAxis, ...]  # at least one
     prompts: PromptSet = field(default_factory=PromptSet)
-    samplings: tuple[Sampling, ...] = (Sampling(),)
+    samplings: tuple[Sampling, ...] = (Sampling(),)  # without seeds, which are in `seeds`
     new_tokens: tuple[int, ...] = (64,)
-    reference: str = "autoregressive"
-    repeats: int = 1
-    ignore_end_of_text: bool = True
-    skip_contradictions: bool = False
+    reference: str = "autoregressive"  # method that runs in every block; empty for none
+    repeats: int = 1  # of the whole grid, one after another
+    ignore_end_of_text: bool = True  # decode on past the stop tokens, so that all outputs are of one length
+    skip_contradictions: bool = False  # leave out combinations that contradict themselves instead of refusing the grid
+    # Of every run `figures`, also its `tokens`, or `all`: figures per iteration too, which take the most room
     keep: Keep = "all"
-    pair: Mapping[str, Any] = field(default_factory=dict)
+    pair: Mapping[str, Any] = field(default_factory=dict)  # what to load, by the names of `PairSettings`
 
     @property
     def pair_settings(self) -> PairSettings:

@@ -33,19 +33,14 @@ FEWEST_CHARACTERS = 200  # headings and empty lines of WikiText are no prompts
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the hub.
+    """A data set of the hub."""
 
-    Attributes:
-        repository: `owner/name`. config, split: the part of it.
-        column: that holds the text; of a list its first entry.
-        fewest: characters that a text needs to be a prompt.
-    """
-
+    # repository: `owner/name`. config, split: the part of it.
     repository: str
     config: str
     split: str
-    column: str
-    fewest: int = 1
+    column: str  # that holds the text; of a list its first entry
+    fewest: int = 1  # characters that a text needs to be a prompt
 
 
 DATA_SETS: dict[str, DataSet] = {
@@ -151,18 +146,13 @@ MOST_TOGETHER = 48  # contestants of a block: more of them, and the reference is
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all runs of a block have in common.
+    """What all runs of a block have in common."""
 
-    Attributes:
-        prompt_set, prompt: where the prompt is from, and the prompt.
-        ids: its tokens, cut to the length that is asked for.
-        cut: tokens that longer prompts are cut to, 0 where they stay whole.
-    """
-
+    # prompt_set, prompt: where the prompt is from, and the prompt
     prompt_set: str
     prompt: Prompt
-    ids: tuple[int, ...]
-    cut: int
+    ids: tuple[int, ...]  # its tokens, cut to the length that is asked for
+    cut: int  # tokens that longer prompts are cut to, 0 where they stay whole
     new_tokens: int
     sampling: Sampling
     repeat: int
@@ -178,30 +168,20 @@ class Conditions:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One call that is to be measured.
+    """One call that is to be measured."""
 
-    Attributes:
-        key: the same for the same run of the same pair, wherever and whenever it is made.
-        reference: whether others are compared with it.
-    """
-
-    key: str
+    key: str  # the same for the same run of the same pair, wherever and whenever it is made
     contestant: Contestant
-    reference: bool
+    reference: bool  # whether others are compared with it
 
 
 @dataclass(frozen=True)
 class Block:
-    """Runs under the same conditions, which are made one after another on one device.
+    """Runs under the same conditions, which are made one after another on one device."""
 
-    Attributes:
-        name: the same for the same part of the same conditions.
-        runs: the reference first, if there is one.
-    """
-
-    name: str
+    name: str  # the same for the same part of the same conditions
     conditions: Conditions
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[PlannedRun, ...]  # the reference first, if there is one
 
 
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
@@ -270,21 +250,13 @@ def _digest(content: Any) -> str:
 
 @dataclass(frozen=True)
 class GridSize:
-    """What a grid comes to.
+    """What a grid comes to."""
 
-    Attributes:
-        settings: ways to decode, by sampling where there are several, the reference left out.
-        prompts: how many; None where only the data set knows.
-        runs: calls that are measured, references included; None with `prompts`.
-        tokens: that they generate; None with `prompts`.
-        left_out: combinations that contradict themselves, each in a sentence.
-    """
-
-    settings: int
-    prompts: int | None
-    runs: int | None
-    tokens: int | None
-    left_out: tuple[str, ...]
+    settings: int  # ways to decode, by sampling where there are several, the reference left out
+    prompts: int | None  # how many; None where only the data set knows
+    runs: int | None  # calls that are measured, references included; None with `prompts`
+    tokens: int | None  # that they generate; None with `prompts`
+    left_out: tuple[str, ...]  # combinations that contradict themselves, each in a sentence
 
 
 def grid_size(grid: Grid) -> GridSize:

@@ -34,17 +34,14 @@ PAPER_RESULTS: tuple[PaperResult, ...] = (
 
 @dataclass(frozen=True)
 class Explained:
-    """An explanation of a paper.
+    """An explanation of a paper."""
 
-    Attributes:
-        key, paper, title: as of a `PaperResult`. words: what it explains, and what the page shows of it.
-        page: its name in the menu. query: parameters of its address.
-    """
-
+    # key, paper, title: as of a `PaperResult`. words: what it explains, and what the page shows of it.
     key: str
     paper: str
     title: str
     words: str
+    # page: its name in the menu. query: parameters of its address.
     page: str
     query: Mapping[str, str] = field(default_factory=dict)
 

@@ -57,51 +57,37 @@ OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes comm
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """An ordering and what our results say about it.
-
-    Attributes:
-        value: on the axis, where there is one; of a claim between two values both, as text.
-        gain: relative gain of the better entry over the other on the same prompts; None where not run.
-        paper: the same of the paper's numbers; None where it gives none.
-        reason: one sentence on why it is not reproduced, from measurements.
-        basis: how our figures came about; empty where not run.
-    """
+    """An ordering and what our results say about it."""
 
     ordering: Ordering
-    value: object
-    gain: Estimate | None
-    paper: float | None
+    value: object  # on the axis, where there is one; of a claim between two values both, as text
+    gain: Estimate | None  # relative gain of the better entry over the other on the same prompts; None where not run
+    paper: float | None  # the same of the paper's numbers; None where it gives none
     verdict: Verdict
-    reason: str = ""
-    basis: str = ""
+    reason: str = ""  # one sentence on why it is not reproduced, from measurements
+    basis: str = ""  # how our figures came about; empty where not run
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What our results say about a paper result.
-
-    Attributes:
-        values: on the axis, ascending; those of the paper where nothing was run; one None for a table.
-        ours: by entry, value and column of a figure. runs: results by entry and value.
-        where: pairs, machines and days of the results.
-        counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs
-            have tokens.
-        bases: how counts and times came about. here: how our results were measured.
-        one_way: runs that hold only the other way of counting, and are left out.
-        elsewhere: other results, which do not count because they cannot be mixed: their pairs, machines or texts.
-    """
+    """What our results say about a paper result."""
 
     paper_result: PaperResult
-    values: tuple[object, ...]
+    values: tuple[object, ...]  # on the axis, ascending; those of the paper where nothing was run; one None for a table
+    # ours: by entry, value and column of a figure. runs: results by entry and value.
     ours: Mapping[tuple[Key, str], Estimate]
     runs: Mapping[Key, int]
     judged: tuple[JudgedClaim, ...]
-    where: tuple[str, ...]
+    where: tuple[str, ...]  # pairs, machines and days of the results
+    # counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs have
+    # tokens.
     counting: Counting | Literal["no text"] = "whole"
     tokens: Mapping[Key, float] = field(default_factory=dict)
+    # bases: how counts and times came about. here: how our results were measured.
     bases: tuple[str, ...] = ()
     here: Protocol = field(default_factory=Protocol)
-    one_way: int = 0
+    one_way: int = 0  # runs that hold only the other way of counting, and are left out
+    # Other results, which do not count because they cannot be mixed: their pairs, machines or texts
     elsewhere: tuple[str, ...] = ()
 
     @property

@@ -31,18 +31,15 @@ DIFFERS = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """How something was measured; what a paper leaves open is empty.
+    """How something was measured; what a paper leaves open is empty."""
 
-    Attributes:
-        pair, hardware: what ran, and on what. prompts: which texts. prompt_tokens, new_tokens: lengths.
-        sampling: temperatures. repeats: what figures are means over. note: what else must be known.
-    """
-
+    # pair, hardware: what ran, and on what. prompts: which texts. prompt_tokens, new_tokens: lengths.
     pair: str = ""
     hardware: str = ""
     prompts: str = ""
     prompt_tokens: str = ""
     new_tokens: str = ""
+    # sampling: temperatures. repeats: what figures are means over. note: what else must be known.
     sampling: str = ""
     repeats: str = ""
     note: str = ""
@@ -135,23 +132,14 @@ def _listed(values: pd.Series) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        column: of the results, without the prefix `loop_free_`; `speedup` is the ratio to the reference of a block.
-        words: with the unit.
-        scale: factor from the column to what is shown.
-        digits: after the decimal point.
-        timed: whether it is a time or a rate, which depends on what passes cost; else a count.
-        by_shape: whether chains have another formula than trees, so that the two cannot be compared.
-    """
-
-    column: str
-    words: str
-    scale: float = 1.0
-    digits: int = 2
-    timed: bool = False
-    by_shape: bool = False
+    column: str  # of the results, without the prefix `loop_free_`; `speedup` is the ratio to the reference of a block
+    words: str  # with the unit
+    scale: float = 1.0  # factor from the column to what is shown
+    digits: int = 2  # after the decimal point
+    timed: bool = False  # whether it is a time or a rate, which depends on what passes cost; else a count
+    by_shape: bool = False  # whether chains have another formula than trees, so that the two cannot be compared
 
 
 THROUGHPUT = Figure("throughput", "tokens/s", digits=1, timed=True)
@@ -178,81 +166,60 @@ DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a table or a line in a figure.
+    """A row of a table or a line in a figure."""
 
-    Attributes:
-        words: as the paper calls it.
-        line: of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a
-            benchmark; with `best` or `where` its method, and its verifier after `:verifier=`.
-        paper: the paper's numbers by column of a figure; where the result has `by`, by (column, value).
-        best: columns of settings: of all their combinations only the one best in the first figure counts, chosen
-            separately for every sampling and every value of the axis.
-        where: values that columns of settings must have.
-        flat: the same at every value of the axis, as a horizontal line.
-    """
-
-    words: str
+    words: str  # as the paper calls it
+    # Of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a benchmark; with
+    # `best` or `where` its method, and its verifier after `:verifier=`
     line: str
+    # The paper's numbers by column of a figure; where the result has `by`, by (column, value)
     paper: Mapping[Any, float] = field(default_factory=dict)
+    # Columns of settings: of all their combinations only the one best in the first figure counts, chosen separately for
+    # every sampling and every value of the axis
     best: tuple[str, ...] = ()
-    where: Mapping[str, Any] = field(default_factory=dict)
-    flat: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)  # values that columns of settings must have
+    flat: bool = False  # the same at every value of the axis, as a horizontal line
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """A claim that one entry is above another in a figure, or below it where lower is better.
-
-    Attributes:
-        at: two values on the axis: the first entry at the one is compared with the second at the other.
-    """
+    """A claim that one entry is above another in a figure, or below it where lower is better."""
 
     better: str
     worse: str
     figure: Figure
     higher: bool = True
+    # Two values on the axis: the first entry at the one is compared with the second at the other
     at: tuple[object, object] | None = None
 
 
 @dataclass(frozen=True)
 class PaperResult:
-    """A table or figure.
+    """A table or figure."""
 
-    Attributes:
-        key: such as `dynatree/table-1`. paper, title: what it is.
-        grid: file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them.
-        protocol: how the paper measured.
-        figures: columns; the first is the one that is drawn.
-        by: column of the results on a figure's axis; empty for a table.
-        only: values that columns must have for a result to count.
-        view: how results are transformed first, one of `rows.VIEWS`.
-        stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
-        holds: the one way of counting that such records hold, `no text` where they are of masks; None for a grid,
-            whose runs hold both.
-        basis, times: how the counts and the times in such records came about.
-        axis: title of the axis.
-        across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
-        needs: what the command needs to measure this; empty where the sample prompts suffice.
-    """
-
+    # key: such as `dynatree/table-1`. paper, title: what it is.
     key: str
     paper: str
     title: str
-    grid: str
-    protocol: Protocol
-    figures: tuple[Figure, ...]
+    grid: str  # file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them
+    protocol: Protocol  # how the paper measured
+    figures: tuple[Figure, ...]  # columns; the first is the one that is drawn
     ways: tuple[Entry, ...]
     orderings: tuple[Ordering, ...] = ()
-    by: str = ""
-    only: Mapping[str, object] = field(default_factory=dict)
-    view: str = "runs"
-    stored: str = ""
+    by: str = ""  # column of the results on a figure's axis; empty for a table
+    only: Mapping[str, object] = field(default_factory=dict)  # values that columns must have for a result to count
+    view: str = "runs"  # how results are transformed first, one of `rows.VIEWS`
+    stored: str = ""  # benchmark whose records in `decoding/experiments/results` it uses; empty for a grid
+    # The one way of counting that such records hold, `no text` where they are of masks; None for a grid, whose runs
+    # hold both
     holds: Counting | Literal["no text"] | None = None
+    # basis, times: how the counts and the times in such records came about
     basis: str = "counts"
     times: str = "measured times"
-    axis: str = ""
+    axis: str = ""  # title of the axis
+    # Column whose values the entries have in `where`: figures stand as coloured marks over it and `by`
     across: str = ""
-    needs: str = ""
+    needs: str = ""  # what the command needs to measure this; empty where the sample prompts suffice
 
     def __post_init__(self):
         if bool(self.stored) != (self.holds is not None):

@@ -165,21 +165,17 @@ def _named(path: Path, text_of: Callable[[int], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A session before one iteration. Rows of committed text never change, so of the caches their lengths are enough.
-
-    Attributes:
-        tokens: committed tokens, the prompt included.
-        target_rows, draft_rows: rows held; `draft_rows` is None where there was no draft cache.
-        draws, drawn: the draws as a session or fork began with them, and how many were taken since.
-    """
+    """A session before one iteration. Rows of committed text never change, so lengths of the caches are enough."""
 
     index: int
-    tokens: int
+    tokens: int  # committed tokens, the prompt included
+    # target_rows, draft_rows: rows held; `draft_rows` is None where there was no draft cache
     target_rows: int
     draft_rows: int | None
     method: Method
     sampling: Sampling
     state: Any
+    # draws, drawn: the draws as a session or fork began with them, and how many were taken since
     draws: GeneratorDraws
     drawn: int
     prefill_s: float
@@ -229,22 +225,15 @@ class SessionState:
 
 @dataclass(frozen=True)
 class Iteration:
-    """An iteration that is about to be made.
-
-    Attributes:
-        tokens: the text, prompt and all; what is committed is appended.
-        room: tokens that may still be committed.
-        stops: tokens that end the text.
-        record: whether distributions and logits are wanted.
-    """
+    """An iteration that is about to be made."""
 
     models: CachedModels
     standing: SessionState
-    tokens: list[int]
-    room: int
-    stops: Container[int]
+    tokens: list[int]  # the text, prompt and all; what is committed is appended
+    room: int  # tokens that may still be committed
+    stops: Container[int]  # tokens that end the text
     interventions: Interventions
-    record: bool
+    record: bool  # whether distributions and logits are wanted
 
     def run(self, step: IterationState, clock: PhaseClock) -> Any:
         """Make it, fill `step` in, and return the drafter's next state."""

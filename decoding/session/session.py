@@ -36,19 +36,15 @@ UNWRITTEN_BYTES = 2**25  # of rows that iterations hold until their trees are re
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to decode and how much to record.
-
-    Attributes:
-        record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
-        rows: `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of
-            all.
-        row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
-    """
+    """How far to decode and how much to record."""
 
     max_new_tokens: int = 128
     ignore_end_of_text: bool = False
+    # `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing
     record: Record = "full"
+    # `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of all
     rows: Rows = "top"
+    # Memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
     row_bytes: int | None = None
 
     def __post_init__(self):

@@ -52,16 +52,11 @@ def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) 
 
 @dataclass(frozen=True)
 class Conditioned:
-    """What a head says after its own n-th ranked token, at every root of one prompt.
+    """What a head says after its own n-th ranked token, at every root of one prompt."""
 
-    Attributes:
-        right: bool `[roots, RANKS]`: its likeliest token is the target's.
-        confidence: its probability of the target's likeliest token, `[roots, RANKS]`.
-        top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`.
-    """
-
-    right: np.ndarray
-    confidence: np.ndarray
+    right: np.ndarray  # bool `[roots, RANKS]`: its likeliest token is the target's
+    confidence: np.ndarray  # its probability of the target's likeliest token, `[roots, RANKS]`
+    # top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`
     top: np.ndarray
     target_top: np.ndarray
 
