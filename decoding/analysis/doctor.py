@@ -42,8 +42,8 @@ def examine(
 ) -> tuple[Finding, ...]:
     """Load a pair from this machine, look at its files and let it read some prompts: one finding for each of `CHECKS`.
 
-    Judged are the temperatures of `sampling`, greedy where it is left out; the target writes `new_tokens` after each
-    prompt. Raises `OutOfMemoryError` where the pair, or a pass over a prompt, does not fit.
+    Judged are the temperatures of `sampling`, greedy where it is left out. Raises `OutOfMemoryError` where the pair, or
+    a pass over a prompt, does not fit.
     """
     target, draft = (read_files(settings, role) for role in ("target", "draft"))
     pair, refusal = None, target.refusal or draft.refusal

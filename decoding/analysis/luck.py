@@ -89,9 +89,8 @@ def token_distribution(
 ) -> dict[int, float]:
     """Exact probability of each number of committed tokens, the final one included, over all draws.
 
-    Args:
-        kept: probability of each verified node of being reached and accepted.
-        stops, room: tokens that end the text, and how many it has room for; what a walk has beyond is not counted.
+    `kept` is the probability of each verified node of being reached and accepted. What a walk has beyond `stops`,
+    tokens that end the text, and beyond its `room` is not counted.
     """
     ends_at = dict(kept)
     for node in kept:

@@ -195,12 +195,9 @@ def smallest_changes(
 ) -> SmallestChanges:
     """The nearest value of every setting with which a token is verified.
 
-    Args:
-        path: token ids from the root, left out, down to the token.
-        proceed: called after each setting with how many of how many are done; its False ends the search.
-
-    Raises `LogitsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
-    another one: a fork or an edit made it.
+    `path` has the token ids from the root, left out, down to the token. `proceed` is called after each setting with how
+    many of how many are done; its False ends the search. Raises `LogitsMissing` where not even the tree as it was can
+    be drafted again; `SettingsError` where it becomes another one: a fork or an edit made it.
     """
     ends_s = time.perf_counter() + most_s
     now, _ = search.draft(search.drafter)

@@ -42,16 +42,11 @@ class Made(NamedTuple):
 
 
 def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes: int | None = None, **how: Any) -> Made:
-    """The engine for a loaded network, and why it is this one.
+    """The engine for a loaded network, and why it is this one; `PairError` where the one asked for cannot run it.
 
-    Args:
-        asked: one of `presets.ENGINES`; auto takes cuda_graph on CUDA, packed on a CPU, transformers elsewhere.
-        positions: most positions that a text can have.
-        free_bytes: free memory of the device, None if unknown.
-        how: `num_layers`, `device`, `dtype`, `mask_kind`, `mask_layer_types` of the model.
-
-    Raises:
-        PairError: the engine cannot run this network.
+    Of `presets.ENGINES` auto takes cuda_graph on CUDA, packed on a CPU, transformers elsewhere. `positions` are the
+    most that a text can have, `free_bytes` of the device None if unknown, and `how` has `num_layers`, `device`,
+    `dtype`, `mask_kind`, `mask_layer_types` of the model.
     """
     assert is_engine(asked)
     plain = EagerEngine("transformers", TransformersForward(network, name), **how)

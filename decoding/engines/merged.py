@@ -57,11 +57,9 @@ class MergedForward(PackedForward):
 
 
 class MergedAttention:
-    """Attention on keys, values and queries in one row.
+    """Attention on keys, values and queries in one row, with a rotary table of `adjacent` pairs.
 
-    Args:
-        order: where queries, keys and values of each head stand in the weight that makes them, `[heads, 3, head_dim]`.
-        rotary: with `adjacent` pairs.
+    `order` says where those of each head stand in the weight that makes them, `[heads, 3, head_dim]`.
     """
 
     def __init__(self, order: np.ndarray, rotary: RotaryTable, scale: float):

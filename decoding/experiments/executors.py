@@ -287,14 +287,10 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
 
 
 class RayExecutor:
-    """Workers that Ray starts, here or on a cluster, a pair in each; the package is optional.
+    """Workers that Ray starts, here or on a cluster at an address, a pair in each; the package is optional.
 
-    Args:
-        address: of a cluster; `local` starts Ray on this machine.
-        workers: how many; None: one per GPU, or one per core where there is none.
-
-    Raises:
-        ExperimentError: Ray is not installed, or no cluster answers at the address.
+    Without a number of workers there is one per GPU, or one per core where there is none. Raises `ExperimentError`
+    where Ray is not installed, or no cluster answers at the address.
     """
 
     def __init__(self, settings: PairSettings, experiment: str, address: str = LOCAL, workers: int | None = None):

@@ -315,11 +315,7 @@ def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection
 
 
 class JobWatcher:
-    """A job as one reader sees it: where it stood when last looked at.
-
-    Attributes:
-        shipped: whether it came with the program.
-    """
+    """A job as one reader sees it: where it stood when last looked at; `shipped` ones came with the program."""
 
     def __init__(self, job: Job, shipped: bool = False):
         self.job, self.shipped = job, shipped

@@ -170,15 +170,12 @@ def check_tree_attention(
     """Run a small tree over the cache that decoding uses, and its paths plainly: they must give the same probabilities.
 
     The prefix stands at the first positions, the tree at the last. Between them lie so many hidden rows as the longest
-    text and the largest tree could bring: a model that hides or counts by rows in the place of mask and positions
-    shows it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix
-    and path padding: layers that look back over less show it.
+    text and the largest tree could bring: a model that hides or counts by rows in the place of mask and positions shows
+    it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix and
+    path padding: layers that look back over less show it.
 
-    Returns:
-        the form of mask that works (`bool` or `additive`) and the keys of a mask per layer type (None: one mask).
-
-    Raises:
-        PairError: the model ignores or misreads a tree mask, explicit positions or the cache, or looks back over less.
+    Returns the form of mask that works and the keys of a mask per layer type (None: one mask). Raises `PairError` where
+    the model ignores or misreads a tree mask, explicit positions or the cache, or looks back over less.
     """
     text = network.config.get_text_config()
     layer_types = sorted(set(getattr(text, "layer_types", None) or ()))

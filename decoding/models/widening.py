@@ -257,13 +257,9 @@ def widened_pair_folders(
 ) -> PairFolders:
     """The folders `widened-...` of a pair below `out`; each is written unless it already holds just that model.
 
-    Args:
-        like: a key of `LIKES`. dtype: what the weights are stored in. device: where they are widened.
-        report: takes lines of progress.
-
-    Raises:
-        SettingsError: an unknown shape or dtype.
-        PairError: a folder holds something else or cannot be written, the disk has no room, there is no such device.
+    `like` is a key of `LIKES`, `dtype` what the weights are stored in, `device` where they are widened; `report` takes
+    lines of progress. Raises `SettingsError` for an unknown shape or dtype, `PairError` where a folder holds something
+    else or cannot be written, the disk has no room, or there is no such device.
     """
     require(like in LIKES, f"There is no shape {like!r} to widen to: choose one of {', '.join(LIKES)}.")
     require(dtype in DTYPE_BYTES, f"dtype is {dtype!r}; choose one of {', '.join(DTYPE_BYTES)}.")
