@@ -14,7 +14,7 @@ from typing import Literal
 
 from decoding.analysis.slowdown import Slowdown
 
-FEWEST = 3  # repeats, or prompts: fewer have no interval and decide nothing
+FEWEST = 3  # repeats, prompts or other samples: fewer have no interval and decide nothing
 CONFIDENCE = 0.95
 MOST = 100  # repeats that are worth advising
 Verdict = Literal["speculate", "plain", "open"]

@@ -6,6 +6,7 @@
 A round drafts K tokens, verifies them with the target in one pass, and takes what the engine adds.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -95,11 +96,8 @@ def log_check(
         return None
     tokens = metrics.generated or rounds * (mean or first.tokens)
     modelled = first.batch / first.round_s, last.batch / last.round_s
-    low, high = 0, MOST_BATCH
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if middle / of(middle).round_s >= rounds else (middle, high)
-    return LogCheck(rounds, tokens, modelled, high if high < MOST_BATCH else None)
+    sequences = bisect_left(range(MOST_BATCH), rounds, lo=1, key=lambda batch: batch / of(batch).round_s)
+    return LogCheck(rounds, tokens, modelled, sequences if sequences < MOST_BATCH else None)
 
 
 def other_vocabulary(target: ModelShape, draft: ModelShape | None) -> str:
@@ -198,12 +196,13 @@ def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: i
 
 def compute_bound_from(model: ModelShape, setup: Setup) -> int | None:
     """Tokens per pass from which the layers' weights wait for compute; None where not even 2^20 make them."""
-    low, high = 0, 2**20
-    while high - low > 1:
-        middle = (low + high) // 2
-        weights = pass_time(model, setup, middle, 1).parts[0]
-        low, high = (low, middle) if weights.limit == "compute" else (middle, high)
-    return high if high < 2**20 else None
+    most = 2**20
+
+    def waits_for_compute(tokens: int) -> bool:
+        return pass_time(model, setup, tokens, 1).parts[0].limit == "compute"
+
+    found = bisect_left(range(most), True, lo=1, key=waits_for_compute)
+    return found if found < most else None
 
 
 def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], rest: str = "") -> str:

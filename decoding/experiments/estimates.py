@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from decoding.analysis.bottom_line import paired
+from decoding.analysis.bottom_line import FEWEST, paired
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.trace.metrics import Counting
 
 DRAWS, SEED = 4000, 0
 Numbers = Sequence[Any] | np.ndarray | pd.Series  # one per prompt
-FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothing
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ def over_repeats(values: np.ndarray) -> Estimate:
     if (values > 0).all():
         found = paired({(0, number): value for number, value in enumerate(values.tolist())})
         return Estimate(found.value, found.low, found.high, found.count)
-    gain = ratio_gain(1 + values, np.ones(len(values)))
-    return Estimate(gain.value, gain.low, gain.high, gain.prompts)
+    return ratio_gain(1 + values, np.ones(len(values)))
 
 
 def _chosen(count: int, draws: int) -> np.ndarray:
@@ -147,8 +145,8 @@ def aggregated(rows: pd.DataFrame, counting: Counting = "loop_free") -> pd.DataF
     runs = runs[~runs["reference"].astype(bool)].copy()
     numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
-    ways = {}
-    for line, where in places.items():  # with and without the fitted verifier are one where they never ran on the same
+    ways = {}  # with and without the fitted verifier are one where they never ran on the same
+    for line, where in places.items():
         plain = without_fitted(line)
         ways[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
     runs["way"] = runs["line"].map(ways)

@@ -1,7 +1,8 @@
 """Who makes the runs of an experiment: this process with its pair, a process for each of several devices, or Ray.
 
-An executor plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device:
-every run is a row with what it ran on, and every method is warmed up first.
+An executor plans everything that a grid comes to (which takes a tokenizer and the identity of the pair), and gives the
+rows of all missing runs as they are made, until somebody asks it to stop (`CancelledError`). Each block runs on one
+device, every method is warmed up first, and a row says what it ran on.
 """
 
 import json
@@ -18,7 +19,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -126,20 +127,6 @@ class Todo:
     missing: tuple[PlannedRun, ...]
 
 
-class Executor(Protocol):
-    """Makes the runs of one experiment."""
-
-    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """Everything that a grid comes to."""
-
-    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """The rows of all missing runs, as they are made.
-
-        Raises:
-            CancelledError: somebody asked to stop.
-        """
-
-
 class LocalExecutor:
     """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
 
@@ -165,11 +152,9 @@ class LocalExecutor:
         }
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`."""
         for todo, run in ((each, run) for each in todos for run in each.missing):
             if stopped():
                 raise CancelledError
@@ -210,13 +195,12 @@ class DeviceExecutor:
             self._members.append((mine, member))
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         connection = self._members[0][0]
         connection.send(("plan", grid, prompts))
         return _received(connection)[1]
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`; a block goes to whichever device is free."""
+        """A block goes to whichever device is free."""
         left = iter(todos)
         busy: set[Connection] = set()
         for connection, _ in self._members:
@@ -317,11 +301,10 @@ class RayExecutor:
         self._members = [member.remote(settings, experiment) for _ in range(count)]
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         return self._got(self._members[0].plan.remote(grid, prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`; a block goes to whichever worker is free, and its rows come one by one."""
+        """A block goes to whichever worker is free, and its rows come one by one."""
         left = iter(todos)
         busy: dict[Any, Todo] = {}
         for member in self._members:
@@ -374,3 +357,6 @@ class _Member:
 
     def rows(self, todo: Todo) -> Iterator[Row]:
         yield from self._own.rows([todo], lambda: False)
+
+
+Executor = LocalExecutor | DeviceExecutor | RayExecutor

@@ -165,6 +165,7 @@ def expect(condition: bool, message: str) -> None:
 
 
 SWITCHES = ("ignore_end_of_text", "skip_contradictions")
+SAMPLED = ("temperature", "top_p", "draft_temperature")
 MOST_RUNS = 1_000_000
 MOST_FILE_BYTES = 1 << 20
 LARGEST = 2**63 - 1  # whole number that a row can hold
@@ -243,12 +244,12 @@ def _prompts(entry: Any) -> PromptSet:
 
 
 def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:
-    names = {"temperature", "top_p", "draft_temperature"}
-    _only(entry, names | {"seeds"}, "[[sampling]]")
-    for name in names & set(entry):
-        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] must be a number, not {entry[name]!r}.")
+    _only(entry, {*SAMPLED, "seeds"}, "[[sampling]]")
+    named = {name: entry[name] for name in SAMPLED if name in entry}
+    for name, value in named.items():
+        expect(type(value) in (int, float), f"{name} of [[sampling]] must be a number, not {value!r}.")
     seeds = _numbers(entry.get("seeds", [0]), "seeds", least=0)
-    plain = {name: float(entry[name]) for name in names & set(entry)}
+    plain = {name: float(value) for name, value in named.items()}
     try:
         return [Sampling(**plain, seed=seed) for seed in seeds]
     except SettingsError as error:
@@ -279,17 +280,13 @@ def _only(content: Mapping[str, Any], known: set[str], where: str) -> None:
         expect(name in known, f"{where} has no {name!r}: choose {', '.join(sorted(known))}.")
 
 
-FILE = "grid.toml"
 PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)
-SAMPLED = ("temperature", "top_p", "draft_temperature")
 
 
 def grid_toml(grid: Grid) -> str:
     """The text of a file that describes a grid."""
     plain = {name: getattr(grid, name) for name in PLAIN}
-    prompts = grid.prompts
-    chosen = {"set": prompts.set, "count": prompts.count, "kinds": prompts.kinds, "max_tokens": prompts.max_tokens}
-    parts = [_lines(plain), "[prompts]", _lines(chosen)]
+    parts = [_lines(plain), "[prompts]", _lines(vars(grid.prompts))]
     for sampling in grid.samplings:
         named = {name: getattr(sampling, name) for name in SAMPLED}
         parts += ["[[sampling]]", _lines(named | {"seeds": (sampling.seed,)})]
@@ -303,8 +300,9 @@ def grid_toml(grid: Grid) -> str:
 
 def write_grid(grid: Grid, folder: Path) -> Path:
     """Put a grid into the folder of an experiment; returns its file. `DiskError` where it cannot be written."""
-    write_whole(folder / FILE, grid_toml(grid).encode())
-    return folder / FILE
+    file = folder / "grid.toml"
+    write_whole(file, grid_toml(grid).encode())
+    return file
 
 
 def kept_grid(folder: Path) -> Grid:

@@ -158,14 +158,13 @@ class RowStore:
         whole = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
         self._write(pa.Table.from_pylist(whole, schema=SCHEMA))
 
-    def keys(self) -> set[str]:
-        """Keys of all runs that are kept."""
-        return set(self._table(["key"]).column("key").to_pylist())
-
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows in the order in which they were kept, each run once."""
-        wanted = None if columns is None else list(dict.fromkeys(["key", *columns]))
-        table = self._table(wanted)
+        wanted = (
+            SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in dict.fromkeys(["key", *columns])])
+        )
+        tables = [read_part(file, wanted.names) for file in self._files()]
+        table = pa.concat_tables(tables) if tables else wanted.empty_table()
         first: dict[str, int] = {}
         for place, key in enumerate(table.column("key").to_pylist()):
             first.setdefault(key, place)
@@ -198,24 +197,17 @@ class RowStore:
         write_whole(file, stream.getvalue())
         self._next += 1
 
-    def _table(self, columns: list[str] | None) -> pa.Table:
-        tables = [read_part(file, columns) for file in self._files()]
-        if tables:
-            return pa.concat_tables(tables)
-        schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-        return schema.empty_table()
-
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(PARTS))
 
 
-def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
+def read_part(file: Path, columns: list[str]) -> pa.Table:
     """The rows of one file; `ExperimentError` where it is damaged, or was written by another version."""
     try:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
             if version in (VERSION, *FORMER):
-                wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+                wanted = pa.schema([SCHEMA.field(name) for name in columns])
                 behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
                 needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
                 read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
@@ -224,8 +216,7 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
                 table = parquet.read([name for name in read if name not in missing])
                 for name in missing:
                     table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-                table = unpacked(table)
-                table = table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
+                table = unpacked(table).select(wanted.names).cast(wanted).replace_schema_metadata(None)
                 return _with_present_engines(table)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]
