@@ -59,9 +59,9 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     if not _on_one_device(network):
         refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or transformers."
     elif not fitting and not _has_static_shapes(wanted):
-        network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
         refusal = (
-            f"{name} is {network_name}, which the packed engine does not support; choose engine auto or transformers."
+            f"{name} is a {type(network).__name__} with {how['mask_kind']} masks, which the packed engine does not "
+            "support; choose engine auto or transformers."
         )
     else:
         # A faster forward may round more than is borne: the next one is tried.
@@ -118,13 +118,12 @@ def _checked(
     engine: Engine, plain: Engine, network: Any, name: str, dtype: torch.dtype
 ) -> tuple[float, None] | tuple[None, str]:
     """How far an engine is from transformers' logits, or in words how it fails to give them."""
+    static = _has_static_shapes(engine.name)
     try:
         # The second time on CUDA passes are graphs.
-        difference = max(
-            _difference(engine, plain, network) for _ in range(2 if _has_static_shapes(engine.name) else 1)
-        )
+        difference = max(_difference(engine, plain, network) for _ in range(2 if static else 1))
     except RuntimeError as error:
-        if not _has_static_shapes(engine.name) or is_out_of_memory(error):
+        if not static or is_out_of_memory(error):
             raise
         reason = f"{name} cannot run with static shapes ({str(error).splitlines()[0]}); choose engine transformers."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
@@ -133,10 +132,9 @@ def _checked(
         return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine transformers."
     if difference <= TOLERANCE[dtype]:
         return difference, None
-    forward = "cuda_graph engine" if _has_static_shapes(engine.name) else "packed engine"
     return None, (
-        f"With the {forward}, log-probabilities of likely tokens of {name} are off by {difference:.2g}; choose engine "
-        "transformers."
+        f"With the {'cuda_graph' if static else 'packed'} engine, log-probabilities of likely tokens of {name} are off "
+        f"by {difference:.2g}; choose engine transformers."
     )
 
 

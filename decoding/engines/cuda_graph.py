@@ -128,14 +128,8 @@ class StaticKVCache(KVCache):
         self._return = weakref.finalize(self, _give_back, self._pool, self.blocks)
         self._return.atexit = False
 
-    @torch.inference_mode()
-    def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
-        return super().compact(start, kept, moved)
-
-    @torch.inference_mode()
-    def clone(self) -> KVCache:
-        """See `KVCache.clone`; the copy has blocks of its own."""
-        return super().clone()
+    compact = torch.inference_mode()(KVCache.compact)
+    clone = torch.inference_mode()(KVCache.clone)
 
     def fresh(self, capacity: int) -> "StaticKVCache":
         """An empty cache of the same model."""

@@ -190,9 +190,8 @@ def check_tree_attention(
         except FORWARD_ERRORS as error:
             if is_out_of_memory(error):
                 raise
-            raise PairError(
-                f"{name} fails on a plain forward pass ({first_line(error)}); choose another model."
-            ) from error
+            said = f"{name} fails on a plain forward pass ({first_line(error)}); choose another model."
+            raise PairError(said) from error
         if expected.isnan().any():
             dtype = str(network.dtype).removeprefix("torch.")
             wider = "" if dtype == "float32" else "choose float32 or "
@@ -201,16 +200,9 @@ def check_tree_attention(
                 f"damaged; {wider}download it again."
             )
         for kind, mask_keys in forms:
-            engine = EagerEngine(
-                "transformers",
-                TransformersForward(network, name),
-                text.num_hidden_layers,
-                device,
-                network.dtype,
-                kind,
-                mask_keys,
-            )
-            cache = _Gapped(text.num_hidden_layers, len(ids))
+            forward, layers = TransformersForward(network, name), text.num_hidden_layers
+            engine = EagerEngine("transformers", forward, layers, device, network.dtype, kind, mask_keys)
+            cache = _Gapped(layers, len(ids))
             try:
                 for found in _trees(engine, cache, ids, context):
                     difference = _difference(found, expected)

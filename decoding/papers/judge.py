@@ -296,10 +296,8 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
     gain = gain if ordering.higher else gain.times(-1)
     decided = verdict(gain)
     if len(shared) < FEWEST:
-        few = (
-            f"Measured on only {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}."
-        )
-        return JudgedClaim(ordering, value, gain, paper, decided, few)
+        of_what = f"{'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}"
+        return JudgedClaim(ordering, value, gain, paper, decided, f"Measured on only {len(shared)} {of_what}.")
     of_runs = paper_result.view == "runs" and not paper_result.stored
     if decided == "holds":
         said = ""

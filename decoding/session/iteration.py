@@ -288,9 +288,7 @@ class Iteration:
 
     def _on_device(self, step: IterationState, clock: PhaseClock) -> bool:
         """Steps 1 to 3 without the host; False where this method or pair cannot, or somebody interferes."""
-        if (
-            self.interventions or self.models.features is not None
-        ):  # the device knows draft models alone, and keeps no features
+        if self.interventions or self.models.features is not None:  # it knows draft models alone, and keeps no features
             return False
         models, standing = self.models, self.standing
         caches, temperature = (models.target_cache, models.draft_cache), standing.sampling.draft_temperature

@@ -215,11 +215,8 @@ class DecodeSession:
         other._checkpoints, other._unwritten, other.last = self._checkpoints.before(index), [], None
         other.begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
-        other._count, other.stopped, other._interventions = (
-            index,
-            "unfinished",
-            interventions_at(self.iterations, index),
-        )
+        other._count, other.stopped = index, "unfinished"
+        other._interventions = interventions_at(self.iterations, index)
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
         needs_past = point.method.drafter.needs_past
         other._models = self._models.cut_clone(other.pair, point.target_rows, point.draft_rows, needs_past)
@@ -314,7 +311,7 @@ class DecodeSession:
         )
 
     def _iteration(self) -> IterationTrace:
-        step = IterationState(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        step = IterationState(self._count, len(self.tokens), self.in_loop, started_s=self.elapsed_s)
         checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
         clock = PhaseClock(self.pair.target.device)
@@ -333,17 +330,16 @@ class DecodeSession:
             if self._models.draft_cache is None:
                 self.prefill_s = step.times.verify_s
         self._count += 1
-        trace = write_iteration(
-            step, self.pair.vocabulary.text, self.sampling, self.limits.record, self.limits.rows != "top"
-        )
+        text, limits = self.pair.vocabulary.text, self.limits
+        trace = write_iteration(step, text, self.sampling, limits.record, limits.rows != "top")
         self.last = step
         trace = explain_interventions(trace, self._interventions, self.method.verifier, self.sampling)
         self._interventions = Interventions()
-        if self.limits.record != "none":
+        if limits.record != "none":
             self.iterations.append(trace)
             self._checkpoints[trace.index] = checkpoint
             self._write_old(trace)
-            self._drop_old_rows(trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes)
+            self._drop_old_rows(trace.logits_bytes if limits.rows == "open" else limits.row_bytes)
         return trace
 
     def _here(self) -> Checkpoint:
