@@ -73,8 +73,9 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
         usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
         seen = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
         node = children.get((node, token))  # along the text, as far as it was verified
-        rank = (seen.rank, seen.exact, seen.probability, seen.seen_in) if seen else (None, False, None, None)
-        followed.append(LaterToken(token, texts[depth], *rank, node is not None))
+        rank, exact, p = (seen.rank, seen.exact, seen.probability) if seen else (None, False, None)
+        where = seen.seen_in if seen else None
+        followed.append(LaterToken(token, texts[depth], rank, exact, p, where, node is not None))
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,

@@ -103,18 +103,14 @@ def loaded_weights(target: ModelFiles, draft: ModelFiles, pair: Pair | None) -> 
         return fault("; ".join(wrong[:SHOWN]) + more, again)
     if offloaded:
         return not_checked(f"{offloaded} tensors lie off the device and were not read; the others are sound")
+    unread = " and ".join(files.role for files in (target, draft) if files.unexpected is None)
+    matched = "every stored tensor has its place"
+    if unread:
+        matched = f"the names of the tensors of {unread} were not compared, as its weights are made when loaded"
     return sound(
-        f"{_matched((target, draft))}; none of {tensors} matrices is constant, {norms} norms pass on what they are "
-        "given, and output heads are tied as the configurations say"
+        f"{matched}; none of {tensors} matrices is constant, {norms} norms pass on what they are given, and output "
+        "heads are tied as the configurations say"
     )
-
-
-def _matched(models: Sequence[ModelFiles]) -> str:
-    """Which names of tensors were held against the configuration, in a clause."""
-    unread = [files.role for files in models if files.unexpected is None]
-    if not unread:
-        return "every stored tensor has its place"
-    return f"the names of the tensors of {' and '.join(unread)} were not compared, as its weights are made when loaded"
 
 
 def _constant(network: Any, matrices: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[str, float]]:
