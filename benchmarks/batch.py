@@ -35,8 +35,8 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Model, Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, unrecorded
 from decoding.trace.records import RunTrace

@@ -30,10 +30,9 @@ from benchmarks.held_out import (
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import arguments, pair_from, print_table, save_figures
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.embedded import EMBEDDED_FOLDER
 from decoding.models.pair import Pair, load_pair, release
-from decoding.models.presets import EMBEDDED, PairSettings, model_folder
+from decoding.models.presets import EMBEDDED, PairSettings, add_pair_arguments, model_folder
 from decoding.training.text import read_corpus
 
 PIECES, QUICK_PIECES = 40, 3  # of each kind

@@ -20,8 +20,8 @@ from decoding.experiments.command import (
     pair_from,
     save_figures,
 )
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 from viz.explain.bottom_line import bottom_line_words

@@ -24,8 +24,8 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import fitted
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.trace.metrics import COUNTINGS, Counting, Spread, spread
 from decoding.trace.records import PHASES
 

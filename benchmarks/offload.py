@@ -21,9 +21,15 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
-from decoding.models.arguments import add_pair_arguments, pair_settings
 from decoding.models.pair import Pair, load_pair
-from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape
+from decoding.models.presets import (
+    add_pair_arguments,
+    choose_device,
+    choose_dtype,
+    model_folder,
+    model_shape,
+    pair_settings,
+)
 from decoding.trace.metrics import COUNTINGS, Counting, RunMetrics, spread
 
 # Weights that stay on the device where --max-memory-gib does not say: the embedding and a little more.

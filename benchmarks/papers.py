@@ -28,8 +28,7 @@ from decoding.papers.judge import (
     undecided,
     words_of,
 )
-from decoding.papers.paper_result import Entry, PaperResult
-from decoding.papers.protocol import compared
+from decoding.papers.paper_result import Entry, PaperResult, compared
 from decoding.trace.metrics import COUNTINGS, Counting
 
 GAP, GOAL = 0.05, 0.25  # of claims with a larger gap in the paper at most this share should not be decided

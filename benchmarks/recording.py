@@ -15,8 +15,8 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import spread
 

@@ -105,7 +105,7 @@ def passes() -> Iterator[Beside]:
 def speedup(target: ModelShape, draft: ModelShape, setup: Setup, batch: int, length: int, tokens: float) -> float:
     """Of a chain with a known mean acceptance length, over plain decoding."""
     costs = roofline_costs(target, draft, setup, batch)
-    return tokens * costs.plain_iteration_s / DraftShape(length, (1,) * length, tokens).seconds(costs)
+    return DraftShape(length, (1,) * length, tokens).speedup(costs)
 
 
 def speculation() -> Iterator[Beside]:

@@ -30,10 +30,9 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.embedded import embedded_folder
 from decoding.models.pair import Pair, load_pair
-from decoding.models.presets import PairSettings
+from decoding.models.presets import PairSettings, add_pair_arguments
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
 

@@ -48,8 +48,8 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, LatencyModel, TimeModel
 from decoding.selector.chooser import expected_tokens, mean_logs

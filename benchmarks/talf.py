@@ -30,8 +30,8 @@ from decoding.experiments.estimates import Estimate, estimate, middle, ratio_gai
 from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.papers import salf
 from decoding.papers.judge import EQUAL, verdict
 from decoding.papers.measured.depth_divergence import roots

@@ -25,8 +25,8 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method, fitted
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 

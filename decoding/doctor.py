@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError, command, require
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
-from decoding.models.arguments import add_pair_arguments, pair_settings
-from decoding.models.presets import pair_name
+from decoding.models.presets import add_pair_arguments, pair_name, pair_settings
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding

@@ -21,7 +21,7 @@ from decoding.common.errors import (
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
-from decoding.models.arguments import add_pair_arguments, pair_settings
+from decoding.models.presets import add_pair_arguments, pair_settings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.models.arguments import add_pair_arguments, pair_settings
+from decoding.models.presets import add_pair_arguments, pair_settings
 from decoding.record import Report, exit_code, reporter
 
 if TYPE_CHECKING:

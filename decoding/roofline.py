@@ -16,8 +16,7 @@ from textwrap import fill
 from decoding.analysis import model_shape
 from decoding.analysis.batch import Rates, engine_acceptance, run_acceptance, typed_acceptance
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
-from decoding.analysis.published import caution
-from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup
+from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup, caution
 from decoding.analysis.when_it_pays import Answer, BatchRow, answer
 from decoding.common.errors import PairError, SettingsError, command
 from decoding.trace.archive import load_run

@@ -29,18 +29,13 @@ MOST_DEPTH, MOST_NODES = 16, 64
 
 @dataclass(frozen=True)
 class Rates:
-    """How often drafted tokens are accepted once all before them are.
+    """How often drafted tokens are accepted once all before them are."""
 
-    Attributes:
-        by_depth: of the first child at each depth from 1 on; the last one holds for all depths beyond.
-        by_rank: chance that the child of each rank is the accepted one, over all depths; empty where only chains are
-            known. A further child is accepted as often, of the times that the first one is not, at every depth.
-        deepest: no draft is deeper: an engine's K, beyond which it has seen nothing.
-    """
-
-    by_depth: tuple[float, ...]
+    by_depth: tuple[float, ...]  # of the first child at each depth from 1 on; the last one holds for all depths beyond
+    # Chance that the child of each rank is the accepted one, over all depths; empty where only chains are known. A
+    # further child is accepted as often, of the times that the first one is not, at every depth.
     by_rank: tuple[float, ...] = ()
-    deepest: int = MOST_DEPTH
+    deepest: int = MOST_DEPTH  # no draft is deeper: an engine's K, beyond which it has seen nothing
 
     def __post_init__(self):
         require(self.deepest >= 1, "Rates must be of one depth at least.")
@@ -60,16 +55,11 @@ class Rates:
 
 @dataclass(frozen=True)
 class DraftShape:
-    """A draft by its size; `widths` are the nodes that each draft level asks the draft model about, the root's first.
+    """A draft by its size; `widths`: nodes that each draft level asks the draft model about, the root's first."""
 
-    Attributes:
-        nodes: drafted and verified, the root not counted.
-        tokens: expected per pass, the one of the target included.
-    """
-
-    nodes: int
+    nodes: int  # drafted and verified, the root not counted
     widths: tuple[int, ...]
-    tokens: float
+    tokens: float  # expected per pass, the one of the target included
 
     @property
     def depth(self) -> int:
@@ -79,6 +69,10 @@ class DraftShape:
     def seconds(self, costs: CostModel) -> float:
         """Of an iteration, by the costs of one batch."""
         return float(costs.verification.seconds(self.nodes + 1) + costs.level.seconds(np.array(self.widths)).sum())
+
+    def speedup(self, costs: CostModel) -> float:
+        """Tokens per second over those of plain decoding."""
+        return self.tokens * costs.plain_iteration_s / self.seconds(costs)
 
 
 @dataclass(frozen=True)
@@ -91,14 +85,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """One batch size: the best chain and the best tree (None where acceptance by rank is unknown).
-
-    Attributes:
-        plain: tokens per second of the whole batch without speculation.
-    """
+    """One batch size: the best chain and the best tree (None where acceptance by rank is unknown)."""
 
     batch: int
-    plain: float
+    plain: float  # tokens per second of the whole batch without speculation
     chain: Choice
     tree: Choice | None
 
@@ -144,24 +134,22 @@ def _trees(acceptance: Rates, most: int, deepest: int) -> list[DraftShape]:
 
 def chain_gains(costs: CostModel, acceptance: Rates) -> tuple[float, ...]:
     """Speed-ups over plain decoding of chains of 1, 2, ... tokens at the costs of one batch."""
-    plain_s = costs.plain_iteration_s
-    return tuple(each.tokens * plain_s / each.seconds(costs) for each in chains(acceptance))
+    return tuple(each.speedup(costs) for each in chains(acceptance))
 
 
 def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[BatchPoint, ...]:
     """The best chain and tree of every batch size, ascending."""
-    straight = chains(acceptance)
-    branching = trees(acceptance) if acceptance.by_rank else ()
-    points = []
-    for batch, model in sorted(costs.items()):
-        plain_s = model.plain_iteration_s
-        best = [
-            max((Choice(each, each.tokens * plain_s / each.seconds(model)) for each in shapes), key=lambda c: c.speedup)
-            for shapes in (straight, branching)
-            if shapes
-        ]
-        points.append(BatchPoint(batch, batch / plain_s, best[0], best[1] if branching else None))
-    return tuple(points)
+    straight, branching = chains(acceptance), trees(acceptance) if acceptance.by_rank else ()
+
+    def best(shapes: Sequence[DraftShape], model: CostModel) -> Choice:
+        return max((Choice(each, each.speedup(model)) for each in shapes), key=lambda choice: choice.speedup)
+
+    return tuple(
+        BatchPoint(
+            batch, batch / model.plain_iteration_s, best(straight, model), best(branching, model) if branching else None
+        )
+        for batch, model in sorted(costs.items())
+    )
 
 
 def chain_by_batch(points: Sequence[BatchPoint]) -> list[tuple[int, int, int]]:
@@ -188,10 +176,10 @@ def iterations_speedup(iterations: Sequence[IterationTrace], costs: CostModel) -
     tokens = sum(len(each.committed_ids) for each in iterations)
     if not tokens:
         return None
-    seconds = 0.0
-    for each in iterations:
-        verify_s, level_s = costs.verification.seconds(each.verified + 1), costs.level.seconds(_widths(each))
-        seconds += float(verify_s + level_s.sum())
+    seconds = sum(
+        float(costs.verification.seconds(each.verified + 1) + costs.level.seconds(_widths(each)).sum())
+        for each in iterations
+    )
     return tokens * costs.plain_iteration_s / seconds
 
 
@@ -240,10 +228,6 @@ def typed_acceptance(by_depth: str, by_rank: str = "") -> Rates:
 
 def even_acceptance(mean_length: float, draft_length: int) -> Rates:
     """The one rate at every depth that gives a mean acceptance length, the bonus token counted, at a draft length."""
-    require(
-        draft_length >= 1 and 1 <= mean_length <= draft_length + 1,
-        "A mean acceptance length must be from 1 to one more than the draft's tokens.",
-    )
     low, high = 0.0, 1.0
     for _ in range(60):
         rate = (low + high) / 2
@@ -255,11 +239,8 @@ def even_acceptance(mean_length: float, draft_length: int) -> Rates:
 def engine_acceptance(metrics: EngineMetrics, draft_length: int | None = None) -> Rates:
     """Conditional rates by position; or, where an engine tells none, the one rate that gives its mean length.
 
-    Args:
-        draft_length: its draft tokens per pass where it does not tell them.
-
-    Raises:
-        SettingsError: it tells neither.
+    `draft_length`: its draft tokens per pass where it does not tell them. Raises `SettingsError` where it tells
+    neither.
     """
     rates = []
     for each in metrics.positions:
@@ -282,10 +263,8 @@ def run_acceptance(*runs: RunTrace) -> Rates:
     """What the own trees of runs accepted, by depth of the first child and by rank among siblings in draft order.
 
     Counted are nodes that the verifier came to and that had a child. A rank's rate is the share of those with so many
-    children whose acceptance fell on it, given that it fell on none before.
-
-    Raises:
-        SettingsError: they drafted nothing, or their trees were not recorded.
+    children whose acceptance fell on it, given that it fell on none before. Raises `SettingsError` where nothing was
+    drafted or no tree recorded.
     """
     by_depth, by_rank = defaultdict[int, list[bool]](list), defaultdict[int, list[bool]](list)
     for iteration in (each for run in runs for each in run.iterations[run.own_from :]):

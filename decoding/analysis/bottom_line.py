@@ -14,7 +14,7 @@ from typing import Literal
 
 from decoding.analysis.slowdown import Slowdown
 
-FEWEST = 3  # repeats, or prompts: fewer have no interval and decide nothing
+FEWEST = 3  # repeats, prompts or other samples: fewer have no interval and decide nothing
 CONFIDENCE = 0.95
 MOST = 100  # repeats that are worth advising
 Verdict = Literal["speculate", "plain", "open"]
@@ -23,19 +23,14 @@ Need = Literal["yes", "no", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A measured figure, and the 95% interval of its mean over repeats or prompts.
+    """A measured figure, and the 95% interval of its mean over repeats or prompts."""
 
-    Attributes:
-        value: the median over the repeats of one prompt, the mean over several prompts.
-        low, high: the interval; with fewer than `FEWEST` of `count`, just the range.
-        per: what `count` counts.
-    """
-
-    value: float
+    value: float  # the median over the repeats of one prompt, the mean over several prompts
+    # low, high: the interval; with fewer than `FEWEST` of `count`, just the range
     low: float
     high: float
     count: int
-    per: Literal["repeat", "prompt"] = "repeat"
+    per: Literal["repeat", "prompt"] = "repeat"  # what `count` counts
 
     @property
     def decides(self) -> bool:
@@ -54,66 +49,51 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to decode with what was measured of it.
+    """One way to decode with what was measured of it."""
 
-    Attributes:
-        label: its name; `settings`: what the name does not say of them, as text.
-        figure: speed over that of plain decoding in the same repeat; tokens per second where that was not measured.
-        speculates: whether it drafts. draft_model: whether it needs a draft model to do so.
-        speeds: what the figure is made of, by prompt and repeat.
-        slowdown: one of its runs against plain decoding, None where the phases of one are not known.
-        without_prefill: the same ratio as `figure` with the prefills left out; None where there is none.
-        batches: modelled speed-up of its own trees by the number of sequences decoded at once; empty where unknown.
-    """
-
+    # label: its name; `settings`: what the name does not say of them, as text
     label: str
+    # Speed over that of plain decoding in the same repeat; tokens per second where that was not measured
     figure: Interval
     settings: str = ""
+    # speculates: whether it drafts. draft_model: whether it needs a draft model to do so.
     speculates: bool = True
+    # What the figure is made of, by prompt and repeat
     speeds: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    # One of its runs against plain decoding, None where the phases of one are not known
     slowdown: Slowdown | None = None
+    # The same ratio as `figure` with the prefills left out; None where there is none
     without_prefill: float | None = None
     draft_model: bool = True
+    # Modelled speed-up of its own trees by the number of sequences decoded at once; empty where unknown
     batches: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftModelNeed:
-    """Whether a draft model pays beside what drafts without one.
+    """Whether a draft model pays beside what drafts without one."""
 
-    Attributes:
-        verdict: `yes` where an option with one is faster than each without, plain decoding among them; `no` the other
-            way round; else `open`.
-        best: the option that decides it; where it is open, the one with the best figure.
-        other: the best one of the other kind; where it is open, of those that may be as fast.
-        ratio: speed of `best` over that of `other` in the same repeat.
-    """
-
+    # `yes` where an option with one is faster than each without, plain decoding among them; `no` the other way round;
+    # else `open`
     verdict: Need
-    best: Option
-    other: Option
-    ratio: Interval
+    best: Option  # the option that decides it; where it is open, the one with the best figure
+    other: Option  # the best one of the other kind; where it is open, of those that may be as fast
+    ratio: Interval  # speed of `best` over that of `other` in the same repeat
 
 
 @dataclass(frozen=True, slots=True)
 class BottomLine:
-    """What the figures allow to say.
+    """What the figures allow to say."""
 
-    Attributes:
-        verdict: `speculate` where a way to speculate is faster than plain decoding, `plain` where all are slower, else
-            `open`: too little was measured, or the intervals reach both sides.
-        best: the option to take, or the one with the best figure where none is decided.
-        rivals: options that may be as fast as the best one.
-        plain: name of plain decoding; empty where it was not measured.
-        needed: repeats that would decide what is open, at the spread measured; None where not even `MOST` would.
-        draft_model: whether a draft model is needed; None where not both kinds of drafting were measured.
-    """
-
+    # `speculate` where a way to speculate is faster than plain decoding, `plain` where all are slower, else `open`: too
+    # little was measured, or the intervals reach both sides
     verdict: Verdict
-    best: Option
-    rivals: tuple[Option, ...]
-    plain: str
+    best: Option  # the option to take, or the one with the best figure where none is decided
+    rivals: tuple[Option, ...]  # options that may be as fast as the best one
+    plain: str  # name of plain decoding; empty where it was not measured
+    # Repeats that would decide what is open, at the spread measured; None where not even `MOST` would
     needed: int | None
+    # Whether a draft model is needed; None where not both kinds of drafting were measured
     draft_model: DraftModelNeed | None = None
 
     @property
@@ -126,10 +106,8 @@ class BottomLine:
 def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int], float] | None = None) -> Interval:
     """A speed over another one, each pair measured in the same repeat, so that drift of the machine cancels.
 
-    Args:
-        mine, other: tokens per second by prompt and repeat. Without `other`, the speed itself.
-
-    Raises `ValueError` where both have no repeat in common.
+    Both are tokens per second by prompt and repeat; without `other`, the speed itself. Raises `ValueError` where both
+    have no repeat in common.
     """
     by_prompt: dict[int, list[float]] = {}
     for (prompt, repeat), speed in mine.items():
@@ -146,14 +124,10 @@ def paired(mine: Mapping[tuple[int, int], float], other: Mapping[tuple[int, int]
 
 
 def bottom_line(options: Sequence[Option], plain: str = "") -> BottomLine | None:
-    """What to decode with; None where no option speculates.
+    """What to decode with; None where no option speculates. `plain` names plain decoding if figures are ratios over it.
 
-    A winner has to be faster than each other one in the same repeats, or on the same prompts: what all options share,
-    a drifting machine or texts that differ, cancels. Where only figures are known, its interval
-    has to lie above theirs.
-
-    Args:
-        plain: name of plain decoding if the figures are ratios over it.
+    A winner has to be faster than each other one in the same repeats, or on the same prompts: what all options share, a
+    drifting machine or texts that differ, cancels. Where only figures are known, its interval has to lie above theirs.
     """
     drafting = sorted((each for each in options if each.speculates), key=lambda each: -each.figure.value)
     if not drafting:
@@ -195,9 +169,8 @@ def _sure(ratio: Interval) -> bool:
 
 
 def _slower(option: Option, best: Option) -> bool:
-    ratio = between(best, option)
-    if ratio is not None:
-        return ratio.decides and ratio.low > 1
+    if ratio := between(best, option):
+        return _sure(ratio)
     return option.figure.apart(best.figure) and option.figure.value < best.figure.value
 
 
@@ -211,12 +184,12 @@ def _needed(verdict: Verdict, best: Option, rivals: Sequence[Option], plain: str
         return FEWEST
     first = best.figure
     # The intervals that have to get as narrow as the logarithm of the ratio that they are of.
-    pairs: list[tuple[float, tuple[Interval, ...]]] = []
-    for each in rivals:
-        ratio = between(best, each)
-        pairs.append(
-            (first.value / each.figure.value, (first, each.figure)) if ratio is None else (ratio.value, (ratio,))
-        )
+    pairs: list[tuple[float, tuple[Interval, ...]]] = [
+        (ratio.value, (ratio,))
+        if (ratio := between(best, each))
+        else (first.value / each.figure.value, (first, each.figure))
+        for each in rivals
+    ]
     if verdict == "open" and plain:
         pairs = [(first.value, (first,))]
     for count in range(first.count + 1, MOST + 1):

@@ -203,8 +203,7 @@ def run_budgets(
 ) -> RunBudgets | None:
     """The budgets of every iteration; None if `proceed`, given how many are done, says no.
 
-    Args:
-        made: the run as it was when an iteration was made, by its index; None: as it is.
+    `made` gives the run as it was when an iteration was made, by its index; None: as it is.
     """
     found: dict[int, Budgets | None] = {}
     for place in range(len(run.iterations)):
@@ -216,11 +215,7 @@ def run_budgets(
 
 
 class _Parts:
-    """The parts of a tree by number of nodes.
-
-    Args:
-        drawn: parts follow the order of draws, else path probability.
-    """
+    """The parts of a tree by number of nodes, by order of draws where they are `drawn`, else by path probability."""
 
     def __init__(self, iteration: IterationTrace, drawn: bool):
         self.iteration, nodes = iteration, iteration.nodes

@@ -38,20 +38,12 @@ class Examined:
 
 
 def examine(
-    settings: PairSettings,
-    prompts: Sequence[Prompt],
-    sampling: Sampling | None = None,
-    new_tokens: int = NEW_TOKENS,
+    settings: PairSettings, prompts: Sequence[Prompt], sampling: Sampling | None = None, new_tokens: int = NEW_TOKENS
 ) -> tuple[Finding, ...]:
     """Load a pair from this machine, look at its files and let it read some prompts: one finding for each of `CHECKS`.
 
-    Args:
-        prompts: texts that the pair is to be used on.
-        sampling: temperatures to judge; greedy where it is left out.
-        new_tokens: tokens that the target writes after each prompt.
-
-    Raises:
-        OutOfMemoryError: the pair, or a pass over a prompt, does not fit.
+    Judged are the temperatures of `sampling`, greedy where it is left out. Raises `OutOfMemoryError` where the pair, or
+    a pass over a prompt, does not fit.
     """
     target, draft = (read_files(settings, role) for role in ("target", "draft"))
     pair, refusal = None, target.refusal or draft.refusal
@@ -80,8 +72,7 @@ def findings(
     target, draft, pair = examined.target, examined.draft, examined.pair
     sampling = Sampling() if sampling is None else sampling
     encoded, unreadable = encoded_prompts(target, prompts, chat)
-    known = target.known_ids if target.tokenizer is not None else 0
-    asked = Asked(encoded, new_tokens, sampling, known)
+    asked = Asked(encoded, new_tokens, sampling, target.known_ids if target.tokenizer is not None else 0)
     readings, why = _readings(pair, asked, unreadable)
     found = {
         "chat template": pair_files.chat_template(target, draft, chat),
@@ -106,7 +97,11 @@ def findings(
             found[check] = not_checked(f"the models are not as they were trained: see {broken}")
         else:
             found[check] = judge(pair, readings)
-    if pair is not None and readings and not chat and not broken and _share_a_template(examined, found):
+    # The template that both share, where the prompts are plain.
+    shared = (
+        found["chat template"].verdict == "sound" and target.tokenizer is not None and target.tokenizer.chat_template
+    )
+    if pair is not None and readings and not chat and not broken and shared:
         found["chat template"] = _with_template(pair, asked, prompts, readings, found["chat template"])
     return tuple(replace(found[check], check=check) for check in CHECKS)
 
@@ -150,8 +145,7 @@ def _loading(examined: Examined, found: dict[str, Finding]) -> Finding:
     """Whether the pair can be loaded; a refusal that another check explains is that check's."""
     pair, refusal = examined.pair, examined.refusal
     if pair is not None:
-        shown = f"{pair.info.name}: both load, take a tree attention mask, and hold {pair.context:,} tokens"
-        return sound(shown)
+        return sound(f"{pair.info.name}: both load, take a tree attention mask, and hold {pair.context:,} tokens")
     elsewhere = next((name for name in found if _explains(examined, name, found[name])), None)
     if elsewhere is not None:
         return not_checked(f"the pair is refused for what {elsewhere} says: {refusal}")
@@ -185,17 +179,12 @@ def _broken(examined: Examined, found: dict[str, Finding]) -> str:
     return "quantised or truncated" if left_out else ""
 
 
-def _share_a_template(examined: Examined, found: dict[str, Finding]) -> bool:
-    tokenizer = examined.target.tokenizer
-    return found["chat template"].verdict == "sound" and tokenizer is not None and bool(tokenizer.chat_template)
-
-
 def _with_template(
     pair: Pair, asked: Asked, prompts: Sequence[Prompt], plain: Sequence[Reading], found: Finding
 ) -> Finding:
     """The chat template's check with the agreement that the template gives, where the prompts are plain."""
-    tokenizer = pair.vocabulary.tokenizer
-    vocabulary = Vocabulary(tokenizer, pair.vocabulary.size, tuple(pair.vocabulary.stop_ids), chat=True)
+    plainly = pair.vocabulary
+    vocabulary = Vocabulary(plainly.tokenizer, plainly.size, tuple(plainly.stop_ids), chat=True)
     room = readable_tokens(pair)
     texts = {named(prompt): prompt.text for prompt in prompts}
     templated = []

@@ -55,8 +55,7 @@ class SeenRank:
 def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]] | None = None) -> Hindsight | None:
     """The best tree in hindsight of one iteration; None where its tree was not recorded or nothing was verified.
 
-    Args:
-        known: `ranks_along(run)`, for those who ask about many iterations.
+    Those who ask about many iterations give `ranks_along(run)` as `known`.
     """
     iteration = run.iterations[index]
     if not iteration.nodes or not iteration.verified:
@@ -74,11 +73,9 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
         usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
         seen = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
         node = children.get((node, token))  # along the text, as far as it was verified
-        followed.append(
-            LaterToken(token, texts[depth], seen.rank, seen.exact, seen.probability, seen.seen_in, node is not None)
-            if seen
-            else LaterToken(token, texts[depth], None, False, None, None, node is not None)
-        )
+        rank, exact, p = (seen.rank, seen.exact, seen.probability) if seen else (None, False, None)
+        where = seen.seen_in if seen else None
+        followed.append(LaterToken(token, texts[depth], rank, exact, p, where, node is not None))
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,

@@ -89,9 +89,8 @@ def token_distribution(
 ) -> dict[int, float]:
     """Exact probability of each number of committed tokens, the final one included, over all draws.
 
-    Args:
-        kept: probability of each verified node of being reached and accepted.
-        stops, room: tokens that end the text, and how many it has room for; what a walk has beyond is not counted.
+    `kept` is the probability of each verified node of being reached and accepted. What a walk has beyond `stops`,
+    tokens that end the text, and beyond its `room` is not counted.
     """
     ends_at = dict(kept)
     for node in kept:
@@ -149,12 +148,12 @@ def lucks(run: RunTrace) -> list[Luck | None]:
 
 def run_luck(run: RunTrace) -> RunLuck:
     """The luck of a run; iterations without a recorded tree are left out."""
-    known = [(place, luck) for place, luck in enumerate(lucks(run)) if luck is not None]
+    known = {place: luck for place, luck in enumerate(lucks(run)) if luck is not None}
     return RunLuck(
-        places=tuple(place for place, _ in known),
-        tokens=tuple(luck.tokens for _, luck in known),
-        expected=tuple(luck.expected for _, luck in known),
-        variances=tuple(luck.deviation**2 for _, luck in known),
+        places=tuple(known),
+        tokens=tuple(luck.tokens for luck in known.values()),
+        expected=tuple(luck.expected for luck in known.values()),
+        variances=tuple(luck.deviation**2 for luck in known.values()),
     )
 
 

@@ -23,20 +23,7 @@ EAGLE3_VOCABULARY = 32_000  # tokens that published EAGLE-3 heads can draft
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The numbers of a model that decide the cost of its passes.
-
-    Attributes:
-        attention, mlp: parameters of a layer's attention with its norms, and of its MLP where that is dense.
-        dense_layers: layers whose MLP is dense; the others have experts.
-        expert: parameters of one expert; experts, active: how many a layer has, and how many a token is routed to.
-        shared: parameters of a layer with experts that every token uses: the router, and experts that are always on.
-        kv_values: numbers that the cache holds per token and layer.
-        pair_operations: of attention per layer, query and row that it sees.
-        local_layers, window: layers that see only so many rows; 0 where all see everything.
-        other: parameters outside layers, embedding and output head: the last norm, learned positions, a head's fusion.
-        projected: numbers that attention projects a hidden state to (queries, keys, values).
-        intermediate: width of a dense MLP.
-    """
+    """The numbers of a model that decide the cost of its passes."""
 
     name: str
     layers: int
@@ -46,20 +33,24 @@ class ModelShape:
     head_dim: int
     vocabulary: int
     tied: bool
+    # attention, mlp: parameters of a layer's attention with its norms, and of its MLP where that is dense
     attention: int
     mlp: int
-    dense_layers: int
+    dense_layers: int  # layers whose MLP is dense; the others have experts
+    # expert: parameters of one expert; experts, active: how many a layer has, and how many a token is routed to
     expert: int
     experts: int
     active: int
-    shared: int
-    kv_values: int
-    pair_operations: int
+    shared: int  # parameters of a layer with experts that every token uses: the router, and experts that are always on
+    kv_values: int  # numbers that the cache holds per token and layer
+    pair_operations: int  # of attention per layer, query and row that it sees
+    # local_layers, window: layers that see only so many rows; 0 where all see everything
     local_layers: int
     window: int
+    # Parameters outside layers, embedding and output head: the last norm, learned positions, a head's fusion
     other: int
-    projected: int
-    intermediate: int
+    projected: int  # numbers that attention projects a hidden state to (queries, keys, values)
+    intermediate: int  # width of a dense MLP
 
     @property
     def head(self) -> int:
@@ -98,31 +89,23 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """How models of one `model_type` are built where it differs from Llama.
+    """How models of one `model_type` are built where it differs from Llama."""
 
-    Attributes:
-        tied: whether the output head is the embedding where the configuration does not say.
-        norms: of hidden size per layer; `norm_bias`: whether they have one.
-        head_norms: norms of queries and keys, each of head_dim.
-        qkv_bias, out_bias, mlp_bias: whether the projections have biases; None: as the configuration says.
-        gated: an MLP of three matrices, not of two.
-        local: which layers have a sliding window where no list of `layer_types` says so: of every n the first n - 1,
-            or all (1), or none (0).
-        experts: whether some of its layers have experts.
-        latent: multi-head latent attention (DeepSeek).
-    """
-
-    tied: bool = False
+    tied: bool = False  # whether the output head is the embedding where the configuration does not say
+    # norms: of hidden size per layer; `norm_bias`: whether they have one
     norms: int = 2
     norm_bias: bool = False
-    head_norms: bool = False
+    head_norms: bool = False  # norms of queries and keys, each of head_dim
+    # qkv_bias, out_bias, mlp_bias: whether the projections have biases; None: as the configuration says
     qkv_bias: bool | None = None
     out_bias: bool | None = None
     mlp_bias: bool | None = None
-    gated: bool = True
+    gated: bool = True  # an MLP of three matrices, not of two
+    # Which layers have a sliding window where no list of `layer_types` says so: of every n the first n - 1, or all (1),
+    # or none (0)
     local: int = 0
-    experts: bool = False
-    latent: bool = False
+    experts: bool = False  # whether some of its layers have experts
+    latent: bool = False  # multi-head latent attention (DeepSeek)
 
 
 _PLAIN = partial(ModelFamily, norm_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, gated=False)
@@ -173,10 +156,9 @@ class Config:
 
 
 def read_shape(text: bytes, label: str) -> ModelShape:
-    """The shape in the text of a config.json; `label` is what the model is called.
+    """The shape in the text of a config.json of the model that is called `label`.
 
-    Raises:
-        PairError: it is damaged, too large, lacks a number, contradicts itself, or is of a family that is not known.
+    Raises `PairError` where it is damaged, too large, lacks a number, contradicts itself, or is of an unknown family.
     """
     return _shape(_config(text, label))
 
@@ -185,9 +167,7 @@ def read_draft(text: bytes, label: str, target: ModelShape) -> ModelShape:
     """The shape in the config.json of a draft: a model of its own, or a one-layer head on the target's features.
 
     A head is one whose architecture is named after EAGLE or which has a vocabulary of its own (`draft_vocab_size`).
-
-    Raises:
-        PairError: as `read_shape` does; or the head is for a target of another width.
+    Raises `PairError` as `read_shape` does, or where the head is for a target of another width.
     """
     config = _config(text, label)
     names = str([config.values.get(key) for key in ("architectures", "wrapper", "model_type")]).lower()
@@ -207,11 +187,10 @@ def read_draft(text: bytes, label: str, target: ModelShape) -> ModelShape:
 def eagle_head(target: ModelShape, vocabulary: int | None = None) -> ModelShape:
     """A draft head of one dense decoder layer over the target's features.
 
-    Args:
-        vocabulary: None is EAGLE's first form: feature and embedding are fused to one width (2 h^2) before the layer,
-            and the target's output head follows (Li et al. 2024). A number is EAGLE-3's: attention reads both, twice
-            as wide, and the head has a small output head of its own (Li et al. 2025); fusing the target's three
-            features, once per iteration, is left out.
+    Without a vocabulary it is EAGLE's first form: feature and embedding are fused to one width (2 h^2) before the
+    layer, and the target's output head follows (Li et al. 2024). With one it is EAGLE-3's: attention reads both, twice
+    as wide, and the head has a small output head of its own (Li et al. 2025); fusing the target's three features, once
+    per iteration, is left out.
     """
     return replace(
         target,

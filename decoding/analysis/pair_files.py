@@ -28,18 +28,12 @@ Verdict = Literal["fault", "sound", "not checked"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
-
-    Attributes:
-        evidence: numbers measured here, fields of the files, or why the check could not be made.
-        mend: one sentence; empty where there is nothing to mend.
-        check: one of `doctor.CHECKS`, which the doctor fills in.
-    """
+    """What one check found."""
 
     verdict: Verdict
-    evidence: str
-    mend: str = ""
-    check: str = ""
+    evidence: str  # numbers measured here, fields of the files, or why the check could not be made
+    mend: str = ""  # one sentence; empty where there is nothing to mend
+    check: str = ""  # one of `doctor.CHECKS`, which the doctor fills in
 
 
 def sound(evidence: str) -> Finding:
@@ -74,23 +68,17 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """What lies on this machine of one model.
+    """What lies on this machine of one model."""
 
-    Attributes:
-        role: `target` or `draft`.
-        refusal: the sentence with which it cannot be opened, empty where it can.
-        config: settings of the language model; empty where they cannot be read.
-        stored_bytes: bytes of the weights by dtype, as the files name it.
-        missing, unexpected: tensors that the configuration asks for and the files lack, and the other way round; None
-            where they could not be matched.
-    """
-
-    role: str
-    refusal: str = ""
+    role: str  # `target` or `draft`
+    refusal: str = ""  # the sentence with which it cannot be opened, empty where it can
     source: WeightsSource | None = None
     tokenizer: Any = None
+    # Settings of the language model; empty where they cannot be read
     config: Mapping[str, Any] = field(default_factory=dict)
-    stored_bytes: Mapping[str, int] = field(default_factory=dict)
+    stored_bytes: Mapping[str, int] = field(default_factory=dict)  # bytes of the weights by dtype, as the files name it
+    # missing, unexpected: tensors that the configuration asks for and the files lack, and the other way round; None
+    # where they could not be matched
     missing: tuple[str, ...] | None = None
     unexpected: tuple[str, ...] | None = None
 

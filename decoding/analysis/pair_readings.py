@@ -47,46 +47,36 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be read, and how.
+    """What is to be read, and how."""
 
-    Attributes:
-        prompts: names and token ids.
-        new_tokens: of the target's continuation.
-        known_ids: one more than the largest id of the tokenizer.
-    """
-
-    prompts: tuple[tuple[str, tuple[int, ...]], ...]
-    new_tokens: int
+    prompts: tuple[tuple[str, tuple[int, ...]], ...]  # names and token ids
+    new_tokens: int  # of the target's continuation
     sampling: Sampling
-    known_ids: int
+    known_ids: int  # one more than the largest id of the tokenizer
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What both models made of one prompt and the target's greedy continuation of it.
-
-    Attributes:
-        ids, prompt_tokens: all tokens, and how many of them are the prompt's.
-        target_nats, draft_nats: cross-entropy of the prompt `[prompt_tokens - 1]`.
-        target_best, draft_best: likeliest next token `[tokens - 1]`.
-        overlap, overlap_matched: 1 - total variation of both distributions before each token of the continuation
-            `[new_tokens]`: at the temperatures asked for, and with the draft at the target's.
-        target_padding, draft_padding: mean probability of all ids past the tokenizer's.
-        not_finite: logits of either model that are nan or infinite, as a share.
-    """
+    """What both models made of one prompt and the target's greedy continuation of it."""
 
     name: str
+    # ids, prompt_tokens: all tokens, and how many of them are the prompt's
     ids: tuple[int, ...]
     prompt_tokens: int
+    # target_nats, draft_nats: cross-entropy of the prompt `[prompt_tokens - 1]`
     target_nats: np.ndarray
     draft_nats: np.ndarray
+    # target_best, draft_best: likeliest next token `[tokens - 1]`
     target_best: np.ndarray
     draft_best: np.ndarray
+    # overlap, overlap_matched: 1 - total variation of both distributions before each token of the continuation
+    # `[new_tokens]`: at the temperatures asked for, and with the draft at the target's
     overlap: np.ndarray
     overlap_matched: np.ndarray
+    # target_padding, draft_padding: mean probability of all ids past the tokenizer's
     target_padding: float
     draft_padding: float
-    not_finite: float
+    not_finite: float  # logits of either model that are nan or infinite, as a share
 
     @property
     def output_ids(self) -> tuple[int, ...]:
@@ -106,12 +96,12 @@ class Reading:
 
 def readable_tokens(pair: Pair) -> int:
     """Most tokens that both networks can be given: rotary positions go on past the trained context, tables do not."""
-    tables = [model.info.context for model in (pair.target, pair.draft) if not _is_rotary(model.network)]
+    tables = [
+        model.info.context
+        for model in (pair.target, pair.draft)
+        if not getattr(model.network.config.get_text_config(), "rope_parameters", None)
+    ]
     return min([pair.settings.context_length, *tables])
-
-
-def _is_rotary(network: Any) -> bool:
-    return bool(getattr(network.config.get_text_config(), "rope_parameters", None))
 
 
 def read_all(pair: Pair, asked: Asked) -> tuple[Reading, ...]:
@@ -141,8 +131,8 @@ def continued(pair: Pair, ids: Sequence[int], new_tokens: int, stops: frozenset[
 def read(pair: Pair, name: str, ids: tuple[int, ...], prompt_tokens: int, asked: Asked) -> Reading:
     """Both models on one text."""
     tokens = torch.tensor([ids], device=pair.target.device)
-    target, raw = _logits(pair.target.network, tokens), _logits(pair.draft.network, tokens.to(pair.draft.device))
-    raw = raw.to(target.device)
+    target = _logits(pair.target.network, tokens)
+    raw = _logits(pair.draft.network, tokens.to(pair.draft.device)).to(target.device)
     draft = match_vocabulary(raw, target.shape[-1])
     behind, labels = prompt_tokens - 1, tokens[0, 1:prompt_tokens, None]
     nats = [-each[:behind].log_softmax(-1).gather(-1, labels)[:, 0] for each in (target, draft)]
@@ -186,9 +176,9 @@ def _joined(parts: Iterator[np.ndarray]) -> np.ndarray:
 
 def too_few(readings: Sequence[Reading]) -> str:
     """Why the continuations are too short to judge by, empty where they are not."""
-    count = sum(len(reading.output_ids) for reading in readings)
-    few = count < FEWEST_TOKENS
-    return f"the target wrote {count} tokens, and {FEWEST_TOKENS} are needed: give more prompts" if few else ""
+    if (count := sum(len(reading.output_ids) for reading in readings)) >= FEWEST_TOKENS:
+        return ""
+    return f"the target wrote {count} tokens, and {FEWEST_TOKENS} are needed: give more prompts"
 
 
 def vocabulary_size(target: ModelFiles, draft: ModelFiles, readings: Sequence[Reading] | None) -> Finding:
@@ -332,7 +322,7 @@ def temperature(readings: Sequence[Reading], sampling: Sampling) -> Finding:
     if sampling.greedy:
         return sound(
             f"greedy, over {count:,} tokens of the target's own text: the likeliest tokens agree at {greedy:.2f} of "
-            f"them; with the target at 1 and the draft at {draft:g}, {asked:.2f} of drawn tokens would be accepted",
+            f"them; with the target at 1 and the draft at {draft:g}, {asked:.2f} of drawn tokens would be accepted"
         )
     said = (
         f"over {count:,} tokens of the target's own text, {asked:.2f} of tokens drawn from the draft at {draft:g} are "
@@ -384,10 +374,7 @@ def loops(readings: Sequence[Reading]) -> Finding:
         return not_checked(f"{said}; no token lies before a loop")
     said += f" and at {free.mean():.2f} of those before it"
     if whole.mean() - free.mean() > LOOP_GAIN:
-        return fault(
-            said,
-            "Judge by the tokens before the loop, or give prompts that the target does not loop on.",
-        )
+        return fault(said, "Judge by the tokens before the loop, or give prompts that the target does not loop on.")
     return sound(said)
 
 

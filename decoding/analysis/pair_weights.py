@@ -24,18 +24,18 @@ def stored_weights(target: ModelFiles, draft: ModelFiles) -> Finding:
     for files in (target, draft):
         if files.left_out:
             layers = {layer_of(name) for name in files.left_out}
+            setting = next(name for name in LAYERS if isinstance(files.config.get(name), int))
             return fault(
                 f"the configuration of the {files.role} has {files.setting(LAYERS)} layers and its files have "
                 f"{len(layers)} more, such as {files.left_out[0]}",
-                f"Set {_named(files, LAYERS)} of the {files.role} to the number of layers that are stored.",
+                f"Set {setting} of the {files.role} to the number of layers that are stored.",
             )
     quantised = [files for files in (target, draft) if _is_quantised(files)]
     said = "; ".join(f"the {files.role} is stored in {_dtypes(files)}" for files in (target, draft))
     if quantised:
         roles = " and ".join(files.role for files in quantised)
         return fault(
-            said,
-            f"Use unquantised weights for the {roles}: a draft is trained to follow the unquantised target.",
+            said, f"Use unquantised weights for the {roles}: a draft is trained to follow the unquantised target."
         )
     if not (target.stored_bytes and draft.stored_bytes):
         return not_checked("the headers of the weight files cannot be read")
@@ -59,10 +59,6 @@ def _dtypes(files: ModelFiles) -> str:
     if not isinstance(method, dict):
         return said
     return f"{said}, quantised by {method.get('quant_method', 'a method that its configuration does not name')}"
-
-
-def _named(files: ModelFiles, names: Sequence[str]) -> str:
-    return next(name for name in names if isinstance(files.config.get(name), int))
 
 
 def _unmatched(models: Sequence[ModelFiles]) -> Iterator[str]:
@@ -107,18 +103,14 @@ def loaded_weights(target: ModelFiles, draft: ModelFiles, pair: Pair | None) -> 
         return fault("; ".join(wrong[:SHOWN]) + more, again)
     if offloaded:
         return not_checked(f"{offloaded} tensors lie off the device and were not read; the others are sound")
+    unread = " and ".join(files.role for files in (target, draft) if files.unexpected is None)
+    matched = "every stored tensor has its place"
+    if unread:
+        matched = f"the names of the tensors of {unread} were not compared, as its weights are made when loaded"
     return sound(
-        f"{_matched((target, draft))}; none of {tensors} matrices is constant, {norms} norms pass on what they are "
-        "given, and output heads are tied as the configurations say",
+        f"{matched}; none of {tensors} matrices is constant, {norms} norms pass on what they are given, and output "
+        "heads are tied as the configurations say"
     )
-
-
-def _matched(models: Sequence[ModelFiles]) -> str:
-    """Which names of tensors were held against the configuration, in a clause."""
-    unread = [files.role for files in models if files.unexpected is None]
-    if not unread:
-        return "every stored tensor has its place"
-    return f"the names of the tensors of {' and '.join(unread)} were not compared, as its weights are made when loaded"
 
 
 def _constant(network: Any, matrices: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[str, float]]:

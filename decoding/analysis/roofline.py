@@ -6,18 +6,21 @@
 
 A pass is three parts that run one after the other: the layers' weights, attention over cached rows, the output head.
 Each takes as long as the slower of its bytes and its operations (Williams et al. 2009), and every layer and pass has a
-fixed cost on top. Nothing here is measured: `Efficiency` says where its shares come from, and
-`benchmarks.roofline_published` how far the model is from what others measured.
+fixed cost on top. Nothing here is measured: `Efficiency` says where its shares come from, and `gain_band` how far the
+model is from what others measured, which `python -m benchmarks.roofline_published --save` has stored.
 """
 
+import json
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from math import ceil
+from statistics import median
 
 from decoding.analysis.batch import MOST_NODES
 from decoding.analysis.model_shape import ModelShape
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import require
+from decoding.common.files import ROOT
 
 BATCHES = tuple(2**power for power in range(9))
 MOST_CONTEXT, MOST_DEVICES, MOST_BATCH = 2**21, 64, 2**16
@@ -25,22 +28,14 @@ MOST_CONTEXT, MOST_DEVICES, MOST_BATCH = 2**21, 64, 2**16
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator's data sheet; operations are dense ones, sparsity left out.
-
-    Attributes:
-        bytes_per_s: of its memory.
-        bf16: operations per second in bfloat16 and float16, accumulated in float32.
-        fp8: in 8-bit floating point; None where it has none, and fp8 weights are computed with in 16 bits.
-        memory: bytes.
-        source: where the figures stand.
-    """
+    """One accelerator's data sheet; operations are dense ones, sparsity left out."""
 
     label: str
-    bytes_per_s: float
-    bf16: float
-    fp8: float | None
-    memory: float
-    source: str
+    bytes_per_s: float  # of its memory
+    bf16: float  # operations per second in bfloat16 and float16, accumulated in float32
+    fp8: float | None  # in 8-bit floating point; None where it has none, and fp8 weights are computed with in 16 bits
+    memory: float  # bytes
+    source: str  # where the figures stand
 
     def __post_init__(self):
         figures = (self.bytes_per_s, self.bf16, self.memory, *([self.fp8] if self.fp8 is not None else []))
@@ -90,22 +85,20 @@ class Efficiency:
     Llama-2-7B on 1, 2, 4 and 8 A100 leave over, and an engine's own work on a draft what the iterations with an EAGLE
     head in vLLM issue 20780 do (2025, batch 1). With larger batches engines of that year needed more, 2 to 8 ms in
     SGLang 0.4.4 (EAGLE-3 paper, table 3): set what yours needs.
-
-    Attributes:
-        bandwidth, operations: share of the sheet's.
-        layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling.
-        all_reduce_s: of each of the two per layer where several devices share a model; the bytes sent are left out.
-        draft_s, sequence_s: what an engine adds to a round of speculation, and for each of its sequences.
-        attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all.
     """
 
+    # bandwidth, operations: share of the sheet's
     bandwidth: float = 0.85
     operations: float = 0.74
+    # layer_s, pass_s: of every layer and every pass, beside bytes and operations: launches, norms, sampling
     layer_s: float = 31e-6
     pass_s: float = 130e-6
+    # Of each of the two per layer where several devices share a model; the bytes sent are left out
     all_reduce_s: float = 10e-6
+    # draft_s, sequence_s: what an engine adds to a round of speculation, and for each of its sequences
     draft_s: float = 750e-6
     sequence_s: float = 0.0
+    # attention_bandwidth, attention_operations: shares that attention over cached rows reaches; None: those of all
     attention_bandwidth: float | None = None
     attention_operations: float | None = None
 
@@ -123,19 +116,14 @@ class Efficiency:
 
 @dataclass(frozen=True)
 class Setup:
-    """Where a pair would run.
-
-    Attributes:
-        devices: accelerators that share each layer (tensor parallelism).
-        weights, cache: formats, of `WEIGHTS` and `CACHES`.
-        context: cached rows of every sequence.
-    """
+    """Where a pair would run."""
 
     accelerator: Accelerator
-    devices: int = 1
+    devices: int = 1  # accelerators that share each layer (tensor parallelism)
+    # weights, cache: formats, of `WEIGHTS` and `CACHES`
     weights: str = "bf16"
     cache: str = "bf16"
-    context: int = 1024
+    context: int = 1024  # cached rows of every sequence
     efficiency: Efficiency = Efficiency()
 
     def __post_init__(self):
@@ -274,11 +262,7 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
 
 
 def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -> int:
-    """The largest batch whose weights and KV caches have room.
-
-    Raises:
-        SettingsError: not even one sequence has.
-    """
+    """The largest batch whose weights and KV caches have room; `SettingsError` where not even one sequence has."""
     room, one = setup.devices * setup.accelerator.memory, needed_bytes(target, draft, setup, 1)
     each = needed_bytes(target, draft, setup, 2) - one
     fewest = ceil(one / setup.accelerator.memory)
@@ -289,3 +273,68 @@ def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -
         "or take smaller weights.",
     )
     return min(MOST_BATCH, 1 + int((room - one) / each)) if each else MOST_BATCH
+
+
+STORED = ROOT / "decoding" / "experiments" / "results" / "roofline_published-cpu.json"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published gain: of what, at which batch, K and mean acceptance length, and how far above it the model is."""
+
+    what: str
+    source: str
+    batch: int
+    length: int
+    tokens: float
+    error: float
+    fitted: bool
+
+
+@dataclass(frozen=True)
+class GainBand:
+    """The smallest, the middle and the largest of `count` published gains over modelled ones."""
+
+    low: float
+    middle: float
+    high: float
+    count: int
+
+
+@lru_cache
+def published_gains() -> tuple[Published, ...]:
+    """Every published gain of the stored comparison."""
+    figures = json.loads(STORED.read_text(encoding="utf-8"))["figures"]
+    names = Published.__dataclass_fields__
+    return tuple(Published(**{name: each[name] for name in names}) for each in figures if each["unit"] == "x")
+
+
+def gain_band() -> GainBand:
+    """Of all published gains but those that the model was fitted to."""
+    over = [1 / (1 + each.error) for each in published_gains() if not each.fitted]
+    return GainBand(min(over), median(over), max(over), len(over))
+
+
+def caution() -> str:
+    """How far published gains are from modelled ones, in a sentence."""
+    band = gain_band()
+    side = "below" if band.middle < 1 else "above"
+    return (
+        f"Modelled is what the hardware permits: {band.count} published gains of EAGLE heads in vLLM and SGLang are "
+        f"{abs(band.middle - 1):.0%} {side} it in the median, from {band.low - 1:+.0%} to {band.high - 1:+.0%}. None "
+        "was found of a draft model."
+    )
+
+
+def published_lengths(length: int) -> dict[str, float]:
+    """Mean acceptance lengths published for drafts of so many tokens, by what drafted and the source."""
+    found: dict[str, Published] = {}
+    for each in published_gains():
+        if each.length == length:  # of gains with another's length, the one that published it stands first
+            found.setdefault(each.what.split(",")[0], each)
+    return {f"{what} ({each.source})": each.tokens for what, each in found.items()}
+
+
+def least_first() -> float:
+    """The lowest first position that a published mean length of K = 2 leaves room for: half of what it accepts."""
+    return min((each.tokens - 1) / 2 for each in published_gains() if each.length == 2)

@@ -171,10 +171,8 @@ class ChangeSearch:
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
     """Get ready to draft an iteration's tree with other settings.
 
-    Args:
-        pair: asked where stored rows cannot answer; None or another pair than the run's: they alone answer.
-
-    Raises `SettingsError` where nothing was drafted in the iteration, or it does not fit this program.
+    `pair` is asked where stored rows cannot answer; with None or another pair than the run's, they alone answer. Raises
+    `SettingsError` where nothing was drafted in the iteration, or it does not fit this program.
     """
     iteration = iteration_at(run, index)
     require(
@@ -197,12 +195,9 @@ def smallest_changes(
 ) -> SmallestChanges:
     """The nearest value of every setting with which a token is verified.
 
-    Args:
-        path: token ids from the root, left out, down to the token.
-        proceed: called after each setting with how many of how many are done; its False ends the search.
-
-    Raises `LogitsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
-    another one: a fork or an edit made it.
+    `path` has the token ids from the root, left out, down to the token. `proceed` is called after each setting with how
+    many of how many are done; its False ends the search. Raises `LogitsMissing` where not even the tree as it was can
+    be drafted again; `SettingsError` where it becomes another one: a fork or an edit made it.
     """
     ends_s = time.perf_counter() + most_s
     now, _ = search.draft(search.drafter)

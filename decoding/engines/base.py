@@ -24,14 +24,11 @@ FORWARD_ERRORS = (TypeError, ValueError, ArithmeticError, RuntimeError, LookupEr
 
 @dataclass(frozen=True)
 class Visibility:
-    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows after.
-
-    Attributes:
-        among: bool `[num_queries, num_rows]`, which of the rows after the past each query sees; the queries' own rows
-            are the last `num_queries` of them.
-    """
+    """Who sees whom in one pass: every query sees all rows before `past` and some of the rows after."""
 
     past: int
+    # Bool `[num_queries, num_rows]`, which of the rows after the past each query sees; the queries' own rows are the
+    # last `num_queries` of them
     among: np.ndarray
 
     @staticmethod
@@ -77,10 +74,8 @@ class OutputHead:
     """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`, exactly as a transformers model does.
 
     The model is tried once with a few tokens: the product of its head, `module`, with what its configuration says is
-    done to it, must give its own logits.
-
-    Raises:
-        PairError: the model has no output head that multiplies a hidden state, or does something unknown after it.
+    done to it, must give its own logits. Raises `PairError` where there is no such head, or something unknown comes
+    after it.
     """
 
     def __init__(self, network: Any, name: str):
@@ -210,10 +205,9 @@ class EagerEngine:
         return mask
 
     def run(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Any, keep: int) -> Tensor:
-        """One pass over `[num_queries]` tokens at `positions`; their rows are appended to the cache.
+        """Raw logits `[keep or num_queries, vocab_size]` of the last `keep` queries (0: of all) of one pass.
 
-        Returns:
-            Raw logits of the last `keep` queries (0: of all), `[keep or num_queries, vocab_size]`.
+        The rows of its `[num_queries]` tokens, which stand at `positions`, are appended to the cache.
         """
         return self._pass(self.forward, cache, token_ids, positions, mask, keep)
 
@@ -222,8 +216,7 @@ class EagerEngine:
     ) -> tuple[Tensor, Tensor]:
         """The same pass; logits of the last `project` kept queries (None: of all), features `[kept, hidden_size]`.
 
-        Raises:
-            PairError: the model has no features: what the output head multiplies.
+        Raises `PairError` where the model has no features: what the output head multiplies.
         """
         return self._pass(self.forward.with_features, cache, token_ids, positions, mask, keep, project)
 
@@ -241,10 +234,7 @@ class EagerEngine:
 
 
 class TransformersForward:
-    """The transformers model as a forward, see `Forward`.
-
-    Its features are caught where they enter the output head.
-    """
+    """The transformers model as a forward, see `Forward`; its features are caught where they enter the output head."""
 
     def __init__(self, network: Any, name: str = "The target"):
         self._network, self._name = network, name
@@ -252,9 +242,7 @@ class TransformersForward:
     def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
         """Raw logits `[num_kept, vocab_size]` of the last `keep` queries, or of those at an index `[num_kept]`.
 
-        Args:
-            ids, positions: `[num_queries]` each.
-            mask: as `EagerEngine.mask` made it.
+        `ids` and `positions` are `[num_queries]`, the mask is as `EagerEngine.mask` made it.
         """
         output = self._network(
             input_ids=ids[None],

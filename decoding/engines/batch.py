@@ -35,9 +35,8 @@ class BatchCache(LayerCache):
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
         """Write the rows of one layer after those held, return all `[batch, kv_heads, length + new, head_dim]`.
 
-        Args:
-            keys, values: `[batch, kv_heads, new, head_dim]`, or those of all sequences in a row, `[1, kv_heads, batch *
-                new, head_dim]`.
+        New ones are `[batch, kv_heads, new, head_dim]`, or those of all sequences in a row, `[1, kv_heads, batch * new,
+        ...]`.
         """
         found = []
         for place, rows in enumerate((keys, values)):
@@ -94,11 +93,8 @@ class BatchMask:
 class BatchEngine:
     """A model over batches: by its packed forward where it has one, on CUDA as a graph, else as transformers runs it.
 
-    Args:
-        plain: the model's engine `transformers`; `engine`: the one that runs it alone.
-
-    Raises:
-        PairError: that one attends in a way of its own, to which no batch is fitted.
+    `plain` is the model's engine `transformers`, `engine` the one that runs it alone; `PairError` where that one
+    attends in a way of its own, to which no batch is fitted.
     """
 
     def __init__(self, plain: Engine, engine: Engine, network: Any, positions: int, batch: int):
@@ -117,10 +113,8 @@ class BatchEngine:
     def run(
         self, cache: BatchCache, token_ids: np.ndarray, positions: np.ndarray, seen: Visibility, keep: int = 0
     ) -> Tensor:
-        """One pass over tokens `[batch, num_queries]` at positions `[num_queries]` of their sequences.
-
-        Returns:
-            Raw logits of all queries, `[batch * num_queries, vocab_size]`; fewer where `keep` is 1.
+        """Raw logits `[batch * num_queries, vocab_size]`, fewer where `keep` is 1, of one pass over tokens `[batch,
+        num_queries]` at positions `[num_queries]` of their sequences.
         """
         ids = torch.from_numpy(np.ascontiguousarray(token_ids)).to(self._plain.device)
         places = torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(ids.device)

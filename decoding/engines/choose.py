@@ -26,16 +26,12 @@ LIKELY_LOGIT_GAP = 3.0
 
 
 class Made(NamedTuple):
-    """An engine and why it runs a model.
-
-    Attributes:
-        difference: largest difference of log-probabilities of likely tokens from transformers'; None for transformers.
-        why: why auto chose it, or could not choose the faster one.
-    """
+    """An engine and why it runs a model."""
 
     engine: Engine
+    # Largest difference of log-probabilities of likely tokens from transformers'; None for transformers
     difference: float | None
-    why: str
+    why: str  # why auto chose it, or could not choose the faster one
 
     def reason(self, asked: str) -> str:
         """Why it runs the model that was loaded with engine `asked`, as text for the screen."""
@@ -46,16 +42,11 @@ class Made(NamedTuple):
 
 
 def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes: int | None = None, **how: Any) -> Made:
-    """The engine for a loaded network, and why it is this one.
+    """The engine for a loaded network, and why it is this one; `PairError` where the one asked for cannot run it.
 
-    Args:
-        asked: one of `presets.ENGINES`; auto takes cuda_graph on CUDA, packed on a CPU, transformers elsewhere.
-        positions: most positions that a text can have.
-        free_bytes: free memory of the device, None if unknown.
-        how: `num_layers`, `device`, `dtype`, `mask_kind`, `mask_layer_types` of the model.
-
-    Raises:
-        PairError: the engine cannot run this network.
+    Of `presets.ENGINES` auto takes cuda_graph on CUDA, packed on a CPU, transformers elsewhere. `positions` are the
+    most that a text can have, `free_bytes` of the device None if unknown, and `how` has `num_layers`, `device`,
+    `dtype`, `mask_kind`, `mask_layer_types` of the model.
     """
     assert is_engine(asked)
     plain = EagerEngine("transformers", TransformersForward(network, name), **how)
@@ -68,9 +59,9 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     if not _on_one_device(network):
         refusal = f"{name} is spread over devices: the {wanted} engine needs one; choose engine auto or transformers."
     elif not fitting and not _has_static_shapes(wanted):
-        network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
         refusal = (
-            f"{name} is {network_name}, which the packed engine does not support; choose engine auto or transformers."
+            f"{name} is a {type(network).__name__} with {how['mask_kind']} masks, which the packed engine does not "
+            "support; choose engine auto or transformers."
         )
     else:
         # A faster forward may round more than is borne: the next one is tried.
@@ -105,10 +96,7 @@ def _fastest(
         if not _on_one_device(network):
             return "transformers", "the model is spread over devices, which CUDA graphs do not support"
         if masks["mask_kind"] != "bool" or masks["mask_layer_types"]:
-            return (
-                "transformers",
-                "CUDA graphs need one boolean mask for all layers, which this model does not use",
-            )
+            return ("transformers", "CUDA graphs need one boolean mask for all layers, which this model does not use")
         return "cuda_graph", "the fastest on a CUDA GPU"
     if not can_pack(device, dtype):
         return "transformers", f"weights in {str(dtype).removeprefix('torch.')} cannot be packed on this {device.type}"
@@ -130,13 +118,12 @@ def _checked(
     engine: Engine, plain: Engine, network: Any, name: str, dtype: torch.dtype
 ) -> tuple[float, None] | tuple[None, str]:
     """How far an engine is from transformers' logits, or in words how it fails to give them."""
+    static = _has_static_shapes(engine.name)
     try:
         # The second time on CUDA passes are graphs.
-        difference = max(
-            _difference(engine, plain, network) for _ in range(2 if _has_static_shapes(engine.name) else 1)
-        )
+        difference = max(_difference(engine, plain, network) for _ in range(2 if static else 1))
     except RuntimeError as error:
-        if not _has_static_shapes(engine.name) or is_out_of_memory(error):
+        if not static or is_out_of_memory(error):
             raise
         reason = f"{name} cannot run with static shapes ({str(error).splitlines()[0]}); choose engine transformers."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
@@ -145,10 +132,9 @@ def _checked(
         return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine transformers."
     if difference <= TOLERANCE[dtype]:
         return difference, None
-    forward = "cuda_graph engine" if _has_static_shapes(engine.name) else "packed engine"
     return None, (
-        f"With the {forward}, log-probabilities of likely tokens of {name} are off by {difference:.2g}; choose engine "
-        "transformers."
+        f"With the {'cuda_graph' if static else 'packed'} engine, log-probabilities of likely tokens of {name} are off "
+        f"by {difference:.2g}; choose engine transformers."
     )
 
 

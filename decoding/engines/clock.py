@@ -104,12 +104,10 @@ def describe_hardware(device: torch.device) -> dict[str, str]:
 
 
 def processor_name(cpuinfo: str) -> str:
-    """The processor's name; with family and model where the name has no number, as virtual machines give it.
+    """The processor's name in the text of Linux's `/proc/cpuinfo`, which may be empty.
 
-    `AMD EPYC` alone is five generations, whose passes differ by a factor of two.
-
-    Args:
-        cpuinfo: text of Linux's `/proc/cpuinfo`, or empty.
+    With family and model where it has no number, as virtual machines give it: `AMD EPYC` alone is five generations,
+    whose passes differ by a factor of two.
     """
     lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
     entries = {key.strip(): value.strip() for key, _, value in lines}

@@ -42,20 +42,13 @@ def row_bucket(rows: int) -> int:
 
 @dataclass(frozen=True)
 class PassShape:
-    """Sizes of one pass, all rounded up.
-
-    Attributes:
-        among: rows after the past, the queries' own included.
-        rows: key rows that attention reads.
-        kept: queries whose logits are computed.
-        recurs: whether a pass of these sizes is likely to come again, and worth a graph.
-    """
+    """Sizes of one pass, all rounded up."""
 
     queries: int
-    among: int
-    rows: int
-    kept: int
-    recurs: bool = True
+    among: int  # rows after the past, the queries' own included
+    rows: int  # key rows that attention reads
+    kept: int  # queries whose logits are computed
+    recurs: bool = True  # whether a pass of these sizes is likely to come again, and worth a graph
 
     @staticmethod
     def of(seen: Visibility, keep: int) -> "PassShape":
@@ -135,14 +128,8 @@ class StaticKVCache(KVCache):
         self._return = weakref.finalize(self, _give_back, self._pool, self.blocks)
         self._return.atexit = False
 
-    @torch.inference_mode()
-    def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
-        return super().compact(start, kept, moved)
-
-    @torch.inference_mode()
-    def clone(self) -> KVCache:
-        """See `KVCache.clone`; the copy has blocks of its own."""
-        return super().clone()
+    compact = torch.inference_mode()(KVCache.compact)
+    clone = torch.inference_mode()(KVCache.clone)
 
     def fresh(self, capacity: int) -> "StaticKVCache":
         """An empty cache of the same model."""
@@ -175,8 +162,7 @@ class PassRows(LayerCache):
     def stored(self, layer_idx: int, keys: Tensor, values: Tensor) -> Tensor:
         """Where a layer's rows stand, `[2, 1, kv_heads, capacity, head_dim]`, for a kernel that writes them itself.
 
-        Args:
-            keys, values: of the new rows, `[num_queries, kv_heads, head_dim]`.
+        New keys and values are `[num_queries, kv_heads, head_dim]`.
         """
         if not self._blocks.placed[layer_idx]:
             self._blocks.place(layer_idx, keys.transpose(0, 1)[None], values.transpose(0, 1)[None])

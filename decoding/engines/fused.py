@@ -63,16 +63,13 @@ class FusedForward(PackedForward):
     final: tuple[Tensor, Tensor | None]
     eps: float
 
-    def with_features(
-        self, ids: Tensor, positions: Tensor, mask: Any, cache: Any, keep: int | Tensor, project: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _features(self, ids: Tensor, positions: Tensor, mask: Any, cache: Any, keep: int | Tensor) -> Tensor:
         x, added, angles = self._embed(ids), (), self.rotary.rows(positions)
         with torch.cuda.device_of(ids):  # Triton runs on the current one
             for index, layer in enumerate(self._layers):
                 x, added = layer(x, added, angles, mask, cache, index)
             _, normed = kernels.add_and_norm(x, added, (self.final,), self.eps)
-        features = normed[-keep:] if isinstance(keep, int) else normed.index_select(0, keep)
-        return self.project(features if project is None else features[-project:]), features
+        return normed[-keep:] if isinstance(keep, int) else normed.index_select(0, keep)
 
 
 class FusedNeoXForward(FusedForward, NeoXForward):

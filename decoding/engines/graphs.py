@@ -61,13 +61,10 @@ class Graphs:
     def call(self, owner: Any, key: Hashable, body: Callable[[], T]) -> T:
         """Do what `body` does; what it gives back is valid until the next call.
 
-        Args:
-            owner: whose memory the work is bound to; its graphs go when it goes.
-            key: names everything that the work depends on besides the contents of static tensors, sizes above all.
-            body: takes nothing and synchronises with nothing; all tensors it reads and changes keep their addresses.
-
-        Raises:
-            RuntimeError: memory ran out while it was captured.
+        The work is bound to the memory of `owner`: its graphs go when it goes. `key` names everything that it depends
+        on besides the contents of static tensors, sizes above all. `body` takes nothing and synchronises with nothing;
+        all tensors it reads and changes keep their addresses. Raises `RuntimeError` where memory ran out while it was
+        captured.
         """
         if not self.capture:
             return body()

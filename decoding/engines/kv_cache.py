@@ -216,10 +216,9 @@ def keep_rows(
 ) -> KVTrace:
     """Bring a cache from a drafted tree to the accepted path, rows `kept`, and say what moved.
 
-    Args:
-        slot_nodes: node id of each row after `slots_before`; -1 for committed tokens.
-        drop_all: roll all of them back instead; a second forward will write the kept ones again.
-        moved: the device has moved the kept rows already.
+    `slot_nodes` are the node ids of each row after `slots_before`, -1 for committed tokens. With `drop_all` all of them
+    are rolled back instead: a second forward will write the kept ones again. The device may have `moved` the kept rows
+    already.
     """
     bytes_moved = 0
     if drop_all:

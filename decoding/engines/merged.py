@@ -41,9 +41,7 @@ class MergedForward(PackedForward):
         packs = weight.dtype == torch.float32 and can_pack(weight.device, weight.dtype)
         return packs and NeoXForward.fits(network)
 
-    def with_features(
-        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _features(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
         assert isinstance(keep, int)  # an index is what graphs ask for
         count, turns = len(ids), self._turns[positions.numpy()]
         if self._embed._forward_pre_hooks:  # `load_pair` has put one there where a draft lacks rows of the last tokens
@@ -52,16 +50,13 @@ class MergedForward(PackedForward):
         x = self._embed.weight.index_select(0, ids) if first is None else first(ids, turns, mask, cache)
         for index in range(first is not None, len(self._layers)):
             x = self._layers[index](x, turns, mask, cache, index)
-        features = self._norm(x if keep == count else x[-keep:])
-        return self.project(features if project is None else features[-project:]), features
+        return self._norm(x if keep == count else x[-keep:])
 
 
 class MergedAttention:
-    """Attention on keys, values and queries in one row.
+    """Attention on keys, values and queries in one row, with a rotary table of `adjacent` pairs.
 
-    Args:
-        order: where queries, keys and values of each head stand in the weight that makes them, `[heads, 3, head_dim]`.
-        rotary: with `adjacent` pairs.
+    `order` says where those of each head stand in the weight that makes them, `[heads, 3, head_dim]`.
     """
 
     def __init__(self, order: np.ndarray, rotary: RotaryTable, scale: float):
@@ -100,11 +95,8 @@ class _Layer(MergedAttention):
         self.norms = _layer_norm(layer.input_layernorm), _layer_norm(layer.post_attention_layernorm)
         weight, bias = attention.query_key_value.weight.detach(), attention.query_key_value.bias
         self.made = pack(weight[self.columns], None if bias is None else bias.detach()[self.columns])
-        self.dense, self.down, self.grown = (
-            attention.dense.weight.detach(),
-            mlp.dense_4h_to_h.weight.detach(),
-            linear(mlp.dense_h_to_4h),
-        )
+        self.dense, self.down = attention.dense.weight.detach(), mlp.dense_4h_to_h.weight.detach()
+        self.grown = linear(mlp.dense_h_to_4h)
         bias = mlp.dense_4h_to_h.bias if attention.dense.bias is None else attention.dense.bias + mlp.dense_4h_to_h.bias
         self.bias = bias.detach()
         self._out = pack(torch.cat([self.dense, self.down], 1), self.bias)

@@ -116,11 +116,14 @@ class PackedForward:
         self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """See `TransformersForward.with_features`."""
+        features = self._features(ids, positions, mask, cache, keep)
+        return self.project(features if project is None else features[-project:]), features
+
+    def _features(self, ids: Tensor, positions: Tensor, mask: Any, cache: Any, keep: int | Tensor) -> Tensor:
         x, angles = self._embed(ids), self.rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self.rotary, angles, mask, cache, index)
-        features = self._norm(x[-keep:] if isinstance(keep, int) else x.index_select(0, keep))
-        return self.project(features if project is None else features[-project:]), features
+        return self._norm(x[-keep:] if isinstance(keep, int) else x.index_select(0, keep))
 
 
 class NeoXForward(PackedForward):
@@ -219,17 +222,14 @@ def _joined(*modules: torch.nn.Linear) -> Callable[[Tensor], Sequence[Tensor]]:
 
 @dataclass(frozen=True)
 class SinksAndWindow:
-    """The mask of one pass: no query sees rows before `first` that are none of the `sinks`.
-
-    Attributes:
-        seen_sinks: bool `[num_queries, sinks]`. seen: bool `[num_queries, num_rows - first]`.
-        turned_back: cosines and signed sines from each query's place in the text to its place in the cache.
-    """
+    """The mask of one pass: no query sees rows before `first` that are none of the `sinks`."""
 
     first: int
     sinks: int
+    # seen_sinks: bool `[num_queries, sinks]`. seen: bool `[num_queries, num_rows - first]`.
     seen_sinks: Tensor
     seen: Tensor
+    # Cosines and signed sines from each query's place in the text to its place in the cache
     turned_back: tuple[Tensor, Tensor]
     rotary: RotaryTable
 

@@ -2,7 +2,7 @@
 
 grid.py         what varies, and the TOML file that it is read from
 plan.py         where prompts come from, and the runs of a grid in the order in which they are interleaved
-crews.py        who makes the runs, a row each: this process, one per device, Ray
+executors.py    who makes the runs, a row each: this process, one per device, Ray
 sweep.py        runs what is missing; the command
 rows.py         what is kept of each run, and the Parquet files it is appended to
 experiment.py   experiments as jobs: started, listed, followed, a kept run decoded again

@@ -18,8 +18,8 @@ from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
-from decoding.models.arguments import pair_settings
 from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import pair_settings
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
@@ -70,11 +70,7 @@ def engine_lines(pair: Pair) -> list[str]:
 
 
 def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
-    """`count` prompts, one kind after another in turn; all kinds where a folder is given.
-
-    Raises:
-        PromptError: there are none.
-    """
+    """`count` prompts, one kind after another in turn, all kinds where a folder is given; `PromptError` without any."""
     chosen = in_turn(load_prompts(folder), () if folder is not None else EMBEDDED_KINDS)[:count]
     if not chosen:
         raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
@@ -102,10 +98,8 @@ def save_figures(
 ) -> None:
     """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per GPU or processor.
 
-    On a processor the short name belongs to the one that came first; results of another stand beside it.
-
-    Args:
-        part: what of the benchmark was run, where that is not all of it; it gets a file of its own.
+    On a processor the short name belongs to the one that came first; results of another stand beside it. What was run
+    of the benchmark, where that is not all of it, is its `part`, which gets a file of its own.
     """
     write_json(args.json, name, figures, device)
     if args.save:
@@ -122,11 +116,7 @@ def save_figures(
 def save_records(
     args: argparse.Namespace, name: str, pair: Pair, records: list[dict], started: float, **more: object
 ) -> None:
-    """Say how long a benchmark took, and keep its records.
-
-    Args:
-        started: what `time.perf_counter` gave. more: figures beside them.
-    """
+    """Say how long a benchmark took that `started` by `time.perf_counter`, and keep its records and `more` figures."""
     took_s = time.perf_counter() - started
     print(f"{took_s:.0f} s")
     save_figures(args, name, {"pair": pair.info.name, "took_s": took_s, **more, "records": records}, pair.target.device)

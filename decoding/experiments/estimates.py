@@ -13,24 +13,20 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from decoding.analysis.bottom_line import paired
+from decoding.analysis.bottom_line import FEWEST, paired
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.trace.metrics import Counting
 
 DRAWS, SEED = 4000, 0
 Numbers = Sequence[Any] | np.ndarray | pd.Series  # one per prompt
-FEWEST = 3  # prompts, or other samples: fewer have no interval and decide nothing
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure over prompts, or over repeats on one.
-
-    Attributes:
-        low, high: 95% interval over them: of the bootstrap, for `ratio_gain` and repeats of Student's t.
-    """
+    """A figure over prompts, or over repeats on one."""
 
     value: float
+    # low, high: 95% interval over them: of the bootstrap, for `ratio_gain` and repeats of Student's t
     low: float
     high: float
     prompts: int
@@ -45,11 +41,7 @@ class Estimate:
 
 
 def estimate(prompts: Numbers, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
-    """A figure of prompts resampled with replacement; without one, the mean of numbers.
-
-    Args:
-        figure: of the indices of the prompts drawn.
-    """
+    """The mean of numbers, one per prompt, or a figure of the indices of prompts: resampled with replacement."""
     count, chosen = len(prompts), _chosen(len(prompts), draws)
     if figure is None:
         numbers = np.asarray(prompts, dtype=np.float64)
@@ -82,8 +74,7 @@ def over_repeats(values: np.ndarray) -> Estimate:
     if (values > 0).all():
         found = paired({(0, number): value for number, value in enumerate(values.tolist())})
         return Estimate(found.value, found.low, found.high, found.count)
-    gain = ratio_gain(1 + values, np.ones(len(values)))
-    return Estimate(gain.value, gain.low, gain.high, gain.prompts)
+    return ratio_gain(1 + values, np.ones(len(values)))
 
 
 def _chosen(count: int, draws: int) -> np.ndarray:
@@ -154,11 +145,8 @@ def aggregated(rows: pd.DataFrame, counting: Counting = "loop_free") -> pd.DataF
     runs = runs[~runs["reference"].astype(bool)].copy()
     numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
     places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
-    ways = {}
-    for (
-        line,
-        where,
-    ) in places.items():  # with and without the fitted verifier are one where they never ran on the same
+    ways = {}  # with and without the fitted verifier are one where they never ran on the same
+    for line, where in places.items():
         plain = without_fitted(line)
         ways[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
     runs["way"] = runs["line"].map(ways)
@@ -230,32 +218,23 @@ ALIKE = 1e-9  # relative: closer figures count as equal
 
 @dataclass(frozen=True)
 class Ranked:
-    """A configuration with its figure.
+    """A configuration with its figure."""
 
-    Attributes:
-        way: of the contestant, as `aggregated` names it. label: its name on the screen.
-        figure: mean over prompts with its interval; over the repeats where there is but one prompt.
-        chance: share of resamples of the prompts in which it is the best; ties are split.
-        values: the figure of each prompt, in an order common to all.
-        per: what those are of; on one prompt its repeats say how sure a time is there.
-    """
-
+    # way: of the contestant, as `aggregated` names it. label: its name on the screen.
     way: str
     label: str
-    figure: Estimate
-    chance: float
-    values: tuple[float, ...] = ()
+    figure: Estimate  # mean over prompts with its interval; over the repeats where there is but one prompt
+    chance: float  # share of resamples of the prompts in which it is the best; ties are split
+    values: tuple[float, ...] = ()  # the figure of each prompt, in an order common to all
+    # What those are of; on one prompt its repeats say how sure a time is there
     per: Literal["prompt", "repeat"] = "prompt"
 
 
 def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
     """Every configuration in some results, best first, all on the same prompts, lengths and samplings.
 
-    Where one has no figure on some of them, those are left out for all.
-
-    Args:
-        rows: as `aggregated` gives them, of one experiment.
-        column: of the figure. higher: whether more of it is better.
+    Where one has no figure in a `column` on some of them, those are left out for all. `rows` are as `aggregated` gives
+    them, of one experiment.
     """
     known = rows[rows[column].notna()]
     if known.empty:
@@ -291,8 +270,7 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
 def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int = 2) -> str:
     """The best configuration in one sentence, with how certain that is.
 
-    Args:
-        words: of the figure, with its unit. scale, digits: a figure times `scale` is shown, with so many digits.
+    `words` are of the figure, with its unit; it is shown times `scale`, with so many `digits`.
     """
     if not found:
         return "No prompt has been measured with every configuration yet."

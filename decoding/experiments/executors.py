@@ -1,7 +1,8 @@
 """Who makes the runs of an experiment: this process with its pair, a process for each of several devices, or Ray.
 
-An executor plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device:
-every run is a row with what it ran on, and every method is warmed up first.
+An executor plans everything that a grid comes to (which takes a tokenizer and the identity of the pair), and gives the
+rows of all missing runs as they are made, until somebody asks it to stop (`CancelledError`). Each block runs on one
+device, every method is warmed up first, and a row says what it ran on.
 """
 
 import json
@@ -18,7 +19,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -64,11 +65,7 @@ def _git(*words: str) -> str | None:
 
 
 def row_of(block: Block, run: PlannedRun, result: Result, started: float) -> dict[str, Any]:
-    """The columns that a run has of its own, beside those that are the same for all runs of an executor.
-
-    Args:
-        started: seconds since 1970.
-    """
+    """The columns that a run, `started` so many seconds after 1970, has beside those of all runs of an executor."""
     conditions, contestant = block.conditions, run.contestant
     method, sampling = contestant.method, conditions.sampling
     return {
@@ -130,25 +127,10 @@ class Todo:
     missing: tuple[PlannedRun, ...]
 
 
-class Executor(Protocol):
-    """Makes the runs of one experiment."""
-
-    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """Everything that a grid comes to."""
-
-    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """The rows of all missing runs, as they are made.
-
-        Raises:
-            CancelledError: somebody asked to stop.
-        """
-
-
 class LocalExecutor:
     """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
 
-    Args:
-        experiment: name of the grid, which stands in every row.
+    The name of the grid, `experiment`, stands in every row.
     """
 
     def __init__(self, pair: Pair, experiment: str):
@@ -170,11 +152,9 @@ class LocalExecutor:
         }
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`."""
         for todo, run in ((each, run) for each in todos for run in each.missing):
             if stopped():
                 raise CancelledError
@@ -199,8 +179,7 @@ def devices_here(settings: PairSettings) -> tuple[str, ...]:
 class DeviceExecutor:
     """A process for each device, all with the same pair.
 
-    Args:
-        devices: such as `("cuda:0", "cuda:1")`; `cpu` may stand there more than once, and shares the cores.
+    Devices are such as `("cuda:0", "cuda:1")`; `cpu` may stand there more than once, and shares the cores.
     """
 
     def __init__(self, settings: PairSettings, devices: Sequence[str], experiment: str):
@@ -216,13 +195,12 @@ class DeviceExecutor:
             self._members.append((mine, member))
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         connection = self._members[0][0]
         connection.send(("plan", grid, prompts))
         return _received(connection)[1]
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`; a block goes to whichever device is free."""
+        """A block goes to whichever device is free."""
         left = iter(todos)
         busy: set[Connection] = set()
         for connection, _ in self._members:
@@ -293,14 +271,10 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
 
 
 class RayExecutor:
-    """Workers that Ray starts, here or on a cluster, a pair in each; the package is optional.
+    """Workers that Ray starts, here or on a cluster at an address, a pair in each; the package is optional.
 
-    Args:
-        address: of a cluster; `local` starts Ray on this machine.
-        workers: how many; None: one per GPU, or one per core where there is none.
-
-    Raises:
-        ExperimentError: Ray is not installed, or no cluster answers at the address.
+    Without a number of workers there is one per GPU, or one per core where there is none. Raises `ExperimentError`
+    where Ray is not installed, or no cluster answers at the address.
     """
 
     def __init__(self, settings: PairSettings, experiment: str, address: str = LOCAL, workers: int | None = None):
@@ -327,11 +301,10 @@ class RayExecutor:
         self._members = [member.remote(settings, experiment) for _ in range(count)]
 
     def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Executor`."""
         return self._got(self._members[0].plan.remote(grid, prompts))
 
     def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Executor`; a block goes to whichever worker is free, and its rows come one by one."""
+        """A block goes to whichever worker is free, and its rows come one by one."""
         left = iter(todos)
         busy: dict[Any, Todo] = {}
         for member in self._members:
@@ -384,3 +357,6 @@ class _Member:
 
     def rows(self, todo: Todo) -> Iterator[Row]:
         yield from self._own.rows([todo], lambda: False)
+
+
+Executor = LocalExecutor | DeviceExecutor | RayExecutor

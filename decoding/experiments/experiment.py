@@ -67,12 +67,7 @@ class Experiment(Job):
         return self.path.parent == SHIPPED
 
     def begin(self, grid: "Grid") -> None:
-        """Make the folder ready for a grid.
-
-        Raises:
-            ExperimentError: another process runs it.
-            DiskError: the folder cannot be written.
-        """
+        """Make the folder ready for a grid; `ExperimentError` where another process runs it."""
         status = self.status()
         if status.running and status.pid not in (0, os.getpid()):
             raise ExperimentError(f"Process {status.pid} is running {self.path}: wait for it or stop it.")
@@ -94,13 +89,9 @@ class Experiment(Job):
 def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Experiment:
     """Run a grid, by its name in `decoding/experiments/grids` or its file, in a process of its own.
 
-    Args:
-        more: arguments of the command, such as `"--count", "2"`.
-        folder: of the experiment; by default one of the grid's name below `experiments_home()`.
-
-    Raises:
-        JobError: it is at work, or no process can be started.
-        DiskError: the folder cannot be made.
+    `more` are arguments of the command, such as `"--count", "2"`; the folder is by default one of the grid's name below
+    `experiments_home()`. Raises `JobError` where it is at work or no process can be started, `DiskError` without a
+    folder.
     """
     file = Path(grid) if str(grid).endswith(".toml") else GRIDS / f"{grid}.toml"
     experiment = Experiment(folder or experiments_home() / file.stem)
@@ -206,8 +197,7 @@ def _read(file: Path) -> pa.Table | str | None:
 def prompt_of(row: Mapping[str, Any]) -> "Prompt":
     """The prompt of a kept run, whole.
 
-    Raises:
-        ExperimentError, PromptError: the set it is from cannot be had here, or no longer holds it.
+    Raises `ExperimentError` or `PromptError` where its set cannot be had here, or no longer holds it.
     """
     from decoding.experiments.grid import PromptSet
     from decoding.experiments.plan import DATA_SETS, prompts_of
@@ -225,12 +215,9 @@ def prompt_of(row: Mapping[str, Any]) -> "Prompt":
 def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tuple[DecodeSession, Prompt]":
     """A session that decodes what a row was measured on, and the prompt it stands on, whole.
 
-    Args:
-        row: identity columns of `rows.SCHEMA`.
-
-    Raises:
-        ExperimentError: it was another pair's, an outside loop's, or its prompt is another text now.
-        DraftscopeError: its prompt or something trained that it used cannot be had here.
+    `row` has the identity columns of `rows.SCHEMA`. Raises `ExperimentError` where it was another pair's, an outside
+    loop's, or its prompt is another text now; `DraftscopeError` where its prompt or something trained that it used
+    cannot be had.
     """
     from decoding.compare.contestants import parse_contestant
     from decoding.experiments.plan import encode
@@ -257,11 +244,7 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
 
 
 def kept_output(folder: Path, key: str) -> tuple[int, ...]:
-    """The tokens that a run wrote when it was measured; empty where they are not kept.
-
-    Raises:
-        ExperimentError: a file of rows is damaged or of another version.
-    """
+    """The tokens that a run wrote when it was measured, empty where they are not kept; raises as `read_part`."""
     for file in sorted((folder / FOLDER).glob(PARTS)):
         table = read_part(file, ["key", "output_ids"])
         for place, known in enumerate(table.column("key").to_pylist()):

@@ -43,68 +43,43 @@ Keep = Literal["figures", "tokens", "all"]
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Which prompts.
+    """Which prompts."""
 
-    Attributes:
-        set: `samples`, a folder of `.txt` files, or the name of a data set.
-        count: how many, one kind of text after another in turn; None takes all.
-        kinds: of text; empty for all.
-        max_tokens: lengths that longer prompts are cut to, each a run of its own; 0 leaves them whole.
-    """
-
-    set: str = "samples"
-    count: int | None = None
-    kinds: tuple[str, ...] = ()
+    set: str = "samples"  # `samples`, a folder of `.txt` files, or the name of a data set
+    count: int | None = None  # how many, one kind of text after another in turn; None takes all
+    kinds: tuple[str, ...] = ()  # of text; empty for all
+    # Lengths that longer prompts are cut to, each a run of its own; 0 leaves them whole
     max_tokens: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
 class MethodAxis:
-    """A method, and which of its settings take which values; all combinations are run.
+    """A method, and which of its settings take which values; all combinations are run."""
 
-    Attributes:
-        method: as `contestants.parse_contestant` reads it.
-        vary: values by setting.
-    """
-
-    method: str
-    vary: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    method: str  # as `contestants.parse_contestant` reads it
+    vary: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)  # values by setting
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Everything that is to be run.
-
-    Attributes:
-        methods: at least one.
-        samplings: without seeds, which are in `seeds`.
-        reference: method that runs in every block; empty for none.
-        repeats: of the whole grid, one after another.
-        ignore_end_of_text: decode on past the stop tokens, so that all outputs are of one length.
-        skip_contradictions: leave out combinations that contradict themselves instead of refusing the grid.
-        keep: of every run `figures`, also its `tokens`, or `all`: figures per iteration too, which take the most room.
-        pair: what to load, by the names of `PairSettings`.
-    """
+    """Everything that is to be run."""
 
     name: str
-    methods: tuple[MethodAxis, ...]
+    methods: tuple[MethodAxis, ...]  # at least one
     prompts: PromptSet = field(default_factory=PromptSet)
-    samplings: tuple[Sampling, ...] = (Sampling(),)
+    samplings: tuple[Sampling, ...] = (Sampling(),)  # without seeds, which are in `seeds`
     new_tokens: tuple[int, ...] = (64,)
-    reference: str = "autoregressive"
-    repeats: int = 1
-    ignore_end_of_text: bool = True
-    skip_contradictions: bool = False
+    reference: str = "autoregressive"  # method that runs in every block; empty for none
+    repeats: int = 1  # of the whole grid, one after another
+    ignore_end_of_text: bool = True  # decode on past the stop tokens, so that all outputs are of one length
+    skip_contradictions: bool = False  # leave out combinations that contradict themselves instead of refusing the grid
+    # Of every run `figures`, also its `tokens`, or `all`: figures per iteration too, which take the most room
     keep: Keep = "all"
-    pair: Mapping[str, Any] = field(default_factory=dict)
+    pair: Mapping[str, Any] = field(default_factory=dict)  # what to load, by the names of `PairSettings`
 
     @property
     def pair_settings(self) -> PairSettings:
-        """The pair to load.
-
-        Raises:
-            ExperimentError: a name or value that `PairSettings` does not know.
-        """
+        """The pair to load; `ExperimentError` for a name or value that `PairSettings` does not know."""
         known = {each.name for each in fields(PairSettings)}
         for name in self.pair:
             expect(name in known, f"[pair] has no {name!r}: choose {', '.join(sorted(known))}.")
@@ -118,10 +93,8 @@ class Grid:
 def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[str]]:
     """Everything that a grid runs under a sampling, the reference first, and what was left out with the reason.
 
-    Where the method's line names no verifier, one that would bias the output gives way to NSS.
-
-    Raises:
-        ExperimentError: an unknown method, setting or value, or a contradiction that is not to be skipped.
+    Where the method's line names no verifier, one that would bias the output gives way to NSS. Raises `ExperimentError`
+    for an unknown method, setting or value, or a contradiction that is not to be skipped.
     """
     found = [] if not grid.reference else [_variant(MethodAxis(grid.reference), {}, sampling)]
     left_out = []
@@ -191,17 +164,14 @@ def expect(condition: bool, message: str) -> None:
 
 
 SWITCHES = ("ignore_end_of_text", "skip_contradictions")
+SAMPLED = ("temperature", "top_p", "draft_temperature")
 MOST_RUNS = 1_000_000
 MOST_FILE_BYTES = 1 << 20
 LARGEST = 2**63 - 1  # whole number that a row can hold
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid in a TOML file.
-
-    Raises:
-        ExperimentError: no such file, no TOML, or something in it that is unknown or of the wrong kind.
-    """
+    """The grid in a TOML file; `ExperimentError` where there is none, or what `grid_from` refuses."""
     try:
         with path.open("rb") as file:
             text = file.read(MOST_FILE_BYTES)
@@ -215,8 +185,7 @@ def read_grid(path: Path) -> Grid:
 def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     """The grid that a TOML document describes, checked as far as that goes without a pair.
 
-    Raises:
-        ExperimentError: something that is unknown or of the wrong kind, in one sentence that names it.
+    Raises `ExperimentError` for what is unknown or of the wrong kind, in one sentence that names it.
     """
     known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
     _only(content, known, "the grid")
@@ -274,12 +243,12 @@ def _prompts(entry: Any) -> PromptSet:
 
 
 def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:
-    names = {"temperature", "top_p", "draft_temperature"}
-    _only(entry, names | {"seeds"}, "[[sampling]]")
-    for name in names & set(entry):
-        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] must be a number, not {entry[name]!r}.")
+    _only(entry, {*SAMPLED, "seeds"}, "[[sampling]]")
+    named = {name: entry[name] for name in SAMPLED if name in entry}
+    for name, value in named.items():
+        expect(type(value) in (int, float), f"{name} of [[sampling]] must be a number, not {value!r}.")
     seeds = _numbers(entry.get("seeds", [0]), "seeds", least=0)
-    plain = {name: float(entry[name]) for name in names & set(entry)}
+    plain = {name: float(value) for name, value in named.items()}
     try:
         return [Sampling(**plain, seed=seed) for seed in seeds]
     except SettingsError as error:
@@ -310,17 +279,13 @@ def _only(content: Mapping[str, Any], known: set[str], where: str) -> None:
         expect(name in known, f"{where} has no {name!r}: choose {', '.join(sorted(known))}.")
 
 
-FILE = "grid.toml"
 PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)
-SAMPLED = ("temperature", "top_p", "draft_temperature")
 
 
 def grid_toml(grid: Grid) -> str:
     """The text of a file that describes a grid."""
     plain = {name: getattr(grid, name) for name in PLAIN}
-    prompts = grid.prompts
-    chosen = {"set": prompts.set, "count": prompts.count, "kinds": prompts.kinds, "max_tokens": prompts.max_tokens}
-    parts = [_lines(plain), "[prompts]", _lines(chosen)]
+    parts = [_lines(plain), "[prompts]", _lines(vars(grid.prompts))]
     for sampling in grid.samplings:
         named = {name: getattr(sampling, name) for name in SAMPLED}
         parts += ["[[sampling]]", _lines(named | {"seeds": (sampling.seed,)})]
@@ -333,21 +298,14 @@ def grid_toml(grid: Grid) -> str:
 
 
 def write_grid(grid: Grid, folder: Path) -> Path:
-    """Put a grid into the folder of an experiment; returns its file.
-
-    Raises:
-        DiskError: the disk is full, or the folder cannot be written.
-    """
-    write_whole(folder / FILE, grid_toml(grid).encode())
-    return folder / FILE
+    """Put a grid into the folder of an experiment; returns its file. `DiskError` where it cannot be written."""
+    file = folder / "grid.toml"
+    write_whole(file, grid_toml(grid).encode())
+    return file
 
 
 def kept_grid(folder: Path) -> Grid:
-    """The grid that an experiment ran last.
-
-    Raises:
-        ExperimentError: it has run none, or what is kept of it is damaged, or names what is unknown here.
-    """
+    """The grid that an experiment ran last; `ExperimentError` where there is none, damaged, or unknown here."""
     file = folder / GRID
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

@@ -33,19 +33,14 @@ FEWEST_CHARACTERS = 200  # headings and empty lines of WikiText are no prompts
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the hub.
+    """A data set of the hub."""
 
-    Attributes:
-        repository: `owner/name`. config, split: the part of it.
-        column: that holds the text; of a list its first entry.
-        fewest: characters that a text needs to be a prompt.
-    """
-
+    # repository: `owner/name`. config, split: the part of it.
     repository: str
     config: str
     split: str
-    column: str
-    fewest: int = 1
+    column: str  # that holds the text; of a list its first entry
+    fewest: int = 1  # characters that a text needs to be a prompt
 
 
 DATA_SETS: dict[str, DataSet] = {
@@ -63,9 +58,8 @@ DATA_SETS: dict[str, DataSet] = {
 def prompts_of(choice: PromptSet) -> list[Prompt]:
     """The prompts of a choice, one kind of text after another in turn.
 
-    Raises:
-        ExperimentError: the data set cannot be had here, or nothing is left of the choice.
-        PromptError: the folder holds no prompts.
+    Raises `ExperimentError` where the data set cannot be had here or nothing is left of the choice; `PromptError` for a
+    folder without prompts.
     """
     if choice.set in DATA_SETS:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -125,11 +119,7 @@ def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt
 
 
 def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
-    """The first `count` texts of a Parquet file as prompts of the kind `name`.
-
-    Raises:
-        PromptError: the file has no such column or no text.
-    """
+    """The first `count` texts of a Parquet file as prompts of the kind `name`; `PromptError` without column or text."""
     import pyarrow
     import pyarrow.parquet
 
@@ -156,18 +146,13 @@ MOST_TOGETHER = 48  # contestants of a block: more of them, and the reference is
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all runs of a block have in common.
+    """What all runs of a block have in common."""
 
-    Attributes:
-        prompt_set, prompt: where the prompt is from, and the prompt.
-        ids: its tokens, cut to the length that is asked for.
-        cut: tokens that longer prompts are cut to, 0 where they stay whole.
-    """
-
+    # prompt_set, prompt: where the prompt is from, and the prompt
     prompt_set: str
     prompt: Prompt
-    ids: tuple[int, ...]
-    cut: int
+    ids: tuple[int, ...]  # its tokens, cut to the length that is asked for
+    cut: int  # tokens that longer prompts are cut to, 0 where they stay whole
     new_tokens: int
     sampling: Sampling
     repeat: int
@@ -183,40 +168,27 @@ class Conditions:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One call that is to be measured.
+    """One call that is to be measured."""
 
-    Attributes:
-        key: the same for the same run of the same pair, wherever and whenever it is made.
-        reference: whether others are compared with it.
-    """
-
-    key: str
+    key: str  # the same for the same run of the same pair, wherever and whenever it is made
     contestant: Contestant
-    reference: bool
+    reference: bool  # whether others are compared with it
 
 
 @dataclass(frozen=True)
 class Block:
-    """Runs under the same conditions, which are made one after another on one device.
+    """Runs under the same conditions, which are made one after another on one device."""
 
-    Attributes:
-        name: the same for the same part of the same conditions.
-        runs: the reference first, if there is one.
-    """
-
-    name: str
+    name: str  # the same for the same part of the same conditions
     conditions: Conditions
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[PlannedRun, ...]  # the reference first, if there is one
 
 
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
-    """The key of a run; with a selector its weights count, since one of the same name may be trained anew.
+    """The key of a run of a pair with some `pair_identity`.
 
-    Args:
-        pair: `pair_identity`.
-
-    Raises:
-        SettingsError, PairError: the selector is not there, or damaged.
+    With a selector its weights count, since one of the same name may be trained anew; `SettingsError` or `PairError`
+    where it is not there, or damaged.
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
@@ -234,9 +206,7 @@ def encode(pair: Pair, text: str) -> list[int]:
 def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Block]:
     """Everything that a grid comes to, block by block; repeats go round the whole grid.
 
-    Raises:
-        PromptError: a prompt does not fit the context with what is to follow it.
-        SettingsError, PairError: a selector is not there, or damaged.
+    Raises `PromptError` where a prompt does not fit the context with what is to follow it, and what `run_key` raises.
     """
     encoded = [encode(pair, prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}
@@ -280,28 +250,19 @@ def _digest(content: Any) -> str:
 
 @dataclass(frozen=True)
 class GridSize:
-    """What a grid comes to.
+    """What a grid comes to."""
 
-    Attributes:
-        settings: ways to decode, by sampling where there are several, the reference left out.
-        prompts: how many; None where only the data set knows.
-        runs: calls that are measured, references included; None with `prompts`.
-        tokens: that they generate; None with `prompts`.
-        left_out: combinations that contradict themselves, each in a sentence.
-    """
-
-    settings: int
-    prompts: int | None
-    runs: int | None
-    tokens: int | None
-    left_out: tuple[str, ...]
+    settings: int  # ways to decode, by sampling where there are several, the reference left out
+    prompts: int | None  # how many; None where only the data set knows
+    runs: int | None  # calls that are measured, references included; None with `prompts`
+    tokens: int | None  # that they generate; None with `prompts`
+    left_out: tuple[str, ...]  # combinations that contradict themselves, each in a sentence
 
 
 def grid_size(grid: Grid) -> GridSize:
     """What a grid comes to; a data set is not fetched for it.
 
-    Raises:
-        ExperimentError, PromptError: a prompt, a method or a setting that is not there.
+    Raises `ExperimentError` or `PromptError` for a prompt, a method or a setting that is not there.
     """
     choice = grid.prompts
     prompts = choice.count if choice.set in DATA_SETS else len(prompts_of(choice))

@@ -142,10 +142,9 @@ GRID = "grid.json"  # what was asked for last, beside them
 
 
 class RowStore:
-    """The rows of a folder; one process at a time should write to it.
+    """The rows of an experiment, in `rows/` of its folder; one process at a time should write to it.
 
-    Args:
-        folder: of the experiment; its rows lie in `rows/`.
+    What reads them raises `ExperimentError` where a file is damaged or of another version.
     """
 
     def __init__(self, folder: Path):
@@ -153,32 +152,19 @@ class RowStore:
         self._next = max((_number(file) for file in self._files()), default=-1) + 1
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Keep rows; what a row leaves out is null.
-
-        Raises:
-            DiskError: the disk is full or cannot be written; what was kept before is as it was.
-        """
+        """Keep rows; what a row leaves out is null. A `DiskError` leaves what was kept before as it was."""
         if not rows:
             return
         whole = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
         self._write(pa.Table.from_pylist(whole, schema=SCHEMA))
 
-    def keys(self) -> set[str]:
-        """Keys of all runs that are kept.
-
-        Raises:
-            ExperimentError: a file is damaged or of another version.
-        """
-        return set(self._table(["key"]).column("key").to_pylist())
-
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows in the order in which they were kept, each run once.
-
-        Raises:
-            ExperimentError: a file is damaged or of another version.
-        """
-        wanted = None if columns is None else list(dict.fromkeys(["key", *columns]))
-        table = self._table(wanted)
+        """All rows in the order in which they were kept, each run once."""
+        wanted = (
+            SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in dict.fromkeys(["key", *columns])])
+        )
+        tables = [read_part(file, wanted.names) for file in self._files()]
+        table = pa.concat_tables(tables) if tables else wanted.empty_table()
         first: dict[str, int] = {}
         for place, key in enumerate(table.column("key").to_pylist()):
             first.setdefault(key, place)
@@ -211,28 +197,17 @@ class RowStore:
         write_whole(file, stream.getvalue())
         self._next += 1
 
-    def _table(self, columns: list[str] | None) -> pa.Table:
-        tables = [read_part(file, columns) for file in self._files()]
-        if tables:
-            return pa.concat_tables(tables)
-        schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-        return schema.empty_table()
-
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(PARTS))
 
 
-def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
-    """The rows of one file.
-
-    Raises:
-        ExperimentError: it is damaged, or was written by another version.
-    """
+def read_part(file: Path, columns: list[str]) -> pa.Table:
+    """The rows of one file; `ExperimentError` where it is damaged, or was written by another version."""
     try:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
             if version in (VERSION, *FORMER):
-                wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+                wanted = pa.schema([SCHEMA.field(name) for name in columns])
                 behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
                 needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
                 read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
@@ -241,8 +216,7 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
                 table = parquet.read([name for name in read if name not in missing])
                 for name in missing:
                     table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-                table = unpacked(table)
-                table = table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
+                table = unpacked(table).select(wanted.names).cast(wanted).replace_schema_metadata(None)
                 return _with_present_engines(table)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]

@@ -22,9 +22,8 @@ from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import State, Status
 from decoding.jobs.process import ProgressLine, stop_signals
-from decoding.models.arguments import WIDEN_HELP
 from decoding.models.pair import load_pair
-from decoding.models.presets import WIDTHS
+from decoding.models.presets import WIDEN_HELP, WIDTHS
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
@@ -42,12 +41,9 @@ def run_grid(
 ) -> Status:
     """Run what a grid lacks, block by block; returns how it ended.
 
-    Args:
-        report: hears how far it is, after every run.
-        stopped: asked between iterations, beside the folder; what is at work then is not kept.
-
-    Raises:
-        ExperimentError, PromptError: the grid, its prompts or the folder cannot be used.
+    `report` hears how far it is, after every run. Between iterations `stopped` is asked, beside the folder; what is at
+    work then is not kept. Raises `ExperimentError` or `PromptError` where the grid, its prompts or the folder cannot be
+    used.
     """
     experiment = Experiment(folder)
     plan = executor.plan(grid, prompts_of(grid.prompts))
@@ -163,11 +159,7 @@ def executor_for(args: argparse.Namespace, grid: Grid) -> Iterator[Executor]:
 
 
 def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
-    """The grid that is asked for, and the folder of its rows.
-
-    Raises:
-        ExperimentError: it is not named, or cannot be read.
-    """
+    """The grid that is asked for, and the folder of its rows; `ExperimentError` where none is named, or can be read."""
     if args.resume and args.out is not None and args.grid is None:
         grid, out = kept_grid(args.out), args.out
     elif args.grid is not None and not args.resume:

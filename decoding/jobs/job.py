@@ -44,30 +44,23 @@ CLOCK_SLACK_S = 60.0  # a clock that is set while a process runs moves the time 
 
 @dataclass(frozen=True)
 class Status:
-    """Where a job stands, as its process says.
-
-    Attributes:
-        phase: what it is doing, in words: `reading the corpus`, `Fixed tree: stories/frog`.
-        done, total: steps, runs or texts, of this phase where there are several; no total where it is planned by time.
-        failed: of those done, what could not be made.
-        trained_s, planned_s: seconds spent in this phase over all its processes, and planned where it is by time.
-        left_s: estimated seconds until the end, None while unknown.
-        device: what it runs on. memory_bytes: that the process holds, on the GPU where there is one.
-        message: for a person, where it failed or stopped.
-        pid, written: the process, and when it wrote this (seconds since 1970).
-    """
+    """Where a job stands, as its process says."""
 
     state: State = "preparing"
-    phase: str = ""
+    phase: str = ""  # what it is doing, in words: `reading the corpus`, `Fixed tree: stories/frog`
+    # done, total: steps, runs or texts, of this phase where there are several; no total where it is planned by time
     done: int = 0
     total: int | None = None
-    failed: int = 0
+    failed: int = 0  # of those done, what could not be made
+    # trained_s, planned_s: seconds spent in this phase over all its processes, and planned where it is by time
     trained_s: float = 0.0
     planned_s: float | None = None
-    left_s: float | None = None
+    left_s: float | None = None  # estimated seconds until the end, None while unknown
+    # device: what it runs on. memory_bytes: that the process holds, on the GPU where there is one.
     device: str = ""
     memory_bytes: int = 0
-    message: str = ""
+    message: str = ""  # for a person, where it failed or stopped
+    # pid, written: the process, and when it wrote this (seconds since 1970)
     pid: int = 0
     written: float = 0.0
 
@@ -86,33 +79,25 @@ class Status:
 
 @dataclass(frozen=True)
 class Launch:
-    """A process that was started from here.
+    """A process that was started from here."""
 
-    Attributes:
-        command: words after the interpreter. pid, started: the process, and when (seconds since 1970).
-        kind, name: what the job is, and how lists call it until its own files say so.
-    """
-
+    # command: words after the interpreter. pid, started: the process, and when (seconds since 1970).
     command: tuple[str, ...]
     pid: int
     started: float
+    # kind, name: what the job is, and how lists call it until its own files say so
     kind: str = ""
     name: str = ""
 
 
 @dataclass(frozen=True)
 class JobState:
-    """Where a job stands as far as one can tell from outside.
+    """Where a job stands as far as one can tell from outside."""
 
-    Attributes:
-        state: `starting` while its process has not said a word yet, `kept` where there are results alone.
-        message: for a person, where it failed or stopped.
-        status: what the process wrote last.
-    """
-
+    # `starting` while its process has not said a word yet, `kept` where there are results alone
     state: State | Literal["starting", "kept"]
-    message: str
-    status: Status
+    message: str  # for a person, where it failed or stopped
+    status: Status  # what the process wrote last
 
     @property
     def running(self) -> bool:
@@ -330,11 +315,7 @@ def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection
 
 
 class JobWatcher:
-    """A job as one reader sees it: where it stood when last looked at.
-
-    Attributes:
-        shipped: whether it came with the program.
-    """
+    """A job as one reader sees it: where it stood when last looked at; `shipped` ones came with the program."""
 
     def __init__(self, job: Job, shipped: bool = False):
         self.job, self.shipped = job, shipped

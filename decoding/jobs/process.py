@@ -23,9 +23,7 @@ class StoppedError(DraftscopeError):
 def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
     """Work on a job and return the exit code; its status says why it ended, if its folder has been begun.
 
-    Args:
-        prepare: does what comes before the work itself, and gives what does that; `StoppedError` of either is an end
-            that was asked for.
+    `prepare` does what comes before the work itself, and gives what does that; `StoppedError` of either was asked for.
     """
     code = REFUSED
     with stop_signals(job):
@@ -80,12 +78,9 @@ def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **m
 
 
 class ProgressLine:
-    """One line on stderr, rewritten on a terminal, elsewhere a new one now and then.
+    """One line on stderr, rewritten on a terminal, elsewhere a new one, `every_s` seconds or later after the last one.
 
     It tells phase, bar, how much is done, figures and the time left.
-
-    Args:
-        every_s: seconds between two of them where stderr is no terminal.
     """
 
     def __init__(self, every_s: float = EVERY_S):

@@ -26,8 +26,7 @@ STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "ma
 def check_config(config: Any, name: str) -> type:
     """The model class, where the configuration alone does not show that it cannot work.
 
-    Raises:
-        PairError: not a causal model, alibi positions, recurrent layers, quantised weights.
+    Raises `PairError` for no causal model, alibi positions, recurrent layers, quantised weights.
     """
     advice = "choose a decoder-only model such as Pythia, Llama, Qwen2.5 or SmolLM2."
     if getattr(config, "is_encoder_decoder", False):
@@ -171,15 +170,12 @@ def check_tree_attention(
     """Run a small tree over the cache that decoding uses, and its paths plainly: they must give the same probabilities.
 
     The prefix stands at the first positions, the tree at the last. Between them lie so many hidden rows as the longest
-    text and the largest tree could bring: a model that hides or counts by rows in the place of mask and positions
-    shows it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix
-    and path padding: layers that look back over less show it.
+    text and the largest tree could bring: a model that hides or counts by rows in the place of mask and positions shows
+    it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix and
+    path padding: layers that look back over less show it.
 
-    Returns:
-        the form of mask that works (`bool` or `additive`) and the keys of a mask per layer type (None: one mask).
-
-    Raises:
-        PairError: the model ignores or misreads a tree mask, explicit positions or the cache, or looks back over less.
+    Returns the form of mask that works and the keys of a mask per layer type (None: one mask). Raises `PairError` where
+    the model ignores or misreads a tree mask, explicit positions or the cache, or looks back over less.
     """
     text = network.config.get_text_config()
     layer_types = sorted(set(getattr(text, "layer_types", None) or ()))
@@ -194,9 +190,8 @@ def check_tree_attention(
         except FORWARD_ERRORS as error:
             if is_out_of_memory(error):
                 raise
-            raise PairError(
-                f"{name} fails on a plain forward pass ({first_line(error)}); choose another model."
-            ) from error
+            said = f"{name} fails on a plain forward pass ({first_line(error)}); choose another model."
+            raise PairError(said) from error
         if expected.isnan().any():
             dtype = str(network.dtype).removeprefix("torch.")
             wider = "" if dtype == "float32" else "choose float32 or "
@@ -205,16 +200,9 @@ def check_tree_attention(
                 f"damaged; {wider}download it again."
             )
         for kind, mask_keys in forms:
-            engine = EagerEngine(
-                "transformers",
-                TransformersForward(network, name),
-                text.num_hidden_layers,
-                device,
-                network.dtype,
-                kind,
-                mask_keys,
-            )
-            cache = _Gapped(text.num_hidden_layers, len(ids))
+            forward, layers = TransformersForward(network, name), text.num_hidden_layers
+            engine = EagerEngine("transformers", forward, layers, device, network.dtype, kind, mask_keys)
+            cache = _Gapped(layers, len(ids))
             try:
                 for found in _trees(engine, cache, ids, context):
                     difference = _difference(found, expected)

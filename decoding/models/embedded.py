@@ -35,9 +35,7 @@ ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 def embedded_folder(role: str) -> Path:
     """The folder of the embedded `target` or `draft` as transformers reads it, unpacked if it is not there yet.
 
-    Raises:
-        PairError: a file of it is missing or damaged.
-        DiskError: the user's cache cannot be written.
+    Raises `PairError` where a file of it is missing or damaged, `DiskError` where the user's cache cannot be written.
     """
     folder = user_folder("embedded") / f"{role}-{packed_digest(role)[:12]}"
     if folder.is_dir():
@@ -77,8 +75,7 @@ def packed_digest(role: str) -> str:
 def packed_parameters(role: str) -> int:
     """Number of weights of a model of the pair, from the header of its packed file: nothing is unpacked for it.
 
-    Raises:
-        PairError: the file is missing or damaged.
+    Raises `PairError` where the file is missing or damaged.
     """
     file = EMBEDDED_FOLDER / role / PACKED
     try:

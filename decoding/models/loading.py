@@ -88,30 +88,21 @@ MOST_MISSING = 2  # times as many weights as are stored: no tensor or two that a
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """Where a model comes from.
+    """Where a model comes from."""
 
-    Attributes:
-        name: how to call it on screen.
-        location: folder or Hub id to give to transformers, with `options`.
-        model_class: what its configuration asks for.
-        eos_ids: end-of-text ids of its generation config, or of its configuration where there is none.
-        widen: how many times as wide as in its folder it is to be made; the configuration says so already.
-    """
-
-    name: str
-    location: str
+    name: str  # how to call it on screen
+    location: str  # folder or Hub id to give to transformers, with `options`
     config: Any
-    model_class: Any
-    eos_ids: tuple[int, ...]
+    model_class: Any  # what its configuration asks for
+    eos_ids: tuple[int, ...]  # end-of-text ids of its generation config, or of its configuration where there is none
     options: dict[str, Any]
-    widen: int = 1
+    widen: int = 1  # how many times as wide as in its folder it is to be made; the configuration says so already
 
 
 def find_model(name: str, role: str, widen: int = 1) -> WeightsSource:
     """Find a model, read its configuration and refuse what cannot work, without reading weights.
 
-    Args:
-        widen: what `PairSettings` says of the embedded target.
+    `widen` is what `PairSettings` says of the embedded target.
     """
     copies = widen if role == "target" else 1
     folder = model_folder(name, role)

@@ -50,22 +50,16 @@ class Loaded:
 
 @dataclass(eq=False)
 class Model:
-    """A loaded network and the engine that runs it.
-
-    Attributes:
-        device: where input ids, positions and masks go.
-        mask_kind, mask_layer_types: as `check_tree_attention` found them.
-        num_layers: layers with keys and values.
-        positions: most positions that a text can have.
-    """
+    """A loaded network and the engine that runs it."""
 
     info: ModelInfo
-    device: torch.device
+    device: torch.device  # where input ids, positions and masks go
     dtype: torch.dtype
+    # mask_kind, mask_layer_types: as `check_tree_attention` found them
     mask_kind: MaskKind
     mask_layer_types: tuple[str, ...] | None
-    num_layers: int
-    positions: int
+    num_layers: int  # layers with keys and values
+    positions: int  # most positions that a text can have
     _loaded: Loaded
 
     @property
@@ -109,22 +103,16 @@ DraftHead = Any  # drafts in the place of a draft model: see `decoding.heads`
 
 @dataclass(eq=False)
 class Pair:
-    """A target and a draft that share one tokenizer, checked to work together.
-
-    Attributes:
-        context: most tokens that both models can hold.
-        logits_size: size of the target's logits; draft logits are matched to it with `match_vocabulary`.
-        head: drafts in the place of `draft`, None where that does; see `decoding.heads`.
-    """
+    """A target and a draft that share one tokenizer, checked to work together."""
 
     target: Model
     draft: Model
     vocabulary: Vocabulary
     info: PairInfo
     settings: PairSettings
-    context: int
-    logits_size: int
-    head: DraftHead | None = None
+    context: int  # most tokens that both models can hold
+    logits_size: int  # size of the target's logits; draft logits are matched to it with `match_vocabulary`
+    head: DraftHead | None = None  # drafts in the place of `draft`, None where that does; see `decoding.heads`
 
     @property
     def drafting(self) -> Model | DraftHead:
@@ -211,9 +199,8 @@ def tree_forward(
 def load_pair(settings: PairSettings) -> Pair:
     """Load a pair and check that it can decode a draft tree.
 
-    Raises:
-        PairError: it cannot be found or cannot work; the message says why and what to do.
-        OutOfMemoryError: it does not fit; what had been loaded is freed.
+    Raises `PairError`, which says what to do, where it cannot be found or cannot work; `OutOfMemoryError` where it does
+    not fit, and what had been loaded is freed.
     """
     device = choose_device(settings.device)
     if settings.split and device != "cuda":

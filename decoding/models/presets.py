@@ -1,7 +1,11 @@
-"""Which pair to load and how: settings, ready-made pairs and the memory they need. Torch-free."""
+"""Which pair to load and how: settings, arguments of a command line, ready-made pairs and the memory they need.
 
+Torch-free.
+"""
+
+import argparse
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -105,6 +109,36 @@ class PairSettings:
     def places_layers(self) -> bool:
         """Whether the target is placed layer by layer instead of as a whole."""
         return self.split or self.max_memory_gib is not None
+
+
+WIDEN_HELP = "make the embedded target so many times as wide: the same texts at the cost of a larger model"
+MODEL = "a folder, a GGUF file, or a Hugging Face id"
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "target": {"default": EMBEDDED, "help": MODEL},
+    "draft": {"default": EMBEDDED, "help": MODEL},
+    "widen": {"type": int, "default": 1, "choices": WIDTHS, "help": WIDEN_HELP},
+    "device": {"choices": DEVICES, "default": "auto"},
+    "dtype": {"choices": DTYPES, "default": "auto"},
+    "engine": {"choices": ENGINES, "default": "auto", "type": present_engines},
+    "attention": {"choices": ATTENTIONS, "default": "auto"},
+    "context_length": {"type": int, "default": CONTEXT_LENGTH, "metavar": "N", "help": "most tokens, with the prompt"},
+    "split": {"action": "store_true", "help": "spread the target over several GPUs"},
+    "chat": {"action": "store_true", "help": "put prompts through the chat template"},
+}  # fmt: skip
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser, *left_out: str) -> None:
+    """Arguments that choose a pair, those `left_out` aside; the embedded one by default."""
+    pair = parser.add_argument_group("pair")
+    for name, words in ARGUMENTS.items():
+        if name not in left_out:
+            pair.add_argument(f"--{name.replace('_', '-')}", **words)
+
+
+def pair_settings(args: argparse.Namespace, **others: Any) -> PairSettings:
+    """What the arguments say of a pair, with `others` in their place."""
+    asked = {each.name: getattr(args, each.name) for each in fields(PairSettings) if each.name in args}
+    return PairSettings(**asked | others)
 
 
 def pair_name(settings: PairSettings) -> str:
@@ -287,8 +321,7 @@ def gguf_file(name: str) -> Path | None:
 def model_shape(name: str, role: str, widen: int = 1) -> Shape | None:
     """The shape of a model without loading it, None if it is neither known nor on this machine.
 
-    Args:
-        widen: what `PairSettings` says of the embedded target.
+    `widen` is what `PairSettings` says of the embedded target.
     """
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]

@@ -107,8 +107,7 @@ def load_narrow(role: str, device: str = "cpu") -> Narrow:
 class Widening:
     """One model of the embedded pair and the shape and dtype to widen it to; weights are made one at a time.
 
-    Raises:
-        SettingsError: the shape is not a whole number of copies of the model.
+    Raises `SettingsError` where the shape is not a whole number of copies of the model.
     """
 
     def __init__(self, narrow: Narrow, shape: WideShape, dtype: str):
@@ -254,21 +253,13 @@ class PairFolders(NamedTuple):
 
 
 def widened_pair_folders(
-    like: str,
-    out: Path | str,
-    dtype: str = "bfloat16",
-    device: str = "cpu",
-    report: Callable[[str], None] = print,
+    like: str, out: Path | str, dtype: str = "bfloat16", device: str = "cpu", report: Callable[[str], None] = print
 ) -> PairFolders:
     """The folders `widened-...` of a pair below `out`; each is written unless it already holds just that model.
 
-    Args:
-        like: a key of `LIKES`. dtype: what the weights are stored in. device: where they are widened.
-        report: takes lines of progress.
-
-    Raises:
-        SettingsError: an unknown shape or dtype.
-        PairError: a folder holds something else or cannot be written, the disk has no room, there is no such device.
+    `like` is a key of `LIKES`, `dtype` what the weights are stored in, `device` where they are widened; `report` takes
+    lines of progress. Raises `SettingsError` for an unknown shape or dtype, `PairError` where a folder holds something
+    else or cannot be written, the disk has no room, or there is no such device.
     """
     require(like in LIKES, f"There is no shape {like!r} to widen to: choose one of {', '.join(LIKES)}.")
     require(dtype in DTYPE_BYTES, f"dtype is {dtype!r}; choose one of {', '.join(DTYPE_BYTES)}.")

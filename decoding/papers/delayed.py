@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from decoding.papers.paper_result import PER_PASS, THROUGHPUT, Entry, Figure, Ordering, PaperResult
-from decoding.papers.protocol import Protocol
+from decoding.papers.paper_result import PER_PASS, THROUGHPUT, Entry, Figure, Ordering, PaperResult, Protocol
 
 SAMPLINGS = ("T = 0.2", "T = 0.4", "T = 0.6", "T = 0.8", "T = 1", "T = 1.2", "top-p = 0.9", "top-p = 0.99")
 DATA_SETS = ("writing", "coding", "translation", "math, easy", "math, hard")  # each of Qwen, then Gemma, then Llama

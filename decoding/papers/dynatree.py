@@ -1,6 +1,6 @@
 """DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8.
 
-Figures 1 and 2 are in `explained.py`.
+Figures 1 and 2 are in `EXPLAINED`.
 """
 
 from dataclasses import replace
@@ -21,8 +21,8 @@ from decoding.papers.paper_result import (
     Entry,
     Ordering,
     PaperResult,
+    Protocol,
 )
-from decoding.papers.protocol import Protocol
 
 PAPER = "DynaTree"
 PROTOCOL = Protocol(

@@ -1,6 +1,6 @@
 """DynaTree with adaptive pruning, the earlier version: Tables 1 to 7, and the sweep of Figures 3 and 7.
 
-Figure 1 is in `explained.py`.
+Figure 1 is in `EXPLAINED`.
 """
 
 from dataclasses import replace
@@ -20,8 +20,8 @@ from decoding.papers.paper_result import (
     Figure,
     Ordering,
     PaperResult,
+    Protocol,
 )
-from decoding.papers.protocol import Protocol
 
 PAPER = "DynaTree, earlier version"
 MAIN_TEXT = Protocol(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import mean
 
-from decoding.papers.paper_result import PER_PASS, SPEEDUP, TPOT, Entry, Figure, Ordering, PaperResult
-from decoding.papers.protocol import Protocol
+from decoding.papers.paper_result import PER_PASS, SPEEDUP, TPOT, Entry, Figure, Ordering, PaperResult, Protocol
 from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"
@@ -154,7 +153,7 @@ MADE, BFS, DFS, HEAVY = "In creation order", *(ORDER_NAMES[order] for order in (
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
 KERNEL = Figure("kernel_ms", "attention of a layer, ms", timed=True)
 KERNELS = Protocol(
-    note="attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original",
+    note="attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original"
 )
 # Table 5: blocks and milliseconds of the paper's kernel by nodes, in creation order and reordered.
 COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}

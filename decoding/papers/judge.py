@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from decoding.experiments.estimates import (
@@ -23,12 +24,9 @@ from decoding.experiments.estimates import (
     source_of,
 )
 from decoding.experiments.experiment import GRIDS
-from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
-from decoding.papers.protocol import Protocol, protocol_here
-from decoding.papers.reasons import apart, of_time, of_tokens
-from decoding.papers.rows import WIDE, Source, having, rows_of, separated
+from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult, Protocol, protocol_here
+from decoding.papers.rows import VIEWS, WIDE, Source, having, modelled, rows_of, separated
 from decoding.papers.stored import pass_costs, stored_records
-from decoding.papers.views import VIEWS, modelled
 from decoding.trace.metrics import COUNTINGS, Counting
 
 EQUAL = 0.03
@@ -59,51 +57,37 @@ OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes comm
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """An ordering and what our results say about it.
-
-    Attributes:
-        value: on the axis, where there is one; of a claim between two values both, as text.
-        gain: relative gain of the better entry over the other on the same prompts; None where not run.
-        paper: the same of the paper's numbers; None where it gives none.
-        reason: one sentence on why it is not reproduced, from measurements.
-        basis: how our figures came about; empty where not run.
-    """
+    """An ordering and what our results say about it."""
 
     ordering: Ordering
-    value: object
-    gain: Estimate | None
-    paper: float | None
+    value: object  # on the axis, where there is one; of a claim between two values both, as text
+    gain: Estimate | None  # relative gain of the better entry over the other on the same prompts; None where not run
+    paper: float | None  # the same of the paper's numbers; None where it gives none
     verdict: Verdict
-    reason: str = ""
-    basis: str = ""
+    reason: str = ""  # one sentence on why it is not reproduced, from measurements
+    basis: str = ""  # how our figures came about; empty where not run
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What our results say about a paper result.
-
-    Attributes:
-        values: on the axis, ascending; those of the paper where nothing was run; one None for a table.
-        ours: by entry, value and column of a figure. runs: results by entry and value.
-        where: pairs, machines and days of the results.
-        counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs
-            have tokens.
-        bases: how counts and times came about. here: how our results were measured.
-        one_way: runs that hold only the other way of counting, and are left out.
-        elsewhere: other results, which do not count because they cannot be mixed: their pairs, machines or texts.
-    """
+    """What our results say about a paper result."""
 
     paper_result: PaperResult
-    values: tuple[object, ...]
+    values: tuple[object, ...]  # on the axis, ascending; those of the paper where nothing was run; one None for a table
+    # ours: by entry, value and column of a figure. runs: results by entry and value.
     ours: Mapping[tuple[Key, str], Estimate]
     runs: Mapping[Key, int]
     judged: tuple[JudgedClaim, ...]
-    where: tuple[str, ...]
+    where: tuple[str, ...]  # pairs, machines and days of the results
+    # counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs have
+    # tokens.
     counting: Counting | Literal["no text"] = "whole"
     tokens: Mapping[Key, float] = field(default_factory=dict)
+    # bases: how counts and times came about. here: how our results were measured.
     bases: tuple[str, ...] = ()
     here: Protocol = field(default_factory=Protocol)
-    one_way: int = 0
+    one_way: int = 0  # runs that hold only the other way of counting, and are left out
+    # Other results, which do not count because they cannot be mixed: their pairs, machines or texts
     elsewhere: tuple[str, ...] = ()
 
     @property
@@ -127,14 +111,11 @@ class Evidence:
 
 
 def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "whole") -> Reproduction:
-    """What the results of a grid say about its paper result, counted in one way.
+    """What the results of a grid, among `RowStore.frame` of several, say about its paper result, counted in one way.
 
     Counts are those of the plain pair. Times are those of the pair whose target is `WIDE`, so that passes cost what
     they do with real models: measured where all of the grid was run with it, else modelled from measured passes.
     Results of several pairs, machines or texts are not mixed: the newest count that hold something to compare.
-
-    Args:
-        rows: of `rows.RowStore.frame`, also of other grids.
     """
     if paper_result.stored:
         rows = stored_records(paper_result.stored)
@@ -315,10 +296,8 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
     gain = gain if ordering.higher else gain.times(-1)
     decided = verdict(gain)
     if len(shared) < FEWEST:
-        few = (
-            f"Measured on only {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}."
-        )
-        return JudgedClaim(ordering, value, gain, paper, decided, few)
+        of_what = f"{'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}"
+        return JudgedClaim(ordering, value, gain, paper, decided, f"Measured on only {len(shared)} {of_what}.")
     of_runs = paper_result.view == "runs" and not paper_result.stored
     if decided == "holds":
         said = ""
@@ -373,3 +352,61 @@ def words_of(figure: Figure, found: Estimate | None) -> str:
         return f"{found.value:,.{figure.digits}f} (n = {found.prompts})"
     value, low, high = (f"{each:,.{figure.digits}f}" for each in (found.value, found.low, found.high))
     return f"{value} ({low} to {high})"
+
+
+TIMED = {"draft_s": "drafting", "verify_s": "verifying"}
+SAME = 0.02  # smaller shares count as equal
+
+
+def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on the entry that the paper ranks first, from results of both on the same machine."""
+    one, other = _means(better), _means(worse)
+    tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
+    more = _by_share(
+        tokens, "about as many tokens per pass as", *(f"{way} tokens per pass than" for way in ("more", "fewer"))
+    )
+    parts = [f"{better_name} commits {more} {worse_name}"]
+    parts.append(f"its passes take {_by_share(taken, 'about as long', 'longer', 'less time')}")
+    name = max(TIMED, key=lambda phase: one[phase] - other[phase])
+    apart = one[name] - other[name]
+    if taken > SAME and apart > 0:
+        parts.append(
+            f"most of the difference is {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)"
+        )
+    draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
+    if draft and one["verify_s"]:
+        parts.append(f"a draft forward takes {draft / one['verify_s']:.0%} of the time of a verification")
+    return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
+
+
+def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on the tokens per pass of two entries: how many are drafted and how many of these are accepted."""
+    counts = []
+    for name, rows in ((better_name, better), (worse_name, worse)):
+        drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
+        share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
+        counts.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
+    return f"Tokens drafted per pass: {counts[0]}; {counts[1]}."
+
+
+def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
+    """One sentence on two entries that are not runs: both figures as measured on the same samples."""
+    one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
+    return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
+
+
+def _means(rows: pd.DataFrame) -> dict[str, float]:
+    """Per pass, means over rows: tokens, seconds, seconds by phase, draft forwards."""
+    passes = rows["iterations"]
+    figures = {
+        "tokens": rows["tokens_per_iteration"],
+        # Without the first, which reads the prompt: baselines do not report prefill separately.
+        "pass_s": (rows["wall_s"] - rows["ttft_s"]) / (passes - 1).clip(lower=1),
+        "forwards": rows["draft_forwards"].fillna(0) / passes,
+    }
+    figures |= {phase: rows[phase].fillna(0) / passes for phase in TIMED}
+    return {name: float(np.mean(values)) for name, values in figures.items()}
+
+
+def _by_share(share: float, same: str, more: str, less: str) -> str:
+    return same if abs(share) < SAME else f"{abs(share):.0%} {more if share > 0 else less}"

@@ -1,33 +1,145 @@
-"""A table or figure of a paper as data: the methods it compares, the paper's numbers, the orderings it claims."""
+"""A table or figure of a paper as data: the methods it compares, the paper's numbers, the orderings it claims.
+
+How something was measured, in a paper or here, is a `Protocol`; `compared` puts a word on each difference of two.
+"""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
 
-from decoding.papers.protocol import Protocol
+import pandas as pd
+
 from decoding.trace.metrics import Counting
+
+EMBEDDED = "Embedded pair"
+SMALL = "a small pair that runs on any machine: its orders and proportions are compared, not its heights"
+OWN_SETS = {"samples", "long"}  # written for this project
+# Data sets that `--prompts` takes where a network is there: `experiments.plan.DATA_SETS`, which needs torch
+BY_NAME = ("wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail", "c4", "openwebtext")
+DIFFERS = {
+    "pair": "another pair than the paper's",
+    "hardware": "times are compared as ratios on one machine",
+    "prompts": "other texts than the paper's, or others of the same set",
+    "prompt_tokens": "where lengths differ, prefill has another share of the time, and the draft another context",
+    "new_tokens": "other lengths, or not all of the paper's",
+    "sampling": "other samplings than the paper's",
+    "repeats": "our intervals are over prompts",
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How something was measured; what a paper leaves open is empty."""
+
+    # pair, hardware: what ran, and on what. prompts: which texts. prompt_tokens, new_tokens: lengths.
+    pair: str = ""
+    hardware: str = ""
+    prompts: str = ""
+    prompt_tokens: str = ""
+    new_tokens: str = ""
+    # sampling: temperatures. repeats: what figures are means over. note: what else must be known.
+    sampling: str = ""
+    repeats: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        parts = [
+            " on ".join(filter(None, (self.pair, self.hardware))),
+            self.prompts,
+            self.prompt_tokens and f"prompts of {self.prompt_tokens} tokens",
+            self.new_tokens and f"{self.new_tokens} new tokens",
+            self.sampling,
+            self.repeats,
+        ]
+        return "; ".join(filter(None, [", ".join(filter(None, parts)), self.note]))
+
+
+class Aspect(NamedTuple):
+    """One line of two protocols: what the paper did, what we did, and a word where the two differ."""
+
+    name: str
+    paper: str
+    here: str
+    said: str
+
+
+def compared(paper: Protocol, here: Protocol) -> list[Aspect]:
+    """Both protocols side by side."""
+    found = []
+    for name in (each.name for each in fields(Protocol) if each.name != "note"):
+        theirs, ours = getattr(paper, name), getattr(here, name)
+        if theirs or ours:
+            said = "" if theirs == ours else _said(name, paper, here)
+            found.append(Aspect(name.replace("_", " "), theirs or "–", ours or "–", said))
+    return found
+
+
+def _said(name: str, paper: Protocol, here: Protocol) -> str:
+    """A word on an aspect in which two protocols differ, true of both."""
+    if not getattr(paper, name):
+        return "not given by the paper"
+    if not getattr(here, name):
+        return "not in our records"
+    embedded, sets = here.pair.startswith(EMBEDDED), here.prompts.partition(" of ")[2].partition(" (")[0]
+    if name == "pair" and embedded:
+        return SMALL
+    named = [each for each in BY_NAME if _letters(each) in _letters(paper.prompts)]
+    if name == "prompts" and named and OWN_SETS & set(sets.split(", ")):
+        return f"texts of the paper, where a network is there: --prompts {' or '.join(named)}"
+    return DIFFERS[name]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W", "", text).lower()
+
+
+def protocol_here(rows: pd.DataFrame) -> Protocol:
+    """How results, at least one, were measured; of records that are no runs only where."""
+    where = Protocol(pair=_listed(rows["pair"]), hardware=_listed(rows["machine"]))
+    if "asked_tokens" not in rows:
+        return where
+    sets, kinds = _listed(rows["prompt_set"]), _listed(rows["kind"])
+    count = len(rows[["prompt_set", "kind", "prompt"]].drop_duplicates())
+    samplings = (
+        rows[["temperature", "top_p", "draft_temperature"]].drop_duplicates().sort_values(["temperature", "top_p"])
+    )
+    words = [
+        ("greedy" if temperature == 0 else f"T = {temperature:g}")
+        + (f", top-p {top_p:g}" if temperature and top_p < 1 else "")
+        + (f", draft T = {draft:g}" if draft != 1 else "")
+        for temperature, top_p, draft in samplings.itertuples(index=False)
+    ]
+    cuts, (low, high) = rows["cut"], (rows["prompt_tokens"].min(), rows["prompt_tokens"].max())
+    cut = f", cut to {_listed(cuts[cuts > 0])}" if (rows["prompt_tokens"] == cuts).any() else ""
+    repeats = rows["repeat"].nunique()
+    each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
+    hashes = sorted(rows["text_hash"].dropna().unique()) if "text_hash" in rows else []
+    texts = f", hash {sha256(' '.join(hashes).encode()).hexdigest()[:8]}" if len(hashes) == count else ""
+    return Protocol(
+        where.pair, where.hardware,
+        f"{count} of {sets} ({kinds}{texts})",
+        (f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}") + cut,
+        _listed(rows["asked_tokens"]), "; ".join(words), each,
+    )  # fmt: skip
+
+
+def _listed(values: pd.Series) -> str:
+    """The distinct values in order; numbers with commas."""
+    return ", ".join(value if isinstance(value, str) else f"{value:,.0f}" for value in sorted(values.unique()))
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        column: of the results, without the prefix `loop_free_`; `speedup` is the ratio to the reference of a block.
-        words: with the unit.
-        scale: factor from the column to what is shown.
-        digits: after the decimal point.
-        timed: whether it is a time or a rate, which depends on what passes cost; else a count.
-        by_shape: whether chains have another formula than trees, so that the two cannot be compared.
-    """
-
-    column: str
-    words: str
-    scale: float = 1.0
-    digits: int = 2
-    timed: bool = False
-    by_shape: bool = False
+    column: str  # of the results, without the prefix `loop_free_`; `speedup` is the ratio to the reference of a block
+    words: str  # with the unit
+    scale: float = 1.0  # factor from the column to what is shown
+    digits: int = 2  # after the decimal point
+    timed: bool = False  # whether it is a time or a rate, which depends on what passes cost; else a count
+    by_shape: bool = False  # whether chains have another formula than trees, so that the two cannot be compared
 
 
 THROUGHPUT = Figure("throughput", "tokens/s", digits=1, timed=True)
@@ -54,81 +166,60 @@ DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a table or a line in a figure.
+    """A row of a table or a line in a figure."""
 
-    Attributes:
-        words: as the paper calls it.
-        line: of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a
-            benchmark; with `best` or `where` its method, and its verifier after `:verifier=`.
-        paper: the paper's numbers by column of a figure; where the result has `by`, by (column, value).
-        best: columns of settings: of all their combinations only the one best in the first figure counts, chosen
-            separately for every sampling and every value of the axis.
-        where: values that columns of settings must have.
-        flat: the same at every value of the axis, as a horizontal line.
-    """
-
-    words: str
+    words: str  # as the paper calls it
+    # Of the contestant, as `contestants.format_contestant` writes it, or its name in the records of a benchmark; with
+    # `best` or `where` its method, and its verifier after `:verifier=`
     line: str
+    # The paper's numbers by column of a figure; where the result has `by`, by (column, value)
     paper: Mapping[Any, float] = field(default_factory=dict)
+    # Columns of settings: of all their combinations only the one best in the first figure counts, chosen separately for
+    # every sampling and every value of the axis
     best: tuple[str, ...] = ()
-    where: Mapping[str, Any] = field(default_factory=dict)
-    flat: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)  # values that columns of settings must have
+    flat: bool = False  # the same at every value of the axis, as a horizontal line
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """A claim that one entry is above another in a figure, or below it where lower is better.
-
-    Attributes:
-        at: two values on the axis: the first entry at the one is compared with the second at the other.
-    """
+    """A claim that one entry is above another in a figure, or below it where lower is better."""
 
     better: str
     worse: str
     figure: Figure
     higher: bool = True
+    # Two values on the axis: the first entry at the one is compared with the second at the other
     at: tuple[object, object] | None = None
 
 
 @dataclass(frozen=True)
 class PaperResult:
-    """A table or figure.
+    """A table or figure."""
 
-    Attributes:
-        key: such as `dynatree/table-1`. paper, title: what it is.
-        grid: file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them.
-        protocol: how the paper measured.
-        figures: columns; the first is the one that is drawn.
-        by: column of the results on a figure's axis; empty for a table.
-        only: values that columns must have for a result to count.
-        view: how results are transformed first, one of `judge.VIEWS`.
-        stored: benchmark whose records in `decoding/experiments/results` it uses; empty for a grid.
-        holds: the one way of counting that such records hold, `no text` where they are of masks; None for a grid,
-            whose runs hold both.
-        basis, times: how the counts and the times in such records came about.
-        axis: title of the axis.
-        across: column whose values the entries have in `where`: figures stand as coloured marks over it and `by`.
-        needs: what the command needs to measure this; empty where the sample prompts suffice.
-    """
-
+    # key: such as `dynatree/table-1`. paper, title: what it is.
     key: str
     paper: str
     title: str
-    grid: str
-    protocol: Protocol
-    figures: tuple[Figure, ...]
+    grid: str  # file in `decoding/experiments/grids` whose results it uses; empty where a benchmark stored them
+    protocol: Protocol  # how the paper measured
+    figures: tuple[Figure, ...]  # columns; the first is the one that is drawn
     ways: tuple[Entry, ...]
     orderings: tuple[Ordering, ...] = ()
-    by: str = ""
-    only: Mapping[str, object] = field(default_factory=dict)
-    view: str = "runs"
-    stored: str = ""
+    by: str = ""  # column of the results on a figure's axis; empty for a table
+    only: Mapping[str, object] = field(default_factory=dict)  # values that columns must have for a result to count
+    view: str = "runs"  # how results are transformed first, one of `rows.VIEWS`
+    stored: str = ""  # benchmark whose records in `decoding/experiments/results` it uses; empty for a grid
+    # The one way of counting that such records hold, `no text` where they are of masks; None for a grid, whose runs
+    # hold both
     holds: Counting | Literal["no text"] | None = None
+    # basis, times: how the counts and the times in such records came about
     basis: str = "counts"
     times: str = "measured times"
-    axis: str = ""
+    axis: str = ""  # title of the axis
+    # Column whose values the entries have in `where`: figures stand as coloured marks over it and `by`
     across: str = ""
-    needs: str = ""
+    needs: str = ""  # what the command needs to measure this; empty where the sample prompts suffice
 
     def __post_init__(self):
         if bool(self.stored) != (self.holds is not None):

@@ -7,8 +7,16 @@ Figure 2 with Appendix A, of which `benchmarks.draft_ranks` stores what it measu
 from dataclasses import replace
 from statistics import mean
 
-from decoding.papers.paper_result import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Entry, Figure, Ordering, PaperResult
-from decoding.papers.protocol import Protocol
+from decoding.papers.paper_result import (
+    DRAFT_FORWARDS,
+    PER_PASS,
+    SPEEDUP,
+    Entry,
+    Figure,
+    Ordering,
+    PaperResult,
+    Protocol,
+)
 
 PAPER = "SALF & TALF"
 THREE = "MT-bench, HumanEval and GSM8K"

@@ -31,8 +31,7 @@ def record_files(benchmark: str) -> list[Path]:
 def stored_records(benchmark: str) -> pd.DataFrame:
     """The records that a benchmark has saved, the newest for every pair and machine; an empty frame without any.
 
-    Raises:
-        ExperimentError: a file is damaged.
+    Raises `ExperimentError` where a file is damaged.
     """
     found: dict[tuple[str, str], pd.DataFrame] = {}
     for frame in filter(len, map(_read, record_files(benchmark))):
@@ -113,12 +112,7 @@ class Benchmark(Job):
         return replace(found, message=self.last_words() or self.ENDED)
 
     def run(self) -> None:
-        """Start it.
-
-        Raises:
-            JobError: it is running, or no process can be started.
-            DiskError: the folder cannot be made.
-        """
+        """Start it; `JobError` where it is running or no process can be started, `DiskError` without a folder."""
         name = self.path.name
         self.start(("-m", f"{__package__}.measured.{name}", "--json", str(self._figures)))
 

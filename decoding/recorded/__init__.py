@@ -155,20 +155,14 @@ PUNCTUATION = (".", ",", "!", "?", " a", " I")
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """A place where the draft's first choice was rejected and a sibling of it accepted.
+    """A place where the draft's first choice was rejected and a sibling of it accepted."""
 
-    Attributes:
-        iteration: index of the iteration.
-        rejected, accepted: node ids of the first choice and of the sibling.
-        below: accepted nodes below the sibling.
-        residual: whether a test that could have passed rejected the first choice and left a recorded residual.
-    """
-
-    iteration: int
+    iteration: int  # index of the iteration
+    # rejected, accepted: node ids of the first choice and of the sibling
     rejected: int
     accepted: int
-    below: int
-    residual: bool
+    below: int  # accepted nodes below the sibling
+    residual: bool  # whether a test that could have passed rejected the first choice and left a recorded residual
 
 
 def speed(run: RunTrace) -> float:

@@ -403,10 +403,7 @@ def summary(name: str, runs: Found) -> str:
 
 
 # What is measured and written whole, rather than found among candidates.
-RECORD: dict[str, Callable[[Pair, tuple[Prompt, ...]], str]] = {
-    "race": record_race,
-    COMPARISON.stem: record_comparison,
-}
+RECORD: dict[str, Callable[[Pair, tuple[Prompt, ...]], str]] = {"race": record_race, COMPARISON.stem: record_comparison}
 # What only the times are read of comes without its trees, as `record="summary"` leaves it.
 BARE = dict[str, Any](nodes=(), flatten_order=(), steps=(), draws=(), drawn=(), texts={}) | dict.fromkeys(
     ("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs", "tested_top_probs")

@@ -61,16 +61,11 @@ class _DraftSource(NoSource):
 
 @dataclass(frozen=True)
 class BeforeRoot:
-    """What the last iteration's passes gave after the token that now stands before the root.
+    """What the last iteration's passes gave after the token that now stands before the root."""
 
-    Attributes:
-        length: tokens of the text then, the root included.
-        target_logits: raw, `[vocab_size]`.
-        draft: feature `[hidden_size]` and raw logits `[vocab_size]`; None where the draft has not read it yet.
-    """
-
-    length: int
-    target_logits: Tensor
+    length: int  # tokens of the text then, the root included
+    target_logits: Tensor  # raw, `[vocab_size]`
+    # Feature `[hidden_size]` and raw logits `[vocab_size]`; None where the draft has not read it yet
     draft: tuple[Tensor, Tensor] | None
 
 

@@ -135,8 +135,7 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     if parent is None:
         raise SettingsError(f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
     require(
-        len(path) <= source.depth_limit,
-        f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens.",
+        len(path) <= source.depth_limit, f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens."
     )
     places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
     if parent not in places:
@@ -166,21 +165,17 @@ def _named(path: Path, text_of: Callable[[int], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A session before one iteration. Rows of committed text never change, so of the caches their lengths are enough.
-
-    Attributes:
-        tokens: committed tokens, the prompt included.
-        target_rows, draft_rows: rows held; `draft_rows` is None where there was no draft cache.
-        draws, drawn: the draws as a session or fork began with them, and how many were taken since.
-    """
+    """A session before one iteration. Rows of committed text never change, so lengths of the caches are enough."""
 
     index: int
-    tokens: int
+    tokens: int  # committed tokens, the prompt included
+    # target_rows, draft_rows: rows held; `draft_rows` is None where there was no draft cache
     target_rows: int
     draft_rows: int | None
     method: Method
     sampling: Sampling
     state: Any
+    # draws, drawn: the draws as a session or fork began with them, and how many were taken since
     draws: GeneratorDraws
     drawn: int
     prefill_s: float
@@ -230,22 +225,15 @@ class SessionState:
 
 @dataclass(frozen=True)
 class Iteration:
-    """An iteration that is about to be made.
-
-    Attributes:
-        tokens: the text, prompt and all; what is committed is appended.
-        room: tokens that may still be committed.
-        stops: tokens that end the text.
-        record: whether distributions and logits are wanted.
-    """
+    """An iteration that is about to be made."""
 
     models: CachedModels
     standing: SessionState
-    tokens: list[int]
-    room: int
-    stops: Container[int]
+    tokens: list[int]  # the text, prompt and all; what is committed is appended
+    room: int  # tokens that may still be committed
+    stops: Container[int]  # tokens that end the text
     interventions: Interventions
-    record: bool
+    record: bool  # whether distributions and logits are wanted
 
     def run(self, step: IterationState, clock: PhaseClock) -> Any:
         """Make it, fill `step` in, and return the drafter's next state."""
@@ -300,9 +288,7 @@ class Iteration:
 
     def _on_device(self, step: IterationState, clock: PhaseClock) -> bool:
         """Steps 1 to 3 without the host; False where this method or pair cannot, or somebody interferes."""
-        if (
-            self.interventions or self.models.features is not None
-        ):  # the device knows draft models alone, and keeps no features
+        if self.interventions or self.models.features is not None:  # it knows draft models alone, and keeps no features
             return False
         models, standing = self.models, self.standing
         caches, temperature = (models.target_cache, models.draft_cache), standing.sampling.draft_temperature

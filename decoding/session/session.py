@@ -36,19 +36,15 @@ UNWRITTEN_BYTES = 2**25  # of rows that iterations hold until their trees are re
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to decode and how much to record.
-
-    Attributes:
-        record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
-        rows: `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of
-            all.
-        row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
-    """
+    """How far to decode and how much to record."""
 
     max_new_tokens: int = 128
     ignore_end_of_text: bool = False
+    # `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing
     record: Record = "full"
+    # `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of all
     rows: Rows = "top"
+    # Memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
     row_bytes: int | None = None
 
     def __post_init__(self):
@@ -65,8 +61,7 @@ class Limits:
 def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
     """The token ids of a prompt as plain ints, checked; arrays and tensors of them are taken too.
 
-    Raises:
-        PromptError: they are no ids of this pair, or with what is to follow they do not fit its context.
+    Raises `PromptError` where they are no ids of this pair, or do not fit its context with what is to follow.
     """
     rule = f"prompt_ids must be token ids, whole numbers from 0 to {pair.logits_size - 1:,}"
     ids: list[int] = []
@@ -204,10 +199,8 @@ class DecodeSession:
 
         It decodes on as this one did, to the bit, but for rounding in what a selector reads of the token before the
         root; `index` may be the next iteration. Where the caches were released meanwhile, its first step fills them
-        again.
-
-        Raises:
-            SettingsError, PairError: the iteration is not among those recorded; the pair was released.
+        again. Raises `SettingsError` where the iteration is not among those recorded, `PairError` where the pair was
+        released.
         """
         if self.pair.target.released:
             raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and re-run.")
@@ -222,11 +215,8 @@ class DecodeSession:
         other._checkpoints, other._unwritten, other.last = self._checkpoints.before(index), [], None
         other.begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
-        other._count, other.stopped, other._interventions = (
-            index,
-            "unfinished",
-            interventions_at(self.iterations, index),
-        )
+        other._count, other.stopped = index, "unfinished"
+        other._interventions = interventions_at(self.iterations, index)
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
         needs_past = point.method.drafter.needs_past
         other._models = self._models.cut_clone(other.pair, point.target_rows, point.draft_rows, needs_past)
@@ -321,7 +311,7 @@ class DecodeSession:
         )
 
     def _iteration(self) -> IterationTrace:
-        step = IterationState(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        step = IterationState(self._count, len(self.tokens), self.in_loop, started_s=self.elapsed_s)
         checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
         clock = PhaseClock(self.pair.target.device)
@@ -340,17 +330,16 @@ class DecodeSession:
             if self._models.draft_cache is None:
                 self.prefill_s = step.times.verify_s
         self._count += 1
-        trace = write_iteration(
-            step, self.pair.vocabulary.text, self.sampling, self.limits.record, self.limits.rows != "top"
-        )
+        text, limits = self.pair.vocabulary.text, self.limits
+        trace = write_iteration(step, text, self.sampling, limits.record, limits.rows != "top")
         self.last = step
         trace = explain_interventions(trace, self._interventions, self.method.verifier, self.sampling)
         self._interventions = Interventions()
-        if self.limits.record != "none":
+        if limits.record != "none":
             self.iterations.append(trace)
             self._checkpoints[trace.index] = checkpoint
             self._write_old(trace)
-            self._drop_old_rows(trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes)
+            self._drop_old_rows(trace.logits_bytes if limits.rows == "open" else limits.row_bytes)
         return trace
 
     def _here(self) -> Checkpoint:

@@ -15,7 +15,7 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.heads.store import LOSSES
 from decoding.jobs.job import free_folder
-from decoding.models.arguments import pair_settings
+from decoding.models.presets import pair_settings
 from decoding.training.folder import MODULES, Kind, Training, TrainingSettings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from decoding.common.errors import run_command
 from decoding.jobs.process import conduct
-from decoding.models.arguments import add_pair_arguments
+from decoding.models.presets import add_pair_arguments
 from decoding.training.command import NO_FLAGS, parser_of, training_of
 
 

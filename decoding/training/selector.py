@@ -25,8 +25,8 @@ from pathlib import Path
 from decoding.common.errors import run_command
 from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair, pair_identity
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import LatencyModel
 from decoding.selector.store import SELECTORS, SHIPPED, save_selector

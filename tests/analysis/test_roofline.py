@@ -251,8 +251,6 @@ def test_typed_and_even_acceptance():
     (rate,) = even_acceptance(1.75, 2).by_depth
     assert 1 + rate + rate**2 == pytest.approx(1.75)
     assert even_acceptance(4, 3).by_depth == (1.0,)
-    with pytest.raises(SettingsError):
-        even_acceptance(3.5, 2)
 
 
 def test_acceptance_of_an_engine():

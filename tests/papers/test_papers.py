@@ -22,14 +22,22 @@ from decoding.models.embedded import embedded_weights
 from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
-from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, verdict, words_of
-from decoding.papers.paper_result import OVER_DEPTH_2, Entry, Ordering, PaperResult, numbers_of, place_of
-from decoding.papers.protocol import BY_NAME, Protocol, compared, protocol_here
-from decoding.papers.reasons import of_time
-from decoding.papers.rows import WIDE
+from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, of_time, verdict, words_of
+from decoding.papers.paper_result import (
+    BY_NAME,
+    OVER_DEPTH_2,
+    Entry,
+    Ordering,
+    PaperResult,
+    Protocol,
+    compared,
+    numbers_of,
+    place_of,
+    protocol_here,
+)
+from decoding.papers.rows import PARTS, STEP, VIEWS, WIDE, modelled, passes, phases
 from decoding.papers.salf import PAPER as SALF
 from decoding.papers.stored import pass_costs, stored_records
-from decoding.papers.views import PARTS, STEP, VIEWS, modelled, passes, phases
 from decoding.trace.metrics import COUNTINGS
 from decoding.trace.records import PHASES
 from pages.ui import PAGES

@@ -23,8 +23,8 @@ from decoding.experiments.command import pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.papers.judge import grid_name
 from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel
 from decoding.session.session import unrecorded
@@ -35,11 +35,7 @@ LEAST = 3  # iterations of a run after its first one
 
 
 def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
-    """The results of the grid with this pair on this machine.
-
-    Raises:
-        ExperimentError: there are none.
-    """
+    """The results of the grid with this pair on this machine; `ExperimentError` without any."""
     rows = all_rows(folders)
     own = rows["experiment"] == grid_name(GRID)
     here = (rows["machine"] == machine_words(pair)) & (rows["pair"] == pair.info.name)

@@ -14,16 +14,10 @@ from typing import Any
 import pandas as pd
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
+from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace
@@ -40,8 +34,7 @@ def middle(probability: float) -> float:
 def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, float]]:
     """Tests of drafted nodes by the centre of their draft probability's bin.
 
-    Returns:
-        `tested`, the number of tests; of them the share `accepted`; the mean `target_probability` at temperature 1.
+    Given are how many were `tested`, the share `accepted`, and the mean `target_probability` at temperature 1.
     """
     tests: dict[float, list[tuple[bool, float]]] = defaultdict(list)
     for iteration in iterations:

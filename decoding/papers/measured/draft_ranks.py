@@ -15,20 +15,14 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_records,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair
+from decoding.models.presets import add_pair_arguments
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
 from decoding.training.head_data import children_features, text_features
@@ -58,16 +52,11 @@ def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) 
 
 @dataclass(frozen=True)
 class Conditioned:
-    """What a head says after its own n-th ranked token, at every root of one prompt.
+    """What a head says after its own n-th ranked token, at every root of one prompt."""
 
-    Attributes:
-        right: bool `[roots, RANKS]`: its likeliest token is the target's.
-        confidence: its probability of the target's likeliest token, `[roots, RANKS]`.
-        top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`.
-    """
-
-    right: np.ndarray
-    confidence: np.ndarray
+    right: np.ndarray  # bool `[roots, RANKS]`: its likeliest token is the target's
+    confidence: np.ndarray  # its probability of the target's likeliest token, `[roots, RANKS]`
+    # top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`
     top: np.ndarray
     target_top: np.ndarray
 
@@ -83,9 +72,7 @@ def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> n
 def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> Conditioned:
     """Draft one token, feed each of the five best back, and compare the next distribution with the target's choice.
 
-    Args:
-        head: name of a stored head.
-        tokens: a text; its tokens from `first_root` on are the roots.
+    Roots are the tokens of a text from `first_root` on; `head` is the name of a stored head.
     """
     with_draft(pair, head)  # refuses a head of another target
     network, sides = load_network(find_head(head)).to(pair.target.device).eval(), target_sides(pair)

@@ -9,8 +9,7 @@ from itertools import groupby
 import streamlit as st
 
 from decoding.experiments.estimates import FEWEST
-from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown
-from decoding.papers.explained import Explained
+from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, Explained, not_shown
 from decoding.papers.judge import Reproduction
 from decoding.papers.paper_result import PaperResult, place_of
 from pages.ui import PAGES

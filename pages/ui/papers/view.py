@@ -9,8 +9,7 @@ import streamlit as st
 
 from decoding.experiments.estimates import FEWEST, PREFIX
 from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, places_of, words_of
-from decoding.papers.paper_result import Entry, Figure, PaperResult
-from decoding.papers.protocol import compared
+from decoding.papers.paper_result import Entry, Figure, PaperResult, compared
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
