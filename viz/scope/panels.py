@@ -224,8 +224,7 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
                     legendgroup=str(kept),
                     showlegend=name == "target, written",
                 )
-    figure.update_layout(height=130 + 44 * len(labels))
-    style(figure, dark)
+    style(figure, dark, height=130 + 44 * len(labels))
     figure.update_xaxes(title_text="KV slot (position in the text)", showgrid=False, tickformat="d")
     figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)
     return figure
