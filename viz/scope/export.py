@@ -25,26 +25,25 @@ def tree_figure(scene: Scene, dark: bool = False) -> go.Figure:
             figure.add_scatter(**_edge(by_id[node.parent_id], node, dark))
     for state in dict.fromkeys(node.state for node in scene.nodes):
         figure.add_scatter(**_marks([node for node in scene.nodes if node.state == state], MARKS[state], dark))
-    style(figure, dark)
     last = max((node.depth for node in scene.nodes), default=0)
-    figure.update_layout(
+    style(
+        figure, dark,
         title={"text": escaped(scene.title), "x": 0, "xanchor": "left", "xref": "paper", "y": 0.98, "yanchor": "top"},
         height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
         margin={"l": 24, "r": 24, "t": 72, "b": 84},
         legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
-    )
+    )  # fmt: skip
     figure.update_xaxes(
         range=[-0.15, last + 0.85], showgrid=True, side="top", zeroline=False,
         tickvals=list(range(last + 1)), ticktext=["root", *(f"depth {i}" for i in range(1, last + 1))],
     )  # fmt: skip
     figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
     unlabelled = f" · {scene.unlabelled:,} unlabelled" if scene.unlabelled else ""
-    figure.add_annotation(
+    return figure.add_annotation(
         text=f"{scene.note}{unlabelled} · line width = path probability",
         xref="paper", yref="paper", x=0, y=0, yshift=-44, xanchor="left", yanchor="top", showarrow=False,
         font={"size": 11, "color": palette(dark).muted},
     )  # fmt: skip
-    return figure
 
 
 def _edge(parent: SceneNode, node: SceneNode, dark: bool) -> dict:
