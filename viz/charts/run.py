@@ -25,7 +25,7 @@ from viz.theme import (
 )
 from viz.tokens import escaped
 
-FINAL_PATTERNS = {"accepted": "", "recovered": "/", "bonus": ".", "fallback": "x"}
+FINAL_PATTERNS = {"recovered": "/", "bonus": ".", "fallback": "x"}
 
 
 def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
@@ -72,12 +72,12 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
         x=numbers, y=accepted, name="accepted", marker_color=MARKS["accepted"].color,
         hovertemplate="iteration %{x}: %{y} accepted<extra></extra>",
     )  # fmt: skip
-    for kind in ("recovered", "bonus", "fallback"):
+    for kind, shape in FINAL_PATTERNS.items():
         chosen = [i for i in run.iterations if i.final_kind == kind]
         if chosen:
             figure.add_bar(
                 x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
-                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind]),
+                marker={"color": MARKS[kind].color, "pattern": pattern(shape),
                         "line": {"color": outline(MARKS[kind].color, dark), "width": 1}},
                 customdata=[escaped(i.final_text or "") for i in chosen],
                 hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",

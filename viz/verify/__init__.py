@@ -121,13 +121,11 @@ def distributions_figure(
             text=heading, xref=f"x{column if column > 1 else ''} domain", yref="paper", x=0, y=1, yshift=6,
             yanchor="bottom", xanchor="left", align="left", showarrow=False, font_size=12,
         )  # fmt: skip
-    style(figure, dark)
-    figure.update_layout(
-        height=HEAD_PX + FOOT_PX + ROW_PX * len(places),
-        bargap=0.25,
+    style(
+        figure, dark, height=HEAD_PX + FOOT_PX + ROW_PX * len(places), bargap=0.25,
         margin={"l": 8, "r": 8, "t": HEAD_PX, "b": FOOT_PX},
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "yref": "container"},
-    )
+        legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "yref": "container"},
+    )  # fmt: skip
     figure.update_xaxes(range=[0, most * 1.08], nticks=4, tickformat="~g", title_text=None)
     figure.update_yaxes(
         range=[len(places) - 0.45, -0.55], tickvals=places, ticktext=[f"{row} " for row in rows], ticks="",
