@@ -6,6 +6,7 @@ keeps its sky blue and gets a darker outline where needed (`outline`).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
@@ -13,10 +14,9 @@ from plotly.colors import hex_to_rgb
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How one state is drawn: colour, shape in the component, symbol in Plotly, dash of its edge, label."""
+    """How one state is drawn: colour, symbol in Plotly, dash of its edge, label."""
 
     color: str
-    shape: str
     symbol: str
     dash: str
     words: str
@@ -25,17 +25,17 @@ class Mark:
 GREY = "#8A93A6"
 
 MARKS: dict[str, Mark] = {
-    "root": Mark(GREY, "square", "square", "solid", "last committed token"),
-    "accepted": Mark("#009E73", "circle", "circle", "solid", "accepted"),
-    "rejected": Mark("#D55E00", "cross", "x-thin", "dash", "rejected"),
-    "not_reached": Mark(GREY, "hollow", "circle-open", "dot", "not reached"),
-    "not_verified": Mark(GREY, "ghost", "circle-open-dot", "dot", "not verified"),
-    "pruned": Mark(GREY, "ghost", "circle-open-dot", "dot", "pruned"),
-    "forced_out": Mark(GREY, "ghost", "circle-open-dot", "dot", "forced out"),
-    "recovered": Mark("#CC79A7", "diamond", "diamond", "dot", "recovered"),
-    "bonus": Mark("#56B4E9", "star", "star", "dot", "bonus"),
-    "fallback": Mark("#A6761D", "triangle", "triangle-up", "dot", "fallback"),
-    "fold": Mark(GREY, "fold", "square-open", "dot", "folded nodes"),
+    "root": Mark(GREY, "square", "solid", "last committed token"),
+    "accepted": Mark("#009E73", "circle", "solid", "accepted"),
+    "rejected": Mark("#D55E00", "x-thin", "dash", "rejected"),
+    "not_reached": Mark(GREY, "circle-open", "dot", "not reached"),
+    "not_verified": Mark(GREY, "circle-open-dot", "dot", "not verified"),
+    "pruned": Mark(GREY, "circle-open-dot", "dot", "pruned"),
+    "forced_out": Mark(GREY, "circle-open-dot", "dot", "forced out"),
+    "recovered": Mark("#CC79A7", "diamond", "dot", "recovered"),
+    "bonus": Mark("#56B4E9", "star", "dot", "bonus"),
+    "fallback": Mark("#A6761D", "triangle-up", "dot", "fallback"),
+    "fold": Mark(GREY, "square-open", "dot", "folded nodes"),
 }
 
 # Colour, label and pattern of a bar: patterns distinguish phases without colour.
@@ -54,17 +54,7 @@ PHASE_COLORS, PHASE_WORDS, PHASE_PATTERNS = ({name: look[i] for name, look in _P
 
 SERIES: tuple[str, ...] = ("#0072B2", "#BD8200", "#009E73", "#CC79A7", "#D55E00", "#4795C1", "#A6761D", "#8A93A6")
 SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
-SERIES_SYMBOLS: tuple[str, ...] = (
-    "circle",
-    "square",
-    "diamond",
-    "cross",
-    "x",
-    "triangle-up",
-    "star",
-    "hexagon",
-    "pentagon",
-)
+SERIES_SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon", "pentagon")
 
 
 def say(figure: go.Figure, text: str) -> None:
@@ -124,13 +114,17 @@ def with_alpha(color: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
-def pattern(shape: str | list[str]) -> dict:
+def pattern(shape: str) -> dict:
     """A Plotly bar pattern drawn thinly over the full colour, so that bars also differ in greyscale."""
     return {"shape": shape, "size": 6, "solidity": 0.22, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
 
 
-def style(figure: go.Figure, dark: bool) -> go.Figure:
-    """The same figure in the app's look: transparent background, legend above the data, light grid."""
+def style(figure: go.Figure, dark: bool, **layout: Any) -> go.Figure:
+    """The same figure in the app's look: transparent background, legend above the data, light grid.
+
+    Args:
+        layout: what the figure has besides, or of its own in place of that.
+    """
     colors = palette(dark)
     figure.update_layout(
         template="none",
@@ -155,6 +149,5 @@ def style(figure: go.Figure, dark: bool) -> go.Figure:
     }
     figure.update_xaxes(**axis)
     figure.update_yaxes(**axis)
-    if figure.layout.margin.l is None:
-        figure.update_layout(margin={"l": 56, "r": 16, "t": 40 if figure.layout.title.text else 16, "b": 48})
-    return figure
+    figure.update_layout(margin={"l": 56, "r": 16, "t": 16, "b": 48})
+    return figure.update_layout(**layout)

@@ -13,8 +13,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import STOP_REASONS
-from viz.explain.draft_rule import DraftRanks
-from viz.explain.expansion import Absences, stop_reason_text, why_drafted
+from viz.explain.expansion import stop_reason_text, why_absent, why_drafted
 from viz.explain.known import Known
 
 PROMPT = "The dog ran to the tree. The cat ran to the tree. The dog ran to the tree. The cat ran to"
@@ -157,14 +156,14 @@ def test_a_fork_from_another_method_looks_through_the_whole_text(embedded, runs)
 @pytest.mark.parametrize("name", FROM_TEXT)
 def test_reasons_say_where_a_token_came_from(runs, name):
     for iteration in runs[name].iterations:
-        known, ranks = Known(iteration), DraftRanks(iteration)
+        known = Known(iteration)
         for node in iteration.nodes[1:]:
             asked = iteration.nodes[node.parent_id].draft_level is not None
-            assert ("choice after" if asked else "the same tokens") in why_drafted(known, node.node_id, ranks)
+            assert ("choice after" if asked else "the same tokens") in why_drafted(known, node.node_id)
         ends = [node.node_id for node in iteration.nodes if node.stop_reason == "no_match"]
         assert all("earlier in the text" in stop_reason_text(iteration, node) for node in ends)
         if iteration.drafted and iteration.nodes[0].draft_level is None:
-            assert "less often" in Absences(known).why(0, 1 if iteration.nodes[1].token_id != 1 else 2)
+            assert "less often" in why_absent(iteration, 0, 1 if iteration.nodes[1].token_id != 1 else 2)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -16,8 +16,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import STOP_REASONS
-from viz.explain.draft_rule import DraftRanks
-from viz.explain.expansion import Absences, why_drafted, why_not_expanded
+from viz.explain.expansion import why_absent, why_drafted, why_not_expanded
 from viz.explain.known import Known
 
 METHOD = METHODS["token_recycling"]
@@ -123,9 +122,9 @@ def test_rewound_and_forked_runs_draft_the_same_trees(session, tmp_path):
 
 def test_reasons_name_what_the_target_said_before(session):
     for iteration in session.iterations:
-        known, ranks = Known(iteration), DraftRanks(iteration)
+        known = Known(iteration)
         for node in iteration.nodes[1:]:
-            assert "choice, at" in why_drafted(known, node.node_id, ranks)
+            assert "choice, at" in why_drafted(known, node.node_id)
         for node in iteration.nodes:
             said = why_not_expanded(iteration, node.node_id)
             assert said.startswith("expanded: ") == (node.stop_reason == "expanded") and "draw" not in said
@@ -134,4 +133,4 @@ def test_reasons_name_what_the_target_said_before(session):
         if iteration.drafted:
             drafted = {iteration.nodes[child].token_id for child in iteration.children(0)}
             absent = next(token for token in range(100) if token not in drafted)
-            assert "choices when it last read" in Absences(known).why(0, absent)
+            assert "choices when it last read" in why_absent(iteration, 0, absent)

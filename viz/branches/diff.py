@@ -222,9 +222,8 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
     pairs = enumerate(zip(*ids, strict=False))
     part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
     work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
-    return Continuations(
-        tuple(first.texts_before(since)[-CONTEXT_TOKENS:]), sides[0], sides[1], part, work[0] == work[1]
-    )
+    before = tuple(first.texts_before(since)[-CONTEXT_TOKENS:])
+    return Continuations(before, sides[0], sides[1], part, work[0] == work[1])
 
 
 def parting_words(texts: Continuations) -> str:

@@ -115,8 +115,8 @@ def _axis_title(figure: go.Figure, axis: str) -> str:
 
 def _range(one: Series) -> str:
     name = one.name or "values"
-    numbers = [(value, at) for value, at in zip(one.values, one.at, strict=True) if isinstance(value, int | float)]
-    numbers = [(value, at) for value, at in numbers if value == value]
+    pairs = zip(one.values, one.at, strict=True)
+    numbers = [(value, at) for value, at in pairs if isinstance(value, int | float) and value == value]
     if not numbers:
         return f"{name}, {plural(len(one.values), 'entry', 'entries')}"
     (low, low_at), (high, high_at) = min(numbers, key=itemgetter(0)), max(numbers, key=itemgetter(0))

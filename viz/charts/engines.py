@@ -40,9 +40,7 @@ def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: st
             mode="lines+markers", line={"color": SERIES[2], "dash": SERIES_DASHES[1]},
             marker={"symbol": SERIES_SYMBOLS[1], "size": 8}, hovertemplate="depth %{x}: %{y:.1f}%<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(barmode="group")
-    style(figure, dark).update_xaxes(title_text="position of the draft token", dtick=1)
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    style(figure, dark, barmode="group").update_xaxes(title_text="position of the draft token", dtick=1)
     return figure.update_yaxes(title_text="accepted (% of passes)", rangemode="tozero", range=[0, 105])
 
 
@@ -71,7 +69,6 @@ def other_lengths_figure(metrics: EngineMetrics, dark: bool = False) -> go.Figur
             hovertemplate="K %{x}: %{y:.2f} tokens per pass<extra></extra>",
         )  # fmt: skip
     style(figure, dark).update_xaxes(title_text="draft tokens per pass (K)", dtick=1)
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     return figure.update_yaxes(title_text="tokens per pass, bonus included", rangemode="tozero")
 
 
@@ -117,10 +114,9 @@ def speedup_by_batch_figure(
         figure.add_vrect(x0=yours[0] / NEAR, x1=yours[1] * NEAR, fillcolor=colors.select, opacity=0.1, line_width=0)
         middle = (log10(yours[0]) + log10(yours[1])) / 2
         figure.add_annotation(text="your batch", x=middle, y=0, yanchor="bottom", **label)
-    style(figure, dark).update_xaxes(
+    style(figure, dark, margin_t=44).update_xaxes(
         title_text="sequences in a batch", type="log", tickvals=batches, range=[first - EDGE, last + EDGE]
     )
     gains = [gain for points in series.values() for _, gain, _ in points]
     top = max(1.5, *gains) * 1.12
-    figure.update_layout(margin={"l": 56, "r": 16, "t": 44, "b": 48})
     return figure.update_yaxes(title_text=f"x plain decoding ({kind})", range=[min(0.6, *gains) * 0.95, top])

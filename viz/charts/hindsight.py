@@ -73,7 +73,7 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
                 hovertext=f"{_token(bar)}: unknown, the draft did not run here",
             )  # fmt: skip
     most = max((bar.rank for bar in shown if bar.rank is not None), default=1)
-    style(figure, dark).update_layout(barmode="overlay", margin={"l": 56, "r": 12, "t": 44, "b": 84})
+    style(figure, dark, barmode="overlay", margin={"l": 56, "r": 12, "t": 44, "b": 84})
     figure.update_xaxes(
         title_text=f"token that followed{f' (first {len(shown)} of {len(bars)})' if bars[len(shown):] else ''}",
         tickangle=-45,
@@ -124,7 +124,7 @@ def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> 
         line={"color": SERIES[2], "width": 2, "shape": "linear" if exact else "hv"},
         hovertemplate="%{x} nodes: %{y:.2f} tokens<extra></extra>", row=2, col=1,
     )  # fmt: skip
-    style(figure, dark).update_layout(margin={"l": 60, "r": 12, "t": 34, "b": 48})
+    style(figure, dark, margin={"l": 60, "r": 12, "t": 34, "b": 48})
     figure.update_xaxes(title_text="nodes of this tree that are verified", rangemode="tozero", row=2, col=1)
     figure.update_yaxes(title_text="modelled tokens/s", rangemode="tozero", nticks=5, row=1, col=1)
     return figure.update_yaxes(title_text="tokens", rangemode="tozero", nticks=4, row=2, col=1)
@@ -140,7 +140,7 @@ def lost_figure(
         x=[place + 1 for place in places], y=list(lost), marker={"color": colors}, showlegend=False,
         hovertemplate="iteration %{x}: %{y:.1f} tokens/s lost (modelled)<extra></extra>",
     )  # fmt: skip
-    style(figure, dark).update_layout(bargap=0.15, margin={"l": 60, "r": 12, "t": 16, "b": 48})
+    style(figure, dark, bargap=0.15, margin={"l": 60, "r": 12, "t": 16, "b": 48})
     title = f"iteration ({len(places)} counted; light blue: this one)" if current in places else "iteration"
     figure.update_xaxes(title_text=title, tickformat="d")
     return figure.update_yaxes(title_text="modelled tokens/s lost", rangemode="tozero", nticks=5)
@@ -174,7 +174,7 @@ def token_distribution_figure(
             customdata=[rolled.get(n, 0) for n in tokens],
             hovertemplate=f"%{{x}} tokens: %{{customdata}} of {total:,} re-rolled draws (%{{y:.1f}}%)<extra></extra>",
         )  # fmt: skip
-    style(figure, dark).update_layout(barmode="overlay", margin={"l": 56, "r": 12, "t": 34, "b": 48})
+    style(figure, dark, barmode="overlay", margin={"l": 56, "r": 12, "t": 34, "b": 48})
     figure.update_xaxes(
         title_text="tokens committed by this pass", dtick=1, tickformat="d", range=[0.4, tokens[-1] + 0.6]
     )
@@ -217,7 +217,7 @@ def run_luck_figure(
             marker={"symbol": "circle", "size": 10, "color": TAKEN, "line": {"color": color, "width": 1.5}},
             hoverinfo="skip",
         )  # fmt: skip
-    style(figure, dark).update_layout(margin={"l": 56, "r": 12, "t": 34, "b": 48})
+    style(figure, dark, margin={"l": 56, "r": 12, "t": 34, "b": 48})
     figure.update_xaxes(title_text="iteration", tickformat="d", rangemode="normal")
     return figure.update_yaxes(
         title_text="tokens ahead of expectation", nticks=5, zeroline=True, zerolinecolor=palette(dark).muted

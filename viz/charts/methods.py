@@ -76,9 +76,8 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
         figure.update_yaxes(title_text=f"{name} (ms)", rangemode="tozero", row=1, col=column)
     if target is None or draft is None:
         say(figure, "Nothing measured yet: load a pair or press Measure now.")
-    figure.update_layout(height=HEIGHT, showlegend=False)
-    style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
-    return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
+    style(figure, dark, height=HEIGHT, showlegend=False, margin={"l": 52, "r": 12, "t": 12, "b": 46})
+    return figure.update_xaxes(minor_showgrid=False, zeroline=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +116,8 @@ def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figu
             textposition=["auto" if total else "outside" for total in totals],
             hovertemplate=f"%{{y}}: %{{text}} {words} (%{{x:.1f}}%)<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(barmode="group", height=130 + 52 * max(len(rows), 1))
-    style(figure, dark).update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
+    style(figure, dark, barmode="group", height=130 + 52 * max(len(rows), 1))
+    figure.update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
 
 
@@ -175,9 +174,8 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
         figure.add_annotation(x=bar.high, y=name, text=bar.shown, xshift=8, **words)
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
-    figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)
-    style(figure, dark).update_xaxes(title_text=f"tokens / s (median, {around})", range=[0, most * 1.42])
-    figure.update_layout(margin_t=4)
+    style(figure, dark, height=chart_height(len(bars)), showlegend=False, bargap=0.35, margin_t=4)
+    figure.update_xaxes(title_text=f"tokens / s (median, {around})", range=[0, most * 1.42])
     return _rows(figure)
 
 
@@ -208,9 +206,8 @@ def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figu
             marker={"color": color, "pattern": {"shape": hatch, **PATTERN}},
             hovertemplate=f"{words}: %{{x:.2f}} ms per token<extra>%{{y}}</extra>",
         )  # fmt: skip
-    figure.update_layout(barmode="stack", height=chart_height(len(costs)) + 60, bargap=0.35)
-    style(figure, dark).update_xaxes(title_text="time per committed token (ms)", rangemode="tozero")
-    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, margin_t=64)
+    style(figure, dark, barmode="stack", height=chart_height(len(costs)) + 60, bargap=0.35, margin_t=64)
+    figure.update_xaxes(title_text="time per committed token (ms)", rangemode="tozero")
     return _rows(figure)
 
 
@@ -223,8 +220,7 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
             **_medians(bars, 1e3, dark), y=names([bar.label for bar in bars]), orientation="h",
             row=1, col=column, hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(height=chart_height(len(first)), showlegend=False, bargap=0.35)
-    style(figure, dark)
+    style(figure, dark, height=chart_height(len(first)), showlegend=False, bargap=0.35)
     for column, title in enumerate(titles, start=1):
         figure.update_xaxes(title_text=title, rangemode="tozero", row=1, col=column)
     return _rows(figure)
@@ -243,9 +239,8 @@ def progress_figure(curves: Sequence[ProgressCurve], dark: bool = False) -> go.F
             marker={"symbol": SERIES_SYMBOLS[place % 8], "size": [0] * last + [10]},
             hovertemplate="%{y} tokens after %{x:.3f} s<extra>%{fullData.name}</extra>",
         )  # fmt: skip
-    figure.update_layout(height=380, hovermode="closest")
-    style(figure, dark).update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
-    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin_t=64)
+    style(figure, dark, height=380, hovermode="closest", margin_t=64)
+    figure.update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
     return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
 
 
@@ -303,9 +298,8 @@ def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool 
             )  # fmt: skip
     if not tried:
         say(figure, "Change a setting to try it: every run adds a point here.")
-    legend = {"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False}
-    figure.update_layout(height=340, showlegend=bool(ordered))
-    style(figure, dark).update_layout(legend=legend, margin={"l": 56, "r": 16, "t": 30, "b": 40})
+    style(figure, dark, height=340, showlegend=bool(ordered), margin={"l": 56, "r": 16, "t": 30, "b": 40})
+    figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
     # Axes start at zero, so that a small difference looks small.
     most = max((100 * entry.acceptance for entry in ordered), default=0.0)
     fastest = max((entry.throughput for entry in ordered), default=0.0)

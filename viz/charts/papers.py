@@ -1,6 +1,6 @@
 """Charts of the papers' tables and figures: our estimates with intervals next to the paper's numbers.
 
-marks = [Mark("DynaTree", ours=1.42, low=1.30, high=1.55, paper=1.64), ...]
+marks = [PaperMark("DynaTree", ours=1.42, low=1.30, high=1.55, paper=1.64), ...]
 figure = table_figure(marks, "speed-up")
 """
 
@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.charts.methods import beside
-from viz.charts.sweeps import SCALES
+from viz.charts.sweeps import SCALES, color_bar
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
 from viz.tokens import escaped
 
@@ -79,8 +79,8 @@ def table_figure(marks: Sequence[PaperMark], words: str, dark: bool = False) -> 
             error_x=_bars(ours, SERIES[0]), customdata=[_interval(mark) for mark in ours],
             hovertemplate="%{y}: %{x:.4g}%{customdata} in Draftscope<extra></extra>",
         )  # fmt: skip
-    style(figure, dark).update_layout(height=AROUND + ROW_HEIGHT * len(ways), showlegend=True)
-    figure.update_layout(margin={"l": 8, "r": 16, "t": 34, "b": 44}, legend={"itemclick": False})
+    style(figure, dark, height=AROUND + ROW_HEIGHT * len(ways), margin={"l": 8, "r": 16, "t": 34, "b": 44})
+    figure.update_layout(showlegend=True, legend={"itemclick": False})
     figure.update_xaxes(title_text=f"{words}, {HERE}" if apart else words, rangemode="tozero", nticks=8)
     if apart:
         figure.update_xaxes(title_text=f"{words}, {PAPER}", col=2)
@@ -106,9 +106,8 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
         mine = [mark for mark in marks if mark.way == way]
         _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
     figure.update_traces(cliponaxis=False)  # do not clip marks at 0
-    style(figure, dark).update_layout(height=LINES_HEIGHT, showlegend=True)
-    legend = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
-    figure.update_layout(margin={"l": 56, "r": 16, "t": 26, "b": 46}, legend=legend)
+    style(figure, dark, height=LINES_HEIGHT, showlegend=True, margin={"l": 56, "r": 16, "t": 26, "b": 46})
+    figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"})
     if named:
         places = list(dict.fromkeys(str(mark.at) for mark in marks))
         figure.update_layout(scattermode="group", scattergap=0.3)
@@ -147,7 +146,7 @@ def places_figure(
         text=[f"{mark.ours:.4g}" for mark in there], textposition="top center",
         marker={"size": 18, "color": [mark.ours for mark in there], "colorscale": SCALES[dark], "showscale": True,
                 "line": {"width": 1, "color": palette(dark).muted},
-                "colorbar": {"title": {"text": words, "side": "right"}, "thickness": 10, "outlinewidth": 0}},
+                "colorbar": color_bar(words)},
         customdata=[_interval(mark) for mark in there], name=words,
         hovertemplate=f"{axis} %{{x}}, {across} %{{y}}: %{{marker.color:.4g}}%{{customdata}}<extra></extra>",
     )  # fmt: skip
@@ -157,7 +156,7 @@ def places_figure(
             xref="paper", yref="paper", x=0, y=1, xanchor="left", yanchor="bottom",
             font={"size": 11, "color": palette(dark).muted},
         )  # fmt: skip
-    style(figure, dark).update_layout(height=LINES_HEIGHT, margin={"l": 56, "r": 16, "t": 26, "b": 46})
+    style(figure, dark, height=LINES_HEIGHT, margin={"l": 56, "r": 16, "t": 26, "b": 46})
     places = sorted({mark.at for mark in there if isinstance(mark.at, int | float)})
     figure.update_xaxes(title_text=axis, tickvals=places)
     return figure.update_yaxes(title_text=across, tickvals=sorted(set(up.values())), automargin=True)
@@ -175,9 +174,9 @@ def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: s
     apart = len(list(figure.select_xaxes())) > 1
     if ours:
         figure.add_scatter(
-            x=[_shifted(mark.at, aside) for mark in ours], y=[mark.ours for mark in ours], mode=mode,
-            name=name, legendgroup=name,
-            offsetgroup=name, line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
+            x=[mark.at if isinstance(mark.at, str | None) or not aside else mark.at + aside for mark in ours],
+            y=[mark.ours for mark in ours], mode=mode, name=name, legendgroup=name, offsetgroup=name,
+            line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
             error_y=_bars(ours, color), customdata=[[mark.at, _interval(mark)] for mark in ours],
             hovertemplate="%{fullData.name} at %{customdata[0]}: %{y:.4g}%{customdata[1]} in Draftscope<extra></extra>",
         )  # fmt: skip
@@ -189,10 +188,6 @@ def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: s
             marker={"symbol": f"{symbol}-open", "size": 9, "color": color, "line": {"width": 1.5}},
             hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **(SECOND if apart else {}),
         )  # fmt: skip
-
-
-def _shifted(at: float | str | None, aside: float) -> float | str | None:
-    return at if isinstance(at, str) or at is None or not aside else at + aside
 
 
 def _bars(marks: Sequence[PaperMark], color: str) -> dict:

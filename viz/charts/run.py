@@ -25,7 +25,7 @@ from viz.theme import (
 )
 from viz.tokens import escaped
 
-FINAL_PATTERNS = {"accepted": "", "recovered": "/", "bonus": ".", "fallback": "x"}
+FINAL_PATTERNS = {"recovered": "/", "bonus": ".", "fallback": "x"}
 
 
 def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
@@ -34,10 +34,8 @@ def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figu
     for name, seconds in phase_seconds((iteration,)).items():
         if seconds > 0:
             figure.add_bar(**_phase_bar(name, [seconds * 1e3], ["this iteration"], "h"))
-    figure.update_layout(barmode="stack", height=180)
-    style(figure, dark).update_yaxes(visible=False)
-    figure.update_xaxes(title_text="time (ms)")
-    return figure.update_layout(margin={"l": 16, "r": 16, "t": 60, "b": 44})
+    style(figure, dark, barmode="stack", height=180, margin={"l": 16, "r": 16, "t": 60, "b": 44})
+    return figure.update_xaxes(title_text="time (ms)").update_yaxes(visible=False)
 
 
 def phase_times_over_run(run: RunTrace, dark: bool = False) -> go.Figure:
@@ -49,8 +47,7 @@ def phase_times_over_run(run: RunTrace, dark: bool = False) -> go.Figure:
         values = [seconds[name] * 1e3 for seconds in each]
         if any(values):
             figure.add_bar(**_phase_bar(name, numbers, values, "v"))
-    figure.update_layout(barmode="stack", bargap=0.08, height=300)
-    style(figure, dark).update_xaxes(title_text="iteration")
+    style(figure, dark, barmode="stack", bargap=0.08, height=300).update_xaxes(title_text="iteration")
     return figure.update_yaxes(title_text="time (ms)")
 
 
@@ -75,12 +72,12 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
         x=numbers, y=accepted, name="accepted", marker_color=MARKS["accepted"].color,
         hovertemplate="iteration %{x}: %{y} accepted<extra></extra>",
     )  # fmt: skip
-    for kind in ("recovered", "bonus", "fallback"):
+    for kind, shape in FINAL_PATTERNS.items():
         chosen = [i for i in run.iterations if i.final_kind == kind]
         if chosen:
             figure.add_bar(
                 x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
-                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind]),
+                marker={"color": MARKS[kind].color, "pattern": pattern(shape),
                         "line": {"color": outline(MARKS[kind].color, dark), "width": 1}},
                 customdata=[escaped(i.final_text or "") for i in chosen],
                 hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",
@@ -90,8 +87,7 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
         frame = {"x0": current + 0.5, "x1": current + 1.5, "y0": 0, "y1": top + 0.15}
         figure.add_shape(type="rect", **frame, line={"color": palette(dark).text, "width": 2})
     # Overlay with explicit bases: stacking would lift a final token where other kinds have no bar.
-    figure.update_layout(barmode="overlay", bargap=0.12, height=260)
-    style(figure, dark).update_xaxes(title_text="iteration")
+    style(figure, dark, barmode="overlay", bargap=0.12, height=260).update_xaxes(title_text="iteration")
     return figure.update_yaxes(title_text="tokens committed", tickformat="d")
 
 
@@ -108,8 +104,8 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
             marker=_run_marker(place, len(runs)),
             hovertemplate=f"%{{x}} accepted: %{{customdata}} of {total} iterations (%{{y:.0f}}%)<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
-    style(figure, dark).update_xaxes(title_text="drafted tokens accepted per iteration", dtick=1)
+    style(figure, dark, barmode="group", height=280, showlegend=len(runs) > 1)
+    figure.update_xaxes(title_text="drafted tokens accepted per iteration", dtick=1)
     return figure.update_yaxes(title_text="share of iterations (%)", rangemode="tozero")
 
 
@@ -134,8 +130,7 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
             x=times[-1:], y=counts[-1:], mode="markers", showlegend=False, hoverinfo="skip",
             marker={"symbol": SERIES_SYMBOLS[place % 8], "size": 9, "color": SERIES[place % len(SERIES)]},
         )  # fmt: skip
-    figure.update_layout(height=320)
-    style(figure, dark).update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
+    style(figure, dark, height=320).update_xaxes(title_text="time since the start of the call (s)", rangemode="tozero")
     return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
 
 
@@ -145,7 +140,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     figure = go.Figure()
     if not adapted:
         say(figure, "This run has no history adaptation: choose a method that adapts its settings.")
-        return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
+        return style(figure, dark, height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers, first = [place for place, _ in adapted], adapted[0][1]
     statistic = escaped(statistic_words(first.statistic))
     figure.add_scatter(
@@ -179,8 +174,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
         title = {"title": {"text": escaped(", ".join(map(setting_title, wide)))}, "rangemode": "tozero"}
         right = title | {"overlaying": "y", "side": "right"}
         figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
-    figure.update_layout(height=340)
-    style(figure, dark).update_xaxes(title_text="iteration")
+    style(figure, dark, height=340).update_xaxes(title_text="iteration")
     return figure.update_yaxes(title_text="share (band: aim)", selector={"side": None})
 
 
@@ -199,8 +193,7 @@ def acceptance_by_depth(runs: Sequence[RunTrace], dark: bool = False) -> go.Figu
             customdata=list(zip(reached, had, strict=True)), marker=_run_marker(place, len(runs)),
             hovertemplate="depth %{x}: accepted in %{customdata[0]} of %{customdata[1]} iterations<extra></extra>",
         )  # fmt: skip
-    figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
-    style(figure, dark).update_xaxes(title_text="depth", dtick=1)
+    style(figure, dark, barmode="group", height=280, showlegend=len(runs) > 1).update_xaxes(title_text="depth", dtick=1)
     return figure.update_yaxes(title_text="accepted (% of iterations)", rangemode="tozero")
 
 

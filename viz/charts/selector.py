@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from decoding.trace.records import SelectorTrace
-from viz.charts.sweeps import SCALES
+from viz.charts.sweeps import SCALES, color_bar
 from viz.formats import number
 from viz.scope.outline import Table
 from viz.theme import palette, style
@@ -70,16 +70,12 @@ def action_map(choice: SelectorTrace, found: Sequence[float] | None = None) -> A
     seconds, worth = np.array(choice.seconds), np.array(choice.worth)
     marks = {"chosen": choice.chosen} | ({} if choice.static is None else {"static": choice.static})
     if found is not None:
-        tokens = np.array(found)
-        return ActionMap(tokens / seconds, "tokens/s", tokens, seconds, marks | {"best": _first_best(tokens / seconds)})
+        tokens, rates = np.array(found), np.array(found) / seconds
+        best = int((rates > rates.max() * (1 - 1e-9)).argmax())  # of equals the first
+        return ActionMap(rates, "tokens/s", tokens, seconds, marks | {"best": best})
     if choice.rule == "tokens":
         return ActionMap(worth / seconds, "tokens/s", worth, seconds, marks)
     return ActionMap(100 * worth, "probability, %", None, seconds, marks)
-
-
-def _first_best(values: np.ndarray) -> int:
-    """The place of the largest; of equals the first."""
-    return int((values > values.max() * (1 - 1e-9)).argmax())
 
 
 def shape_of(place: int) -> tuple[int, int, int]:
@@ -99,15 +95,8 @@ def shape_words(place: int) -> str:
 def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
     """A square for every L1 and L2, a panel for every K, with what was chosen, the best static and the best marked."""
     titles = [f"K = {paths}" for paths in range(1, SHAPE[0] + 1)]
-    figure = make_subplots(
-        2,
-        2,
-        shared_xaxes=True,
-        shared_yaxes=True,
-        subplot_titles=titles,
-        horizontal_spacing=0.05,
-        vertical_spacing=0.11,
-    )
+    shared = {"shared_xaxes": True, "shared_yaxes": True, "horizontal_spacing": 0.05, "vertical_spacing": 0.11}
+    figure = make_subplots(2, 2, subplot_titles=titles, **shared)
     grids, steps = shown.values.reshape(SHAPE), list(range(SHAPE[1]))
     branch, trunk = np.meshgrid(steps, steps)
     for paths, grid in enumerate(grids):
@@ -133,11 +122,8 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
                     "line": {"width": 1 if filled else 2, "color": colors.surface if filled else colors.text}},
             hoverinfo="skip", row=(paths - 1) // 2 + 1, col=(paths - 1) % 2 + 1,
         )  # fmt: skip
-    style(figure, dark).update_layout(
-        coloraxis={"colorscale": SCALES[dark], "colorbar": {
-            "title": {"text": shown.measure, "side": "right"}, "thickness": 10, "outlinewidth": 0}},
-        margin={"l": 48, "r": 8, "t": 64, "b": 44}, hovermode="closest", legend={"y": 1.1},
-    )  # fmt: skip
+    style(figure, dark, margin={"l": 48, "r": 8, "t": 64, "b": 44}, hovermode="closest")
+    figure.update_layout(legend_y=1.1, coloraxis={"colorscale": SCALES[dark], "colorbar": color_bar(shown.measure)})
     figure.update_annotations(font_size=12)
     figure.update_xaxes(dtick=2, showgrid=False, range=[-0.5, 8.5])
     figure.update_yaxes(dtick=2, showgrid=False, range=[-0.5, 8.5])

@@ -60,17 +60,19 @@ def value_words(value: object) -> str:
     return str(value).replace("_", " ") or "none"
 
 
+def color_bar(words: str) -> dict:
+    """What stands beside a heat map: its colours and what they measure."""
+    return {"title": {"text": words, "side": "right"}, "thickness": 10, "outlinewidth": 0}
+
+
 def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool = False) -> go.Figure:
     """A number for every pair of values of two settings; a pair not yet run stays empty."""
     table = cells.pivot(index=y.column, columns=x.column, values=measure.column) * measure.scale
-    across, up = (
-        [escaped(value_words(value)) for value in table.columns],
-        [escaped(value_words(value)) for value in table.index],
-    )
+    across, up = ([escaped(value_words(value)) for value in values] for values in (table.columns, table.index))
     figure = go.Figure()
     figure.add_heatmap(
         z=table.to_numpy(), x=across, y=up, colorscale=SCALES[dark], xgap=2, ygap=2, hoverinfo="skip",
-        colorbar={"title": {"text": escaped(measure.words), "side": "right"}, "thickness": 10, "outlinewidth": 0},
+        colorbar=color_bar(escaped(measure.words)),
     )  # fmt: skip
     if table.size <= MOST_NUMBERS:
         low, high = table.min().min(), table.max().max()
@@ -93,10 +95,8 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
         text=[_cell_words(row, measure) for *_, row in points],
         hovertemplate=f"{escaped(x.words)} %{{x}}, {escaped(y.words)} %{{y}}: %{{text}}<extra></extra>",
     )  # fmt: skip
-    style(figure, dark).update_layout(
-        height=110 + ROW_PX * max(len(up), 3), margin={"l": 64, "r": 16, "t": 12, "b": 52},
-        hovermode="closest", hoverdistance=-1,  # a click anywhere in a cell finds its point
-    )  # fmt: skip
+    style(figure, dark, height=110 + ROW_PX * max(len(up), 3), margin={"l": 64, "r": 16, "t": 12, "b": 52})
+    figure.update_layout(hovermode="closest", hoverdistance=-1)  # a click anywhere in a cell finds its point
     figure.update_xaxes(title_text=escaped(x.words), type="category", categoryarray=across, showgrid=False)
     return figure.update_yaxes(title_text=escaped(y.words), type="category", categoryarray=up, showgrid=False)
 
@@ -109,12 +109,11 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
     for place, (value, part) in enumerate(groups):
         values = part["value"] * measure.scale
         name = measure.words if series is None else _series_name(series, value)
-        at = (part[x.column] + beside(cells[x.column], place, len(groups))).tolist() if numeric else [
-            _short(value_words(each)) for each in part[x.column]
-        ]  # fmt: skip
+        at = [_short(value_words(each)) for each in part[x.column]]
+        if numeric:
+            at = (part[x.column] + beside(cells[x.column], place, len(groups))).tolist()
         figure.add_scatter(
-            x=at, y=values,
-            name=escaped(name), mode="lines+markers" if numeric else "markers",
+            x=at, y=values, name=escaped(name), mode="lines+markers" if numeric else "markers",
             line={"color": SERIES[place], "dash": SERIES_DASHES[place], "width": 2},
             marker={"symbol": SERIES_SYMBOLS[place], "size": 9, "color": SERIES[place]},
             error_y={"array": part["high"] * measure.scale - values, "arrayminus": values - part["low"] * measure.scale,
@@ -126,9 +125,8 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
                   f"{_cell_words(row, measure)}" for _, row in part.iterrows()],
             hovertemplate=f"{escaped(x.words)} %{{text}}<extra></extra>",
         )  # fmt: skip
-    style(figure, dark).update_layout(
-        height=360, showlegend=series is not None, margin={"l": 60, "r": 16, "t": 44 if series else 14, "b": 52}
-    )
+    margin = {"l": 60, "r": 16, "t": 44 if series else 14, "b": 52}
+    style(figure, dark, height=360, showlegend=series is not None, margin=margin)
     figure.update_xaxes(title_text=escaped(x.words), type="linear" if numeric else "category", tickangle=0)
     if numeric and cells[x.column].nunique() <= 12:
         figure.update_xaxes(tickvals=sorted(cells[x.column].unique().tolist()))
@@ -151,17 +149,15 @@ def parallel(table: pd.DataFrame, axes: Sequence[Axis], measures: Sequence[Measu
     figure.add_parcoords(
         dimensions=dimensions,
         line={"color": table[last.column] * last.scale, "colorscale": LINE_SCALES[dark], "showscale": True,
-              "colorbar": {"title": {"text": last.words, "side": "right"}, "thickness": 10, "outlinewidth": 0}},
+              "colorbar": color_bar(last.words)},
         unselected={"line": {"color": colors.muted, "opacity": 0.12}},
         labelfont={"color": colors.text, "size": 12}, tickfont={"color": colors.text, "size": 11},
         rangefont={"color": colors.muted, "size": 10}, labelangle=-14 if len(dimensions) > MOST_LEVEL else 0,
     )  # fmt: skip
-    return style(figure, dark).update_layout(height=400, margin={"l": 96, "r": 24, "t": 72, "b": 28})
+    return style(figure, dark, height=400, margin={"l": 96, "r": 24, "t": 72, "b": 28})
 
 
-def every_run(
-    runs: pd.DataFrame, x: Measure, y: Measure, series: Axis | None, dark: bool = False
-) -> go.Figure:  # fmt: skip
+def every_run(runs: pd.DataFrame, x: Measure, y: Measure, series: Axis | None, dark: bool = False) -> go.Figure:
     """Every run as a point; `runs` has the columns of both measures, `key`, and `words` that describe a run."""
     figure = go.Figure()
     groups = [(None, runs)] if series is None else list(runs.groupby(series.column, sort=True, dropna=False))
@@ -174,9 +170,8 @@ def every_run(
             hovertemplate=f"%{{text}}<br>%{{x:.{x.digits}f}} {escaped(x.words)}, %{{y:.{y.digits}f}} "
             f"{escaped(y.words)}<extra></extra>",
         )  # fmt: skip
-    style(figure, dark).update_layout(
-        height=380, showlegend=series is not None, margin={"l": 60, "r": 16, "t": 44 if series else 14, "b": 52}
-    )
+    margin = {"l": 60, "r": 16, "t": 44 if series else 14, "b": 52}
+    style(figure, dark, height=380, showlegend=series is not None, margin=margin)
     figure.update_xaxes(title_text=escaped(x.words))
     return figure.update_yaxes(title_text=escaped(y.words))
 

@@ -125,12 +125,8 @@ def best(records: Sequence[Record]) -> tuple[str, float] | None:
     else a held-out loss; None before the first.
     """
     names = dict.fromkeys(name for record in records for name in record if name not in PLACE)
-    for title, better in (
-        ("Modelled throughput", max),
-        ("Tokens per target pass", max),
-        ("Acceptance", max),
-        ("Loss", min),
-    ):
+    titles = {"Modelled throughput": max, "Tokens per target pass": max, "Acceptance": max, "Loss": min}
+    for title, better in titles.items():
         fit = [name for name in names if family_of(name).title == title]
         held_out = [name for name in fit if "held_out" in name or better is max]
         name = min(held_out, key=_series_rank, default="")
@@ -198,8 +194,8 @@ def training_figure(
         values = [value for _, value in points]
         shown += values[int(STARTS * len(values)) :]
         first += values[:1]
-    figure.update_layout(height=HEIGHT, showlegend=len(panel.names) > 1)
-    style(figure, dark).update_layout(legend_font_size=11)
+    margin = {"l": 56, "r": 16, "t": 34 if len(panel.names) > 1 else 14, "b": 44}
+    style(figure, dark, height=HEIGHT, showlegend=len(panel.names) > 1, margin=margin, legend_font_size=11)
     low, high = _range(panel.family, shown)
     reached = max((_place(record, by_time) for record in records), default=0.0)
     most = max(planned or round_range([0.0, reached])[1], reached)
@@ -210,7 +206,7 @@ def training_figure(
             text=f"starts at {max(first):.3g}, above this panel", showarrow=False, xref="paper", yref="paper",
             x=1, y=1, xanchor="right", yanchor="top", font={"size": 11, "color": palette(dark).muted},
         )  # fmt: skip
-    return figure.update_layout(margin={"l": 56, "r": 16, "t": 34 if len(panel.names) > 1 else 14, "b": 44})
+    return figure
 
 
 def moments_figure(
@@ -237,14 +233,12 @@ def moments_figure(
             cliponaxis=False,
             marker={"symbol": "circle-open", "size": 16, "color": palette(dark).select, "line": {"width": 2.5}},
         )  # fmt: skip
-    figure.update_layout(height=HEIGHT)
-    style(figure, dark)
+    style(figure, dark, height=HEIGHT, margin={"l": 56, "r": 16, "t": 14, "b": 44})
     reached = max(places, default=0.0)
     most = max(planned or round_range([0.0, reached])[1], reached)
     figure.update_xaxes(title_text=X_TITLES[by_time], range=[-0.02 * most, 1.02 * most])
     per_pass = family_of("tokens_per_pass")
-    figure.update_yaxes(title_text=per_pass.axis, range=list(_range(per_pass, values)), nticks=6)
-    return figure.update_layout(margin={"l": 56, "r": 16, "t": 14, "b": 44})
+    return figure.update_yaxes(title_text=per_pass.axis, range=list(_range(per_pass, values)), nticks=6)
 
 
 def series(records: Sequence[Record], name: str, by_time: bool = False, scale: float = 1) -> list[tuple[float, float]]:

@@ -111,10 +111,9 @@ def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure
         row=1, col=1,
     )  # fmt: skip
     _add_mask(figure, example, rows, names, height)
-    style(figure, dark).update_layout(
-        height=max(LEAST_HEIGHT, ROW_HEIGHT * len(rows) + 130), showlegend=True,
-        margin={"l": 28, "r": 12, "t": 64, "b": 76}, legend={"y": 1.1, "itemclick": False},
-    )  # fmt: skip
+    style(figure, dark, showlegend=True, margin={"l": 28, "r": 12, "t": 64, "b": 76})
+    full = max(LEAST_HEIGHT, ROW_HEIGHT * len(rows) + 130)
+    figure.update_layout(height=full, legend={"y": 1.1, "itemclick": False})
     figure.update_annotations(font={"size": 12, "color": colors.muted})
     places = ["root", *(f"level {level}" for level, _ in enumerate(example.chain, 1))]
     figure.update_xaxes(range=[-0.35, len(places) - 0.25], tickvals=list(range(len(places))), ticktext=places,
@@ -122,14 +121,10 @@ def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure
     return figure.update_yaxes(visible=False, range=[-0.3 - len(rows), 0.7], row=1, col=1)
 
 
-def _by_branch(rows: list[_Row]) -> list[int]:
-    """Rows in the order in which a walk through the tree meets them, the chain last."""
-
-    def below(parent: int) -> list[int]:
-        return [each for place, row in enumerate(rows) if row.parent == parent for each in (place, *below(place))]
-
-    tops = [place for place, row in enumerate(rows) if row.parent is None]
-    return [each for place in tops for each in (place, *below(place))]
+def _by_branch(rows: list[_Row], parent: int | None = None) -> list[int]:
+    """Rows below one, or all, in the order in which a walk through the tree meets them, the chain last."""
+    below = [place for place, row in enumerate(rows) if row.parent == parent]
+    return [each for place in below for each in (place, *_by_branch(rows, place))]
 
 
 def _add_mask(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decoding.analysis.bottom_line import FEWEST, MOST, BottomLine, DraftModelNeed, Interval, Option, between
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
 from decoding.trace.records import IterationTrace, RunTrace
-from viz.explain.expansion import Absences, why_pruned
+from viz.explain.expansion import why_absent, why_pruned
 from viz.explain.known import Known
 from viz.formats import duration, listed, plural
 from viz.tokens import quote
@@ -162,9 +162,8 @@ def ended_words(iteration: IterationTrace) -> str:
         return ""
     place, token = (iteration.accepted or (0,))[-1], iteration.committed_ids[-1]
     known = Known(iteration)
-    absences = Absences(known)
-    child = absences.children_of(place).get(token)
-    why = absences.why(place, token) if child is None else why_pruned(iteration, child, known)
+    child = next((node.node_id for node in known.children.get(place, ()) if node.token_id == token), None)
+    why = why_absent(iteration, place, token, known) if child is None else why_pruned(iteration, child, known)
     after = quote(iteration.nodes[place].text) if place else "the last committed token"
     missed = (
         f"{quote(iteration.committed_texts[-1])} after {after} was not {'in the tree' if child is None else 'verified'}"
@@ -251,14 +250,9 @@ def _pays_words(best: Option) -> str:
     passes = tokens / best.without_prefill
     if passes < 1:  # an iteration holds a pass of the target: other work has slowed plain decoding
         return ""
-    return f" Prefill left out ({best.without_prefill:.2f}×), {break_even_words(passes, tokens)}"
-
-
-def break_even_words(passes: float, tokens: float) -> str:
-    """When speculating pays, from the plain tokens in whose time an iteration is done, and the tokens it commits."""
     return (
-        f"an iteration takes as long as {passes:.2f} plain tokens and commits {tokens:.2f}; where it commits fewer "
-        f"than {passes:.2f}, do not speculate."
+        f" Prefill left out ({best.without_prefill:.2f}×), an iteration takes as long as {passes:.2f} plain tokens and "
+        f"commits {tokens:.2f}; where it commits fewer than {passes:.2f}, do not speculate."
     )
 
 

@@ -6,7 +6,7 @@ has depth 1: one more than the paper's, so that its `d < D` is `depth ≤ D` her
 """
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -14,37 +14,6 @@ import numpy as np
 from decoding.trace.records import TOP_TOKENS, IterationTrace, RuleTrace, StopReason
 from viz.formats import beside
 from viz.glossary import setting_title
-
-
-@dataclass(frozen=True)
-class DraftRank:
-    """The draft's rank and probability of a token after a node.
-
-    Attributes:
-        rank: 1 for its likeliest token; None where it is not recorded.
-        probability: None where it is not recorded.
-        floor: the lowest probability recorded there; an unrecorded token is not above it.
-    """
-
-    rank: int | None
-    probability: float | None
-    floor: float
-
-
-class DraftRanks:
-    """The draft's rank and probability of tokens, from its recorded top tokens or, for the rank, its raw logits."""
-
-    def __init__(self, iteration: IterationTrace):
-        self._iteration, self._top = iteration, cache(iteration.draft_top)
-
-    def of(self, parent: int, token: int) -> DraftRank:
-        """The draft's rank and probability of a token after a node."""
-        top = self._top(parent)
-        floor = top[-1][2] if len(top) == TOP_TOKENS else 0.0
-        ranked = {known: (rank, probability) for rank, (known, _, probability) in enumerate(top, start=1)}
-        if token in ranked:
-            return DraftRank(*ranked[token], floor)
-        return DraftRank(self._iteration.draft_rank(parent, token), None, floor)
 
 
 def value_words(rule: RuleTrace) -> str:
@@ -69,6 +38,9 @@ class Places:
     def __init__(self, iteration: IterationTrace):
         self.iteration, self.rule = iteration, iteration.rule
         self.by_chance = iteration.rule.value == "chance"
+        self.children = (
+            iteration.rule.children or 1 << 30
+        )  # scored below a node; unlimited where the rule sets no limit
         nodes, values = iteration.nodes, [1.0]
         if self.by_chance:
             # Products along the paths, from the root down: a node's parent comes before it.
@@ -92,11 +64,6 @@ class Places:
     def last(self) -> float:
         """Value of the last node that has a place; 0 if none has."""
         return min((self.node_values[n] for n in self.iteration.flatten_order if n), default=0.0)
-
-    @cached_property
-    def children(self) -> int:
-        """How many children of a node are scored; unlimited where the rule sets no limit."""
-        return self.rule.children or 1 << 30
 
     def value(self, parent: int, rank: int, probability: float) -> float:
         """Value of a child of a node, the draft's `rank`-th choice there."""
@@ -180,21 +147,17 @@ def gates_met(iteration: IterationTrace, node_id: int) -> tuple[Gate, ...]:
     return tuple(met)
 
 
-def _needed(iteration: IterationTrace, reason: StopReason) -> set[str]:
-    """Settings with whose numbers a gate compares."""
-    return {
+def _gate(iteration: IterationTrace, node_id: int, reason: StopReason, stopped: bool) -> tuple[str, str] | None:
+    """Name and comparison of one gate; None where it cannot stop anything with these settings, or a file lacks one."""
+    settings, node = iteration.settings, iteration.nodes[node_id]
+    values = {name: value for name, value in settings.items() if isinstance(value, int | float)}
+    needed = {
         "max_depth": {iteration.rule.depth_setting},
         "early_stop": {"stop_probability"},
         "depth_gate": {"base_depth", "deep_probability"},
         "budget": {"node_budget"},
     }.get(reason, set())
-
-
-def _gate(iteration: IterationTrace, node_id: int, reason: StopReason, stopped: bool) -> tuple[str, str] | None:
-    """Name and comparison of one gate; None where it cannot stop anything with these settings, or a file lacks one."""
-    settings, node = iteration.settings, iteration.nodes[node_id]
-    values = {name: value for name, value in settings.items() if isinstance(value, int | float)}
-    if not values.keys() >= _needed(iteration, reason):
+    if not values.keys() >= needed:
         return None
     depth, adaptive = node.depth, bool(settings.get("dynamic_depth", True))
 

@@ -1,10 +1,10 @@
 """Sentences for the record's codes: why a node was expanded or not, how wide, and why a token was left out."""
 
-from functools import cached_property
+from collections.abc import Sequence
 
 from decoding.trace.records import TOP_TOKENS, IterationTrace, NodeTrace
-from viz.explain.draft_rule import DraftRank, DraftRanks, value_words, winners
-from viz.explain.known import Known
+from viz.explain.draft_rule import value_words, winners
+from viz.explain.known import DraftRank, Known
 from viz.formats import apart, beside, chance, listed, number, ordinal, plural
 from viz.glossary import setting_title
 from viz.tokens import quote
@@ -34,7 +34,7 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
 
 def _room_words(known: Known, node_id: int) -> str:
     """What the node budget left of the children that a node was allowed; empty where it has them all."""
-    iteration, made = known.iteration, known.drafted_below.get(node_id, 0)
+    iteration, made = known.iteration, len(known.children.get(node_id, ()))
     node, budget = iteration.nodes[node_id], iteration.settings.get("node_budget")
     full = isinstance(budget, int) and len(iteration.nodes) > budget  # the root is none of them
     if iteration.draft_sampling != "deterministic" or not full or made >= (node.branching or 0):
@@ -45,7 +45,7 @@ def _room_words(known: Known, node_id: int) -> str:
 def children_words(known: Known, node_id: int) -> str:
     """The children of a node and why these: `‘ a’, ‘ b’: the draft's 2 likeliest tokens, likeliest first`, or empty."""
     iteration = known.iteration
-    children = [iteration.nodes[child] for child in iteration.children(node_id)]
+    children = known.children.get(node_id, ())
     if not children or iteration.nodes[node_id].draft_level is None:
         return ""
     said = ", ".join(quote(child.text) for child in children[:MOST_CHILDREN])
@@ -61,10 +61,10 @@ def children_words(known: Known, node_id: int) -> str:
     return f"{said}: the draft's {len(children)} likeliest tokens, likeliest first"
 
 
-def why_drafted(known: Known, node_id: int, ranks: DraftRanks) -> str:
+def why_drafted(known: Known, node_id: int) -> str:
     """Why a node is in the tree: the draft's rank of its token after the parent, and what gave it a place."""
     iteration, node = known.iteration, known.iteration.nodes[node_id]
-    parent, draft = iteration.nodes[node.parent_id], ranks.of(node.parent_id, node.token_id)
+    parent, draft = iteration.nodes[node.parent_id], known.draft_rank(node.parent_id, node.token_id)
     if parent.breadth == "forced" or node_id in known.interventions:
         return ""
     choice = "" if draft.rank is None else f"the draft's {ordinal(draft.rank)} choice after {quote(parent.text)}"
@@ -91,7 +91,7 @@ def why_in_tree(iteration: IterationTrace, node_id: int) -> str:
 
     Empty for the root, nodes forced in by hand and where no rank is recorded.
     """
-    drafted = why_drafted(Known(iteration), node_id, DraftRanks(iteration)) if node_id else ""
+    drafted = why_drafted(Known(iteration), node_id) if node_id else ""
     if not drafted:
         return ""
     rule = breadth_words(iteration, iteration.nodes[iteration.nodes[node_id].parent_id])
@@ -268,135 +268,118 @@ def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     return f"{beam}, and it is {f'the {ordinal(place)}' if place > places.children else 'none of them'}"
 
 
-class Absences:
-    """Why tokens were not drafted in one iteration; shared values are computed once."""
+def why_absent(iteration: IterationTrace, parent_id: int, token_id: int, known: Known | None = None) -> str:
+    """One or two sentences on why a token was not drafted after a node.
 
-    def __init__(self, known: Known):
-        self.iteration, self.rule = known.iteration, known.iteration.rule
-        self._known, self._ranks = known, DraftRanks(known.iteration)
-        self._children: dict[int, list[int]] = {}
-        for node in self.iteration.nodes[1:]:
-            self._children.setdefault(node.parent_id, []).append(node.node_id)
-
-    def why(self, parent_id: int, token_id: int) -> str:
-        """One or two sentences on why a token was not drafted after a node."""
-        iteration, parent = self.iteration, self.iteration.nodes[parent_id]
-        if not iteration.drafted:
-            words = stop_reason_text(iteration, 0, self._known)
-            return {
-                "not_drafted": "This method drafts nothing: the target writes every token itself.",
-                "unprofitable": "Nothing was drafted here: drafting was not expected to be faster than decoding "
-                "without it.",
-            }.get(iteration.nodes[0].stop_reason, f"Nothing was drafted here: {words}.")
-        if parent.stop_reason != "expanded":
-            where = "the last committed token" if parent_id == 0 else quote(parent.text)
-            return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
-        if _recycled(parent):
-            width, read = parent.branching or 0, f"when it last read {quote(parent.text)}"
-            first = "the target's first choice" if width == 1 else f"among the target's first {width} choices"
-            return f"Not {first} {read}; the tree has no more places here."
-        if parent.draft_level is None and parent.breadth != "forced":  # no model was asked
-            return "It did not follow these tokens earlier in the text, or less often than what was drafted."
-        draft = self._ranks.of(parent_id, token_id)
-        if iteration.draft_sampling != "deterministic":
-            return self._not_drawn(parent_id, draft)
-        if self.rule.value != "none":
-            return self._no_place(parent_id, draft)
-        return self._too_low(parent_id, draft)
-
-    def children_of(self, parent_id: int) -> dict[int, int]:
-        """Ids of the nodes drafted after a node by token, the pruned ones included."""
-        return {self.iteration.nodes[child].token_id: child for child in self._children.get(parent_id, [])}
-
-    def _too_low(self, parent_id: int, draft: DraftRank) -> str:
-        """Rules that take the draft's best children of every node: the rank decides, then the budget."""
-        width = self.iteration.nodes[parent_id].branching or 0
-        if draft.rank is not None and draft.rank <= width:
-            budget = value_of(self.iteration, "node_budget", " of {}")
-            return f"{_choice(draft)}; it was one of {width}, but the node budget{budget} was used up before its turn."
-        parent, limit = self.iteration.nodes[parent_id], self.iteration.settings.get("prune_probability")
-        said = f"{_choice(draft)}; {breadth_words(self.iteration, parent)}."
-        if self.rule.left_out == "improbable" and isinstance(limit, int | float) and draft.probability is not None:
-            path = parent.path_probability * draft.probability
-            if path < limit:
-                named = setting_at(self.iteration, "prune_probability")
-                said += f" Its path probability {beside(path, limit)} is also below {named}."
-        return said
-
-    def _no_place(self, parent_id: int, draft: DraftRank) -> str:
-        """Rules that give places to the tokens of highest value."""
-        places = self._known.places
-        own = draft.rank or TOP_TOKENS + 1
-        if own > places.children:
-            named = _named(self.rule.children_setting)
-            return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
-        if draft.probability is None:
-            full = self.iteration.verified >= places.budget
-            if full or places.value(parent_id, TOP_TOKENS + 1, draft.floor) <= places.last:
-                return f"{_choice(draft)}; every node in the tree has a value of at least {number(places.last, 3)}."
-            return f"{_choice(draft)}. {self._stopped_early}"
-        value = places.value(parent_id, own, draft.probability)
-        rank, exact = places.rank(value)
-        at = f"{'' if exact else 'at best '}{ordinal(rank)} of all scored tokens"
-        said = f"{_choice(draft)}; its {value_words(self.rule)} {number(value, 3)} is {at}"
-        if places.by_chance:
-            return f"{said}, and {plural(self.iteration.verified, 'node')} gave the most expected tokens per second."
-        if self.iteration.verified >= places.budget:
-            return f"{said}, and the {places.budget} places went at {number(places.last, 3)} or more."
-        return f"{said}. {self._stopped_early}"
-
-    @cached_property
-    def _stopped_early(self) -> str:
-        """A search that ended before its places were full."""
-        stopped = next((n for n in self.iteration.nodes if n.stop_reason in ("low_gain", "low_promise")), None)
-        if stopped is not None:
-            words = stop_reason_text(self.iteration, stopped.node_id, self._known)
-            return f"{words[0].upper()}{words[1:]}."
-        return f"The tree ended with {plural(self.iteration.verified, 'node')}."
-
-    def _not_drawn(self, parent_id: int, draft: DraftRank) -> str:
-        """Rules that sample: how likely the draws at this node were to hit the token, and why there were no more."""
-        children = [self.iteration.nodes[child] for child in self._children.get(parent_id, [])]
-        count = sum(child.multiplicity for child in children)
-        failed = f"Not drawn in {plural(count, 'draw')} here"
-        if draft.probability is None:
-            return f"{failed}: not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
-        if self.iteration.draft_sampling != "without_replacement":
-            reach = 1 - (1 - draft.probability) ** count
-            if count == 1:
-                return f"{failed}, which takes it with probability {chance(reach)}."
-            each = f"each takes it with probability {chance(draft.probability)}"
-            return f"{failed}: {each}, so at least one does with probability {chance(reach)}."
-        said = f"{failed}: {_chances(draft.probability, children)}."
-        return f"{said} {self._no_more(self.iteration.nodes[parent_id], children)}".strip()
-
-    def _no_more(self, parent: NodeTrace, children: list[NodeTrace]) -> str:
-        """Why sampling without replacement ended at a node."""
-        iteration, left = self.iteration, max(1.0 - sum(child.draft_probability or 0.0 for child in children), 0.0)
-        worth = parent.path_probability * left
-        if parent.breadth == "outdrawn":
-            more, least = apart(worth, self._known.places.least_draw)
-            made = plural(iteration.drafted, "draw")
-            return (
-                f"One more draw here has the value {more}, path probability times the draft's undrawn probability; the "
-                f"{made} of this tree had {least} or more."
-            )
-        name = self.rule.threshold_setting
-        threshold = iteration.settings.get(name)
-        if parent.breadth == "worth" and isinstance(threshold, int | float):
-            return (
-                f"One more draw had the value {beside(worth, threshold)}, below {setting_title(name)} {threshold:.3g}."
-            )
+    Args:
+        known: the `Known` of the iteration if there is one already; it serves every token.
+    """
+    parent, known = iteration.nodes[parent_id], known or Known(iteration)
+    if not iteration.drafted:
+        words = stop_reason_text(iteration, 0, known)
         return {
-            "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
-            "shape": f"T{breadth_words(iteration, parent)[1:]}.",
-            "all_drawn": "Every token with a nonzero draft probability was drawn.",
-        }.get(parent.breadth or "", "")
+            "not_drafted": "This method drafts nothing: the target writes every token itself.",
+            "unprofitable": "Nothing was drafted here: drafting was not expected to be faster than decoding without "
+            "it.",
+        }.get(iteration.nodes[0].stop_reason, f"Nothing was drafted here: {words}.")
+    if parent.stop_reason != "expanded":
+        where = "the last committed token" if parent_id == 0 else quote(parent.text)
+        return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, known)}."
+    if _recycled(parent):
+        width, read = parent.branching or 0, f"when it last read {quote(parent.text)}"
+        first = "the target's first choice" if width == 1 else f"among the target's first {width} choices"
+        return f"Not {first} {read}; the tree has no more places here."
+    if parent.draft_level is None and parent.breadth != "forced":  # no model was asked
+        return "It did not follow these tokens earlier in the text, or less often than what was drafted."
+    draft = known.draft_rank(parent_id, token_id)
+    if iteration.draft_sampling != "deterministic":
+        return _not_drawn(known, parent, draft)
+    return _no_place(known, parent_id, draft) if iteration.rule.value != "none" else _too_low(iteration, parent, draft)
 
 
-def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:
-    """Why a token was not drafted after a node; use `Absences` for many tokens."""
-    return Absences(Known(iteration)).why(parent_id, token_id)
+def _too_low(iteration: IterationTrace, parent: NodeTrace, draft: DraftRank) -> str:
+    """Rules that take the draft's best children of every node: the rank decides, then the budget."""
+    width = parent.branching or 0
+    if draft.rank is not None and draft.rank <= width:
+        budget = value_of(iteration, "node_budget", " of {}")
+        return f"{_choice(draft)}; it was one of {width}, but the node budget{budget} was used up before its turn."
+    limit = iteration.settings.get("prune_probability")
+    said = f"{_choice(draft)}; {breadth_words(iteration, parent)}."
+    if iteration.rule.left_out == "improbable" and isinstance(limit, int | float) and draft.probability is not None:
+        path = parent.path_probability * draft.probability
+        if path < limit:
+            named = setting_at(iteration, "prune_probability")
+            said += f" Its path probability {beside(path, limit)} is also below {named}."
+    return said
+
+
+def _no_place(known: Known, parent_id: int, draft: DraftRank) -> str:
+    """Rules that give places to the tokens of highest value."""
+    places, rule, verified = known.places, known.iteration.rule, known.iteration.verified
+    own = draft.rank or TOP_TOKENS + 1
+    if own > places.children:
+        named = _named(rule.children_setting)
+        return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
+    if draft.probability is None:
+        if verified >= places.budget or places.value(parent_id, TOP_TOKENS + 1, draft.floor) <= places.last:
+            return f"{_choice(draft)}; every node in the tree has a value of at least {number(places.last, 3)}."
+        return f"{_choice(draft)}. {_stopped_early(known)}"
+    value = places.value(parent_id, own, draft.probability)
+    rank, exact = places.rank(value)
+    at = f"{'' if exact else 'at best '}{ordinal(rank)} of all scored tokens"
+    said = f"{_choice(draft)}; its {value_words(rule)} {number(value, 3)} is {at}"
+    if places.by_chance:
+        return f"{said}, and {plural(verified, 'node')} gave the most expected tokens per second."
+    if verified >= places.budget:
+        return f"{said}, and the {places.budget} places went at {number(places.last, 3)} or more."
+    return f"{said}. {_stopped_early(known)}"
+
+
+def _stopped_early(known: Known) -> str:
+    """A search that ended before its places were full."""
+    iteration = known.iteration
+    stopped = next((n for n in iteration.nodes if n.stop_reason in ("low_gain", "low_promise")), None)
+    if stopped is None:
+        return f"The tree ended with {plural(iteration.verified, 'node')}."
+    words = stop_reason_text(iteration, stopped.node_id, known)
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _not_drawn(known: Known, parent: NodeTrace, draft: DraftRank) -> str:
+    """Rules that sample: how likely the draws at this node were to hit the token, and why there were no more."""
+    children = known.children.get(parent.node_id, ())
+    count = sum(child.multiplicity for child in children)
+    failed = f"Not drawn in {plural(count, 'draw')} here"
+    if draft.probability is None:
+        return f"{failed}: not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
+    if known.iteration.draft_sampling != "without_replacement":
+        reach = 1 - (1 - draft.probability) ** count
+        if count == 1:
+            return f"{failed}, which takes it with probability {chance(reach)}."
+        each = f"each takes it with probability {chance(draft.probability)}"
+        return f"{failed}: {each}, so at least one does with probability {chance(reach)}."
+    return f"{failed}: {_chances(draft.probability, children)}. {_no_more(known, parent, children)}".strip()
+
+
+def _no_more(known: Known, parent: NodeTrace, children: Sequence[NodeTrace]) -> str:
+    """Why sampling without replacement ended at a node."""
+    iteration, left = known.iteration, max(1.0 - sum(child.draft_probability or 0.0 for child in children), 0.0)
+    worth = parent.path_probability * left
+    if parent.breadth == "outdrawn":
+        more, least = apart(worth, known.places.least_draw)
+        return (
+            f"One more draw here has the value {more}, path probability times the draft's undrawn probability; the "
+            f"{plural(iteration.drafted, 'draw')} of this tree had {least} or more."
+        )
+    name = iteration.rule.threshold_setting
+    threshold = iteration.settings.get(name)
+    if parent.breadth == "worth" and isinstance(threshold, int | float):
+        return f"One more draw had the value {beside(worth, threshold)}, below {setting_title(name)} {threshold:.3g}."
+    return {
+        "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} was used up.",
+        "shape": f"T{breadth_words(iteration, parent)[1:]}.",
+        "all_drawn": "Every token with a nonzero draft probability was drawn.",
+    }.get(parent.breadth or "", "")
 
 
 def _recycled(parent: NodeTrace) -> bool:
@@ -416,12 +399,12 @@ def _floor(draft: DraftRank) -> str:
     return f" (each at least {number(draft.floor, 3)})" if draft.floor >= 5e-4 else ""
 
 
-def _chances(probability: float, children: list) -> str:
+def _chances(probability: float, children: Sequence[NodeTrace]) -> str:
     """The token's probability in each draw without replacement, given those before it."""
     chances, left = [], 1.0
     for child in children:
         chances.append(min(probability / left, 1.0) if left > 0 else 1.0)
-        left -= child.draft_probability
+        left -= child.draft_probability or 0.0
     if len(chances) == 1:
         return f"its probability was {chance(chances[0])}"
     if len(chances) <= 3:

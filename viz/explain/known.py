@@ -11,19 +11,27 @@ Sentences show the target's distribution that the verifier tested against, after
 without it, and greedy decoding, which needs none, have the target at temperature 1; the text then says so.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf, isclose
 from typing import TypeVar
 
-from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep, node_paths
+from decoding.trace.records import (
+    TOP_TOKENS,
+    IterationTrace,
+    NodeTrace,
+    SamplingTrace,
+    VerificationStep,
+    node_paths,
+)
 from viz.explain.draft_rule import Places
 from viz.formats import beside, listed, number
 from viz.tokens import quote
 
 Place = TypeVar("Place", bound=int | None)
+Item = TypeVar("Item")
 
 
 def is_cut(iteration: IterationTrace) -> bool:
@@ -245,6 +253,21 @@ def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
+@dataclass(frozen=True, slots=True)
+class DraftRank:
+    """The draft's rank and probability of a token after a node.
+
+    Attributes:
+        rank: 1 for its likeliest token; None where it is not recorded.
+        probability: None where it is not recorded.
+        floor: the lowest probability recorded there; an unrecorded token is not above it.
+    """
+
+    rank: int | None
+    probability: float | None
+    floor: float
+
+
 @dataclass(frozen=True)
 class Known:
     """One iteration and facts derived from its whole tree or all its tests."""
@@ -257,9 +280,22 @@ class Known:
         return Places(self.iteration)
 
     @cached_property
-    def drafted_below(self) -> Mapping[int, int]:
-        """How many children each node has, those without any aside."""
-        return Counter(node.parent_id for node in self.iteration.nodes)
+    def children(self) -> Mapping[int, Sequence[NodeTrace]]:
+        """The children of each node that has any, the pruned ones included."""
+        return _grouped((node.parent_id, node) for node in self.iteration.nodes[1:])
+
+    @cached_property
+    def _draft_top(self) -> Callable[[int], Sequence[tuple[int, str, float]]]:
+        return cache(self.iteration.draft_top)
+
+    def draft_rank(self, parent: int, token: int) -> DraftRank:
+        """A token after a node, from the draft's recorded top tokens or, for the rank, its raw logits."""
+        top = self._draft_top(parent)
+        floor = top[-1][2] if len(top) == TOP_TOKENS else 0.0
+        for rank, (known, _, probability) in enumerate(top, start=1):
+            if known == token:
+                return DraftRank(rank, probability, floor)
+        return DraftRank(self.iteration.draft_rank(parent, token), None, floor)
 
     @cached_property
     def sampled(self) -> bool:
@@ -343,9 +379,9 @@ class Known:
         return before
 
 
-def _grouped(pairs: Iterable[tuple[Place, VerificationStep]]) -> dict[Place, list[VerificationStep]]:
-    """Steps in their order by node."""
-    found = defaultdict[Place, list[VerificationStep]](list)
-    for node, step in pairs:
-        found[node].append(step)
+def _grouped(pairs: Iterable[tuple[Place, Item]]) -> dict[Place, list[Item]]:
+    """Steps or children in their order by node."""
+    found = defaultdict[Place, list[Item]](list)
+    for node, item in pairs:
+        found[node].append(item)
     return dict(found)

@@ -22,21 +22,6 @@ QUESTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedGuess:
-    """The result of a guess.
-
-    Attributes:
-        right: whether it ends where the accepted path ends.
-        agreed: tokens of the guess that were accepted.
-        words: why, from the trace.
-    """
-
-    right: bool
-    agreed: int
-    words: str
-
-
 def guessable(run: RunTrace) -> tuple[int, ...]:
     """Iterations of a run with a real choice that fit on the screen."""
     fit = []
@@ -76,22 +61,22 @@ def path_words(iteration: IterationTrace, node_id: int) -> str:
     return " ".join(visible(iteration.nodes[node].text, 14) for node in iteration.path(node_id)[1:])
 
 
-def judge(iteration: IterationTrace, guess: int) -> JudgedGuess:
-    """Compare a guess with what the verifier did."""
+def judge(iteration: IterationTrace, guess: int) -> tuple[bool, str]:
+    """Whether a guess ends where the accepted path ends, and why, from the trace."""
     guessed, accepted = iteration.path(guess)[1:], iteration.accepted
     agreed = sum(mine == theirs for mine, theirs in zip(guessed, accepted, strict=False))
     if guessed == accepted:
         kept = "Nothing was accepted" if not accepted else f"{plural(len(accepted), 'token')} accepted"
-        return JudgedGuess(True, agreed, f"{kept}. {why_final(iteration)}")
+        return True, f"{kept}. {why_final(iteration)}"
     begun = f"The first {plural(agreed, 'token')} of your path {'was' if agreed == 1 else 'were'} accepted. "
     begun = begun if agreed else ""
     if agreed == len(guessed):
         following = accepted[agreed]
         said = f"{begun}The path goes on: {quote(iteration.nodes[following].text)} was accepted too. "
-        return JudgedGuess(False, agreed, said + why_verdict(iteration, following))
+        return False, said + why_verdict(iteration, following)
     wrong = iteration.nodes[guessed[agreed]]
     words = {"rejected": "was rejected", "not_reached": "was never tested"}.get(wrong.verdict, "was not verified")
-    return JudgedGuess(False, agreed, f"{begun}{quote(wrong.text)} {words}. {why_verdict(iteration, wrong.node_id)}")
+    return False, f"{begun}{quote(wrong.text)} {words}. {why_verdict(iteration, wrong.node_id)}"
 
 
 MOST_CHILDREN = 8

@@ -24,19 +24,19 @@ class TourStep:
 
     Attributes:
         key, title: name of the stop and its label in the bar.
-        page: label of the page it is on.
-        recording: the run shown. iteration, node, phase: where the scope goes, None to stay.
-        words: two sentences with numbers of that run.
+        iteration, node, phase: where the scope goes, None to stay.
+        words: two sentences with numbers of the run shown.
+        page: label of the page it is on. recording: the run shown.
     """
 
     key: str
     title: str
-    page: str
-    recording: str
     iteration: int
     node: int | None
     phase: str | None
     words: str
+    page: str = STEP_THROUGH
+    recording: str = STORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,6 @@ def tour_steps(
     return tuple(step for step in steps if step.page in pages)
 
 
-def _stop(
-    iteration: IterationTrace, key: str, title: str, node: int | None, phase: str, words: str,
-    page: str = STEP_THROUGH, recording: str = STORY,
-) -> TourStep:  # fmt: skip
-    return TourStep(key, title, page, recording, iteration.index, node, phase, words)
-
-
 def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
     """Key of the last phase of an iteration whose key begins with one of some words."""
     shown = [PhaseNode((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
@@ -96,7 +89,7 @@ def _draft(iteration: IterationTrace) -> TourStep:
     )
     if iteration.settings.get("branch_first_level"):
         words += " The settings are ours, with which the app begins: the first level may branch."
-    return _stop(iteration, "draft", "Draft", best.node_id, _last_phase(iteration, "draft"), words)
+    return TourStep("draft", "Draft", iteration.index, best.node_id, _last_phase(iteration, "draft"), words)
 
 
 def _tree(iteration: IterationTrace) -> TourStep:
@@ -111,7 +104,7 @@ def _tree(iteration: IterationTrace) -> TourStep:
         f"{narrow if fewer < children else ''}. "
         f"{pruned} of {plural(iteration.drafted, 'node')} are on paths too unlikely to verify and are pruned."
     )
-    return _stop(iteration, "tree", "Tree", unsure.node_id, _last_phase(iteration, "draft", "prune"), words)
+    return TourStep("tree", "Tree", iteration.index, unsure.node_id, _last_phase(iteration, "draft", "prune"), words)
 
 
 def _mask(story: Story) -> TourStep:
@@ -123,7 +116,7 @@ def _mask(story: Story) -> TourStep:
         f"{rows * rows} cells. {quote(node.text)} attends to {plural(mask.prefix_columns, 'token')} of text, its "
         f"{plural(node.depth, 'ancestor')} and itself, but to no other branch."
     )
-    return _stop(iteration, "mask", "Mask", node.node_id, "mask", words)
+    return TourStep("mask", "Mask", iteration.index, node.node_id, "mask", words)
 
 
 def _verify(iteration: IterationTrace) -> TourStep:
@@ -136,7 +129,7 @@ def _verify(iteration: IterationTrace) -> TourStep:
         f"likely token at their position. For {quote(most.text)} the draft has {number(most.draft_probability)}, the "
         f"target {number(most.target_probability)}."
     )
-    return _stop(iteration, "verify", "Verify", most.node_id, "verify", words)
+    return TourStep("verify", "Verify", iteration.index, most.node_id, "verify", words)
 
 
 def _accept(story: Story) -> TourStep:
@@ -149,7 +142,7 @@ def _accept(story: Story) -> TourStep:
         f"more below it. With the {iteration.final_kind} token {quote(iteration.final_text or '')} this pass "
         f"commits {plural(len(iteration.committed_ids), 'token')}."
     )
-    return _stop(iteration, "accept", "Accept", story.accepted, "select", words)
+    return TourStep("accept", "Accept", iteration.index, story.accepted, "select", words)
 
 
 def _why(story: Story) -> TourStep:
@@ -159,7 +152,7 @@ def _why(story: Story) -> TourStep:
         f"Click any node: its card says why. {quote(node.text)}, {node.verdict.replace('_', ' ')}: "
         f"{why_verdict(iteration, node.node_id)}"
     )
-    return _stop(iteration, "why", "Why", node.node_id, "select", words)
+    return TourStep("why", "Why", iteration.index, node.node_id, "select", words)
 
 
 def _rollback(story: Story) -> TourStep:
@@ -169,7 +162,7 @@ def _rollback(story: Story) -> TourStep:
         f"{len(cache.moved_from)} of the root and the accepted path are kept, the other {cache.slots_freed} freed. "
         f"The cache now holds {cache.slots_before + len(cache.moved_from)} slots, as if the rest were never computed."
     )
-    return _stop(iteration, "rollback", "Rollback", story.rejected, "commit", words)
+    return TourStep("rollback", "Rollback", iteration.index, story.rejected, "commit", words)
 
 
 def _adapt(run: RunTrace) -> TourStep:
@@ -183,7 +176,7 @@ def _adapt(run: RunTrace) -> TourStep:
         f"the verified tree's depth was accepted; the aim is {history.target:g} ± {history.dead_band:g}. "
         f"So drafting gets {direction}: {changes}."
     )
-    return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
+    return TourStep("adapt", "Adapt", iteration.index, None, "history", words, recording=ADAPTING)
 
 
 def _what_if(story: Story) -> TourStep:
@@ -193,7 +186,7 @@ def _what_if(story: Story) -> TourStep:
         f"on this machine, then force a node out or in, or change a setting. A and B compare the new text with its "
         f"{plural(len(iteration.committed_ids), 'token')}."
     )
-    return _stop(iteration, "what_if", "What if", story.accepted, "select", words, page=WHAT_IF)
+    return TourStep("what_if", "What if", iteration.index, story.accepted, "select", words, page=WHAT_IF)
 
 
 def _compare(run: RunTrace, rivals: Mapping[str, RunTrace]) -> TourStep:
@@ -208,4 +201,4 @@ def _compare(run: RunTrace, rivals: Mapping[str, RunTrace]) -> TourStep:
         f"Tokens per pass and per second of three recorded calls: tree {pace(run)}, chain {pace(rivals['chain'])}, "
         f"plain decoding {pace(rivals['plain'])}. {bottom_line_words(line)} Press Compare to measure."
     )
-    return TourStep("compare", "Compare", COMPARE, COMPARED, 0, None, None, words)
+    return TourStep("compare", "Compare", 0, None, None, words, COMPARE, COMPARED)

@@ -1,11 +1,8 @@
 """The card of a node: its verdict and why, both distributions at its position, and the tests there."""
 
-from collections.abc import Callable
-from functools import partial
-
 from decoding.trace.records import IterationTrace
-from viz.explain.draft_rule import DraftRanks, gates_met
-from viz.explain.expansion import Absences, children_words, why_drafted, why_not_expanded
+from viz.explain.draft_rule import gates_met
+from viz.explain.expansion import children_words, why_absent, why_drafted, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import chance, listed, number, plural
@@ -22,7 +19,6 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
     """The card of each drawn node, by id."""
     known = known or Known(iteration)
     by_node: dict[str, dict] = {}
-    left, ranks = partial(_residuals, known), DraftRanks(iteration)
     for drawn in scene.nodes:
         if drawn.folded:
             by_node[str(drawn.node_id)] = {
@@ -30,42 +26,41 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
                 "probs": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
-            by_node[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
+            by_node[str(FINAL_ID)] = _final_card(known, drawn.parent_id)
         elif iteration.nodes:
-            by_node[str(drawn.node_id)] = _node_card(known, drawn.node_id, left, ranks)
+            by_node[str(drawn.node_id)] = _node_card(known, drawn.node_id)
     return by_node
 
 
-def _final_card(known: Known, parent_id: int, left: Callable[[int, int], list[dict]]) -> dict:
-    iteration = known.iteration
+def _final_card(known: Known, parent_id: int) -> dict:
+    iteration, token = known.iteration, known.iteration.committed_ids[-1]
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
-    _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
+    _, value = target_of(iteration, parent_id, token)
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None and known.sampled:
         facts.append(["probability when drawn", number(chosen.acceptance_probability)])
-    children = [node for node in iteration.nodes if node.parent_id == parent_id]
-    drafted = {node.token_id for node in children}
+    children = known.children.get(parent_id, ())
     verified = {node.token_id for node in children if node.flat_index is not None}
-    if drafted and iteration.committed_ids[-1] not in drafted:
-        facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
+    if children and all(node.token_id != token for node in children):
+        facts.append(["not drafted", why_absent(iteration, parent_id, token, known)])
     return {
         "token": visible(iteration.final_text or ""),
         "kind": f"after node {parent_id} · {iteration.final_kind}",
         "state": iteration.final_kind,
         "why": why_final(iteration),
-        "asks": iteration.tree_was_drafted and iteration.committed_ids[-1] not in verified,
+        "asks": iteration.tree_was_drafted and token not in verified,
         "probs": parent_id,
-        "token_id": iteration.committed_ids[-1],
+        "token_id": token,
         "facts": facts,
-        "residuals": left(parent_id, iteration.committed_ids[-1]),
+        "residuals": _residuals(known, parent_id, token),
     }
 
 
-def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]], ranks: DraftRanks) -> dict:
+def _node_card(known: Known, node_id: int) -> dict:
     iteration, node = known.iteration, known.iteration.nodes[node_id]
     facts = []
     if node_id:
-        if drafted := why_drafted(known, node_id, ranks):
+        if drafted := why_drafted(known, node_id):
             facts.append(["drafted", drafted])
         facts.append(["path probability", number(node.path_probability, 4)])
     # Greedy decoding has no randomness: 0 and 1 would only repeat the verdict.
@@ -96,7 +91,7 @@ def _node_card(known: Known, node_id: int, left: Callable[[int, int], list[dict]
         "facts": facts,
         # They say what the fact on expansion says, and more.
         "gates": [[gate.outcome, gate.name, gate.words] for gate in gates_met(iteration, node_id)],
-        "residuals": left(node.parent_id, node.token_id) if node_id else [],
+        "residuals": _residuals(known, node.parent_id, node.token_id) if node_id else [],
     }
 
 
@@ -104,23 +99,15 @@ def _residuals(known: Known, place: int, token: int) -> list[dict]:
     """Residuals of the target's distribution at a position: the first, that which left nothing of a token, the last."""
     rejections = residuals(known.iteration, place, MOST_TOKENS, known, token)
     gone = next((number_of for number_of, each in enumerate(rejections) if each["own"] == "0"), 0)
-    shown, made = (
-        sorted({0, gone, len(rejections) - 1}) if len(rejections) > MOST_RESIDUALS else range(len(rejections)),
-        [],
-    )
-    for number_of in shown:
-        each = rejections[number_of]
+    few, made = len(rejections) <= MOST_RESIDUALS, []
+    for each in rejections if few else [rejections[place] for place in sorted({0, gone, len(rejections) - 1})]:
         rows = [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]
         if each["own"] == "0":
             rows.append([visible(known.iteration.texts.get(token, f"<{token}>"), 16), 0.0])
         made.append({"after": each["after"], "rows": rows})
     if len(made) < len(rejections):
-        made.append(
-            {
-                "after": f"{len(rejections) - len(made)} more rejections here: Why, below, lists all {len(rejections)}",
-                "rows": [],
-            }
-        )
+        more = f"{len(rejections) - len(made)} more rejections here: Why, below, lists all {len(rejections)}"
+        made.append({"after": more, "rows": []})
     return made
 
 
@@ -133,15 +120,14 @@ def distributions(iteration: IterationTrace, scene: Scene, known: Known | None =
     if not iteration.nodes:
         return {}
     known = known or Known(iteration)
-    absences = Absences(known)
     asked: dict[int, list] = {0: []}
     for drawn in scene.nodes:
         if drawn.parent_id >= 0 and not drawn.folded:
             asked.setdefault(drawn.parent_id, []).append(drawn.node_id)
-    return {str(parent): _distribution(known, absences, parent, children) for parent, children in asked.items()}
+    return {str(parent): _distribution(known, parent, children) for parent, children in asked.items()}
 
 
-def _distribution(known: Known, absences: Absences, parent: int, children: list[int]) -> dict:
+def _distribution(known: Known, parent: int, children: list[int]) -> dict:
     iteration = known.iteration
     draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
     target = {token: (text, p) for token, text, p in target_top(iteration, parent)}
@@ -165,13 +151,13 @@ def _distribution(known: Known, absences: Absences, parent: int, children: list[
     must = chosen if final is None else {*chosen, final}
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
     shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token in must]
-    here = absences.children_of(parent)
+    here = {node.token_id: node.node_id for node in known.children.get(parent, ())}
 
     def row(token: int) -> dict:
         of_draft, of_target = (None if p is None or p != p else round(p, 5) for p in pair(token))
         node, absent = here.get(token), ""
         if node is None:
-            node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
+            node, absent = FINAL_ID if token == final else None, why_absent(iteration, parent, token, known)
         elif node not in children:
             node, absent = None, f"Drafted: node {node} is inside a fold."
         text = visible(rows[token], 16)

@@ -10,71 +10,60 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import IterationTrace
 from viz.scope.scene import Scene, SceneNode
-from viz.theme import GREY, MARKS, PHASE_COLORS, Mark, outline, palette, style
+from viz.theme import MARKS, Mark, outline, palette, style
 from viz.tokens import code_of, escaped, visible
 
-# States that only occur while drafting are drawn like the marks of the component.
-_LOOKS = MARKS | {
-    "drafted": Mark(GREY, "", "circle-open", "solid", "drafted"),
-    "new": Mark(PHASE_COLORS["draft"], "", "circle", "solid", "new in this step"),
-}
 _CURVE = tuple(step / 12 for step in range(13))
 
 
-def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> go.Figure:
-    """Figure of a scene in one phase, the last by default; one trace per state, so that the legend can filter."""
-    chosen = next((p for p in scene.phases if p.key == phase), scene.phases[-1])
-    states = dict(zip((node.node_id for node in scene.nodes), chosen.states, strict=True))
+def tree_figure(scene: Scene, dark: bool = False) -> go.Figure:
+    """Figure of a scene as it ended; one trace per state, so that the legend can filter."""
     by_id = {node.node_id: node for node in scene.nodes}
     figure = go.Figure()
     for node in scene.nodes:
-        if node.parent_id != -1 and states[node.node_id] != "hidden":
-            figure.add_scatter(**_edge(by_id[node.parent_id], node, states[node.node_id], dark))
-    for state in dict.fromkeys(states.values()):
-        members = [node for node in scene.nodes if states[node.node_id] == state]
-        if state != "hidden":
-            figure.add_scatter(**_marks(members, state, chosen.detail, dark))
-    style(figure, dark)
+        if node.parent_id != -1:
+            figure.add_scatter(**_edge(by_id[node.parent_id], node, dark))
+    for state in dict.fromkeys(node.state for node in scene.nodes):
+        figure.add_scatter(**_marks([node for node in scene.nodes if node.state == state], MARKS[state], dark))
     last = max((node.depth for node in scene.nodes), default=0)
-    figure.update_layout(
+    style(
+        figure, dark,
         title={"text": escaped(scene.title), "x": 0, "xanchor": "left", "xref": "paper", "y": 0.98, "yanchor": "top"},
         height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
         margin={"l": 24, "r": 24, "t": 72, "b": 84},
         legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
-    )
+    )  # fmt: skip
     figure.update_xaxes(
         range=[-0.15, last + 0.85], showgrid=True, side="top", zeroline=False,
         tickvals=list(range(last + 1)), ticktext=["root", *(f"depth {i}" for i in range(1, last + 1))],
     )  # fmt: skip
     figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
     unlabelled = f" · {scene.unlabelled:,} unlabelled" if scene.unlabelled else ""
-    figure.add_annotation(
+    return figure.add_annotation(
         text=f"{scene.note}{unlabelled} · line width = path probability",
         xref="paper", yref="paper", x=0, y=0, yshift=-44, xanchor="left", yanchor="top", showarrow=False,
         font={"size": 11, "color": palette(dark).muted},
     )  # fmt: skip
-    return figure
 
 
-def _edge(parent: SceneNode, node: SceneNode, state: str, dark: bool) -> dict:
+def _edge(parent: SceneNode, node: SceneNode, dark: bool) -> dict:
     """One edge as a short smooth curve in the second half of the column, clear of the parent's text."""
-    look, turn = _LOOKS[state], parent.depth + 0.55
+    look, turn = MARKS[node.state], parent.depth + 0.55
     xs = [parent.depth, *(turn + (node.depth - turn) * t for t in _CURVE)]
     ys = [parent.row, *(parent.row + (node.row - parent.row) * (3 * t * t - 2 * t**3) for t in _CURVE)]
     return {
         "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
         "line": {"color": outline(look.color, dark), "dash": look.dash, "width": 0.9 + 5.1 * node.width},
-        "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
+        "opacity": 1.0 if node.state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
     }  # fmt: skip
 
 
-def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
-    look, labels = _LOOKS[state], []
+def _marks(nodes: list[SceneNode], look: Mark, dark: bool) -> dict:
     line = {"color": outline(look.color, dark), "width": 2}
-    for node in nodes:
-        number = getattr(node, "position" if detail == "row" else detail)
-        shown = node.labelled or node.folded
-        labels.append(f"  {escaped(visible(node.label))}  <sub>{escaped(number)}</sub>" if shown else "")
+    labels = [
+        f"  {escaped(visible(node.label))}  <sub>{escaped(node.both)}</sub>" if node.labelled or node.folded else ""
+        for node in nodes
+    ]
     return {
         "x": [node.depth for node in nodes],
         "y": [node.row for node in nodes],

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from decoding.trace.exports import csv_table
 from decoding.trace.records import HistoryTrace, IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
@@ -193,11 +192,6 @@ def history_table(index: int, history: HistoryTrace) -> Table:
     note = f"Mean {number(history.mean, 3)}, aim {history.target:g} ± {history.dead_band:g}: "
     note += history_changes(history) or "nothing changed"
     return Table("History adaptation", ("Iteration", statistic_words(history.statistic)), rows, f"{note}.")
-
-
-def table_csv(table: Table) -> str:
-    """Heads and rows as comma-separated values."""
-    return csv_table(table.heads, table.rows)
 
 
 def table_html(table: Table) -> str:

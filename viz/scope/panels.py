@@ -1,4 +1,4 @@
-"""Prompt and output with the provenance of each token: drafted, bonus, recovered or fallback."""
+"""The linked panels of an iteration: the text with the provenance of each token, the KV slots, the attention mask."""
 
 import base64
 import html
@@ -224,11 +224,9 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
                     legendgroup=str(kept),
                     showlegend=name == "target, written",
                 )
-    figure.update_layout(height=130 + 44 * len(labels))
-    style(figure, dark)
+    style(figure, dark, height=130 + 44 * len(labels))
     figure.update_xaxes(title_text="KV slot (position in the text)", showgrid=False, tickformat="d")
-    figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)
-    return figure
+    return figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)
 
 
 def _hover(iteration: IterationTrace, cell: Cell) -> str:
@@ -287,10 +285,9 @@ def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
     figure.update_xaxes(
         title_text="attended node (id)", range=[-1.2 - block, rows - 0.4], showgrid=False, side="bottom", **ticks
     )
-    figure.update_yaxes(
+    return figure.update_yaxes(
         title_text="attending node (id)", range=[rows - 0.4, -0.6], showgrid=False, scaleanchor="x", **ticks
     )
-    return figure
 
 
 ORDER_WORDS: dict[str, str] = {"run": "run", "breadth": "BFS", "depth": "DFS", "heavy": "heavy path"}

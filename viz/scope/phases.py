@@ -190,13 +190,13 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list
         # A forward that added no node counts with the one before it, so that the phases add up to all forwards.
         first = group[0] if place > 1 else 0
         after = groups[place][0] if place < len(groups) else len(iteration.times.draft_levels_s)
-        seconds = list(iteration.times.draft_levels_s[first:after])
+        seconds = iteration.times.draft_levels_s[first:after]
+        took = sum(seconds) if seconds else None
         inside = bisect_left(steps, first), bisect_left(steps, after if place < len(groups) else _forwards(iteration))
         # Named after the forwards, which start at 1 on screen, not after the group.
         named = f"{group[0] + 1}–{group[-1] + 1}" if len(group) > 1 else str(group[0] + 1)
         title = "Draft" if len(groups) == 1 else f"Draft {named}"
-        caption = _draft_caption(iteration, new, group, sum(seconds) if seconds else None)
-        took = sum(seconds) if seconds else None
+        caption = _draft_caption(iteration, new, group, took)
         phases.append(Phase(f"draft-{place}", title, took, caption, DRAFT_DETAIL, states, inside))
     return phases
 

@@ -246,7 +246,8 @@ def build_scene(
         hidden=hidden,
         unlabelled=sum(role == "node" and not flag for (*_, role), flag in zip(entries, labelled, strict=True)),
         note=_note(iteration, hidden),
-        default_selected=_default_selected(iteration),
+        # The final token says where and why the path ended.
+        default_selected=FINAL_ID if iteration.final_kind != "none" else [0, *iteration.accepted][-1],
         appears=appearances(iteration, shown),
     )
 
@@ -299,11 +300,6 @@ def _note(iteration: IterationTrace, hidden: int) -> str:
         return f"{plural(iteration.drafted, 'node')} drafted, not recorded"
     nodes = plural(len(iteration.nodes) - 1, "node")
     return f"{nodes} · {hidden:,} hidden in folds" if hidden else nodes
-
-
-def _default_selected(iteration: IterationTrace) -> int:
-    """The final token, which says where and why the path ended, else the last node of the path."""
-    return FINAL_ID if iteration.final_kind != "none" else [0, *iteration.accepted][-1]
 
 
 def scene_to_json(scene: Scene) -> dict:

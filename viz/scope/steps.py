@@ -5,7 +5,7 @@ which step a node appears.
 """
 
 from decoding.trace.records import IterationTrace
-from decoding.trace.searches import Candidate, NextDraw, Pop, SearchRound, heap_pops, salf_rounds
+from decoding.trace.searches import NextDraw, Pop, SearchRound, heap_pops, salf_rounds
 from viz.explain.expansion import setting_at
 from viz.formats import apart, number, ordinal, plural
 from viz.glossary import explain_term
@@ -103,11 +103,11 @@ def _round(iteration: IterationTrace, place: int, each: SearchRound) -> dict:
     budget = int(iteration.settings["node_budget"])
     bound = "–" if each.bound is None else number(each.bound, DIGITS)
     figures = [number(each.gain, DIGITS), bound, f"{threshold:g}", f"{each.places} of {budget}"]
-    moved = [[f"+ {_candidate(iteration, one)}", one.value, one.node] for one in each.entered]
-    moved += [[f"− {_candidate(iteration, one)}", one.value, one.node] for one in each.lost]
+    moved = [[f"+ {_token(iteration, one.token)}", one.value, one.node] for one in each.entered]
+    moved += [[f"− {_token(iteration, one.token)}", one.value, one.node] for one in each.lost]
     nodes = [iteration.nodes[node] for node in each.batch]
     batch = [[_name(iteration, node.node_id), node.path_probability, node.node_id] for node in nodes]
-    waiting = [[_candidate(iteration, one), one.value, one.node] for one in each.waiting]
+    waiting = [[_token(iteration, one.token), one.value, one.node] for one in each.waiting]
     lists: list[tuple[str, list[list]]] = [
         (f"batch D, {'expanded' if each.expanded else 'not expanded'}", batch),
         ("enter (+), leave (−) the N best", moved),
@@ -147,7 +147,3 @@ def _name(iteration: IterationTrace, node: int) -> str:
 
 def _token(iteration: IterationTrace, token: int) -> str:
     return visible(iteration.texts.get(token, f"<{token}>"), COLUMNS)
-
-
-def _candidate(iteration: IterationTrace, one: Candidate) -> str:
-    return _token(iteration, one.token)

@@ -37,7 +37,7 @@ def kept_tree_data(
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]
     scene["summary"] = iteration_summary(iteration)
-    scene["note"] = scene["note"] + " · number: acceptance probability"
+    scene["note"] += " · number: acceptance probability"
     for node in scene["nodes"]:
         if node["node_id"] > 0:
             chance = iteration.nodes[node["node_id"]].acceptance_probability
@@ -121,22 +121,19 @@ def distributions_figure(
             text=heading, xref=f"x{column if column > 1 else ''} domain", yref="paper", x=0, y=1, yshift=6,
             yanchor="bottom", xanchor="left", align="left", showarrow=False, font_size=12,
         )  # fmt: skip
-    style(figure, dark)
-    figure.update_layout(
-        height=HEAD_PX + FOOT_PX + ROW_PX * len(places),
-        bargap=0.25,
+    style(
+        figure, dark, height=HEAD_PX + FOOT_PX + ROW_PX * len(places), bargap=0.25,
         margin={"l": 8, "r": 8, "t": HEAD_PX, "b": FOOT_PX},
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "yref": "container"},
-    )
+        legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "yref": "container"},
+    )  # fmt: skip
     figure.update_xaxes(range=[0, most * 1.08], nticks=4, tickformat="~g", title_text=None)
     figure.update_yaxes(
         range=[len(places) - 0.45, -0.55], tickvals=places, ticktext=[f"{row} " for row in rows], ticks="",
         showgrid=False, tickfont={"family": "Source Code Pro, monospace", "size": 11.5},
     )  # fmt: skip
-    figure.add_annotation(
+    return figure.add_annotation(
         text="probability", xref="paper", yref="paper", x=0.5, y=0, yshift=-22, yanchor="top", showarrow=False
     )
-    return figure
 
 
 def _distribution_traces(
@@ -176,8 +173,7 @@ def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = F
         figure.add_trace(_curve(curve, place, dark), row=1, col=1)
     lower = _curve(l1, 0, dark)
     figure.add_trace(lower.update(showlegend=False, line={"color": palette(dark).text}), row=2, col=1)
-    style(figure, dark)
-    figure.update_layout(margin={"l": 56, "r": 16, "t": 64, "b": 58})
+    style(figure, dark, margin={"l": 56, "r": 16, "t": 64, "b": 58})
     small = "<br><span style='font-size:10px'>n {:,}</span>"
     depths = [f"{int(depth)}{small.format(count)}" for depth, count in zip(l1.x, l1.counts, strict=True)]
     figure.update_xaxes(tickvals=list(l1.x), row=1, col=1)
@@ -215,8 +211,7 @@ def draft_probability_figure(accepted: Curve, target: Curve, dark: bool = False)
         figure.add_annotation(
             x=x, y=0, yref="paper", yanchor="top", yshift=-20, text=f"{count:,}", showarrow=False, font_size=10,
         )  # fmt: skip
-    style(figure, dark)
-    figure.update_layout(margin={"l": 56, "r": 16, "t": 44, "b": 62})
+    style(figure, dark, margin={"l": 56, "r": 16, "t": 44, "b": 62})
     figure.update_xaxes(
         title={"text": "draft probability of the token (small: tokens per bin)", "standoff": 22},
         range=[0, 1], dtick=0.2, tickformat="~g",
@@ -240,7 +235,6 @@ def expected_tokens_figure(labels: Sequence[str], means: Curve, dark: bool = Fal
         figure.add_annotation(
             x=value + error, y=row, text=number(value), showarrow=False, xanchor="left", xshift=6, font_size=11.5
         )
-    style(figure, dark)
-    figure.update_layout(showlegend=False, bargap=0.35, margin={"l": 8, "r": 16, "t": 12, "b": 48})
+    style(figure, dark, showlegend=False, bargap=0.35, margin={"l": 8, "r": 16, "t": 12, "b": 48})
     figure.update_xaxes(title_text="expected tokens per tree", range=[0, most * 1.18])
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")

@@ -7,9 +7,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import streamlit as st
 
+from decoding.trace.exports import csv_table
 from pages.ui.common.downloads import download_button
 from viz.charts.description import chart_sentence, chart_table
-from viz.scope.outline import Table, table_csv, table_html
+from viz.scope.outline import Table, table_html
 
 CHART_CONFIG = {"displayModeBar": False}
 STYLE = Path(__file__).with_suffix(".css")
@@ -31,7 +32,7 @@ def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None
         with numbers:
             made = table()
             st.text(sentence)
-            download_button("Save as CSV", table_csv(made), f"{key}.csv", "text/csv", f"{key}_csv")
+            download_button("Save as CSV", csv_table(made.heads, made.rows), f"{key}.csv", "text/csv", f"{key}_csv")
             st.html(STYLE)
             st.html(table_html(made))
 

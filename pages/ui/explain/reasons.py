@@ -17,7 +17,7 @@ from pages.ui.explain.subject import Subject, absent_subject, pair_of, subject_o
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words
-from viz.explain.draft_rule import DraftRanks, gates_met
+from viz.explain.draft_rule import gates_met
 from viz.explain.expansion import why_absent, why_in_tree, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
@@ -296,7 +296,7 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     if subject.parent < 0:
         return ""
     pairs = []
-    draft = DraftRanks(iteration).of(subject.parent, subject.token_id)
+    draft = Known(iteration).draft_rank(subject.parent, subject.token_id)
     node = iteration.nodes[subject.node] if subject.in_tree else None
     given = node.draft_probability if node is not None else draft.probability
     if given is not None or draft.rank is not None:
@@ -367,7 +367,7 @@ def _test_row(
     _, target = target_of(iteration, step.node_id, step.token_id)
     if child is not None and target is None:
         target = target_shown(child)
-    draft = DraftRanks(iteration).of(step.node_id, step.token_id)
+    draft = Known(iteration).draft_rank(step.node_id, step.token_id)
     given = number(draft.probability if child is None else child.draft_probability, 3)
     if given == "–" and draft.floor:
         given = f"<{number(draft.floor, 3).removeprefix('<')}"

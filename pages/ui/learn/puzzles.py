@@ -109,13 +109,13 @@ def draw_guess() -> None:
         with st.container(horizontal=True):
             if st.button("Check", key="guess_check", type="primary", disabled=guess is None or checked):
                 st.session_state["guess_checked"] = number, guess
-                keep_result("guess", number, judge(iteration, guess).right)
+                keep_result("guess", number, judge(iteration, guess)[0])
                 st.rerun()
             another_button("guess", pool)
         if checked:
-            judged = judge(iteration, guess)
-            said = escape_markdown(f"{'Right.' if judged.right else 'Not quite.'} {judged.words}")
-            (st.success if judged.right else st.warning)(said)
+            right_guess, why = judge(iteration, guess)
+            said = escape_markdown(f"{'Right.' if right_guess else 'Not quite.'} {why}")
+            (st.success if right_guess else st.warning)(said)
         st.caption(score_words("guess"))
     with left, st.container(key="puzzle_tree_guess"):
 
