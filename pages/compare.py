@@ -12,6 +12,7 @@ from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_compar
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
+from pages.ui.common.charts import counted_words, counting_switch
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, load_torch, need_torch, show_error
 from pages.ui.common.state import kept
@@ -31,7 +32,6 @@ from pages.ui.compare.plan import (
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import seed
-from pages.ui.widgets.counting import counted_words, counting_switch
 from pages.ui.widgets.prompts import prompt_title
 from viz.formats import plural
 

@@ -26,7 +26,7 @@ from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.sweep.filled import open_for_run
-from pages.ui.what_if.branches import ask_what_if
+from pages.ui.what_if import ask_what_if
 from pages.ui.widgets import controls, prompts
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
@@ -278,12 +278,12 @@ def draw_why(run: Run) -> None:
 
 def more_help(run: Run, count: int | None) -> str:
     """What a button does, or why it is disabled."""
-    if run.released:
-        return "The models of this run are no longer in memory: press Start."
     if run.session is None:
         forked = "This branch was replayed: continue it on What if."
         recorded = "This run was recorded earlier and has no models loaded: press Start for a run of your own."
         return forked if run.source == "forked" else recorded
+    if not run.has_models:
+        return "The models of this run are no longer in memory: press Start."
     if run.session.finished:
         return "This run has ended: press Start for a new one."
     return {1: "Decode one more iteration", None: "Decode until the text ends"}.get(count, f"Decode {count} iterations")

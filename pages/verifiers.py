@@ -10,10 +10,10 @@ from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, current_run, keep_run, open_with_logits, selected_iteration
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.scope.component import lone_tree
+from pages.ui.scope import lone_tree
+from pages.ui.verify import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
-from pages.ui.verify.state import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.tree import (
     OWN,
     TREE_HEIGHT,
@@ -114,7 +114,7 @@ def has_rows(looked: Looked) -> bool:
 
 def draw_missing(looked: Looked) -> None:
     """Why there is nothing to verify and what to do about it, next to the tree as far as it is known."""
-    let_go = any(each.target_logits is not None for each in looked.run.trace.iterations)
+    let_go = looked.run.has_logits
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:

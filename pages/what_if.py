@@ -6,7 +6,7 @@ from pages.ui.app.setup import setup
 from pages.ui.common.errors import load_torch, need_torch
 from pages.ui.common.state import open_with_logits
 from pages.ui.common.worker import job_bar, take_result
-from pages.ui.what_if.branches import SLOT, adopt, current_history, is_chosen
+from pages.ui.what_if import SLOT, adopt, current_history, is_chosen
 from pages.ui.what_if.change import begin_with_a_branch, draw_pending, draw_toolbar
 from pages.ui.what_if.view import STYLE, draw_history, draw_message, draw_models_missing, draw_sides
 

@@ -17,7 +17,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.run_store import store
 from pages.ui.common.state import Run
 from pages.ui.compare.plan import prompt_of
-from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
+from pages.ui.what_if import KEY, MOST_HELD, Branch, Edit, held, memory_words
 from pages.ui.what_if.change import child_tokens, missing_token, missing_words, starters
 from pages.ui.widgets.controls import setting_key
 from tests.helpers import traces

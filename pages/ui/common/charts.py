@@ -1,4 +1,4 @@
-"""A Plotly figure in the app's style, with a description for screen readers and its numbers behind a button."""
+"""A Plotly figure in the app's style, with a description and its numbers behind a button; and what figures count."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +7,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import streamlit as st
 
+from decoding.trace.metrics import COUNTINGS, NGRAM, Counting
 from pages.ui.common.downloads import download_button
 from viz.charts.description import chart_sentence, chart_table
 from viz.scope.outline import Table, table_csv, table_html
@@ -39,3 +40,25 @@ def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None
 def is_dark() -> bool:
     """Whether the browser shows the dark theme; light until it has reported it."""
     return st.context.theme.type == "dark"
+
+
+COUNTED_HELP = (
+    "Small models repeat themselves under greedy decoding, and a text that repeats itself is easy to draft. Whole "
+    "texts count every token, as papers do; loop-free texts end where the last "
+    f"{NGRAM} tokens have occurred before. Both are read from the same runs."
+)
+
+
+def counting_switch(key: str, first: Counting, disabled: bool = False) -> Counting:
+    """What figures count: whole or loop-free texts; the choice kept under `key`, at first `first`."""
+    st.session_state.setdefault(key, first)
+    return st.segmented_control(
+        "Counted", list(COUNTINGS), key=key, format_func=lambda name: COUNTINGS[name].capitalize(), required=True,
+        label_visibility="collapsed", persist_state="session", disabled=disabled, help=COUNTED_HELP,
+    )  # fmt: skip
+
+
+def counted_words(counted: float, asked: float, counting: Counting) -> str:
+    """How many tokens stand behind figures: `116 of 1,000 tokens counted: loop-free texts`."""
+    of = f"{counted:,.0f}" if round(counted) == round(asked) else f"{counted:,.0f} of {asked:,.0f}"
+    return f"{of} tokens counted per run: {COUNTINGS[counting]}"

@@ -75,7 +75,7 @@ def show_step(title: str = "") -> NoReturn:
     _place_prompt(tour, run)
     ask_view(step.iteration, step.node, step.phase)
     if step.page == WHAT_IF:
-        from pages.ui.what_if.branches import ask_what_if
+        from pages.ui.what_if import ask_what_if
 
         ask_what_if(step.iteration, step.node)
     if step.page == COMPARE and "comparison" not in tour.placed:

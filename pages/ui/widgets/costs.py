@@ -44,9 +44,8 @@ def measured_on(costs: CostModel) -> str:
 def own_costs(run: Run) -> CostModel | None:
     """The measured costs of the pair that decoded a run here, None where it was decoded elsewhere or is gone."""
     models = manager()
-    if run.source != "decoded" or run.session is None or run.released or models.info is None:
-        return None
-    return models.costs_of(run.trace)
+    here = run.source == "decoded" and run.has_models and models.info is not None
+    return models.costs_of(run.trace) if here else None
 
 
 def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) -> str:

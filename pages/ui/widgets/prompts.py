@@ -28,8 +28,12 @@ def sample_prompts() -> dict[str, Prompt]:
 
 
 def prompt_of(run: RunTrace) -> PromptChoice:
-    """The prompt of a run: the sample with its text, or the text alone."""
-    text = "".join(run.prompt_texts)
+    """The prompt of a run, told by its text."""
+    return prompt_with("".join(run.prompt_texts))
+
+
+def prompt_with(text: str) -> PromptChoice:
+    """The prompt of a text: the sample that has it, or the text alone."""
     name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
     return PromptChoice(name, text)
 
