@@ -47,6 +47,7 @@ def main() -> None:
         return
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page after the server starts waits for it
         import_module("decoding.replay.steps")
+        from decoding.replay.replay import has_rows
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
         # Decoded again as it was, it has the same trees: the iteration stays.
@@ -60,7 +61,7 @@ def main() -> None:
     looked = tree_in_view()
     if isinstance(result, Looked) and looked.key[:2] == result.key[:2]:
         st.session_state["verify_drafted"] = looked = result
-    ready = has_rows(looked)
+    ready = bool(looked.iteration.nodes) and has_rows(looked.iteration)
     with st.container(key="toolbar", horizontal=True, gap="small"):
         sampling, rerolls = replay_controls(looked, ready)
         with st.container(key="status"):
@@ -103,13 +104,6 @@ def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
             draw_tree(looked, chosen, walker, recorded=own)
     with st.container(key="verify_steps"):
         draw_steps(looked, looked.sampling if own else sampling, chosen, node_in_view(looked), walker)
-
-
-def has_rows(looked: Looked) -> bool:
-    """Whether the tree can be verified again."""
-    from decoding.replay.replay import has_rows
-
-    return bool(looked.iteration.nodes) and has_rows(looked.iteration)
 
 
 def draw_missing(looked: Looked) -> None:

@@ -27,10 +27,7 @@ NEXT: dict[str, tuple[str, str]] = {
         ":material/footprint:",
         "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
     ),
-    "What if": (
-        ":material/call_split:",
-        "Change one thing in one iteration, force a node, and compare both versions.",
-    ),
+    "What if": (":material/call_split:", "Change one thing in one iteration, force a node, and compare both versions."),
     "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
     "Verifiers": (":material/fact_check:", "Every verifier on one tree: exact values, re-rolled draws."),
     "Compare": (

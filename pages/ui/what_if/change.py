@@ -81,7 +81,7 @@ def editor(history: History) -> None:
         seed_editor(history)
         head = st.container()
         sampling = sampling_controls(SAMPLED, columns=2)
-        method_picker(METHOD, sampling=sampling, head=head)
+        method_picker(METHOD, sampling, head)
         with st.container(horizontal=True):
             st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
 
