@@ -16,13 +16,18 @@ CHART_CONFIG = {"displayModeBar": False}
 STYLE = Path(__file__).with_suffix(".css")
 
 
-def chart(figure: go.Figure, key: str, height: int = 300) -> None:
-    """A Plotly figure in the app's style, with a description; a button at its lower right opens its numbers."""
+def chart(
+    figure: go.Figure, key: str, height: int = 300, sentence: str = "", table: Callable[[], Table] | None = None
+) -> None:
+    """A Plotly figure in the app's style with its description, and its numbers behind a button at its lower right.
+
+    `sentence` and `table` replace those that are read from the figure.
+    """
     figure.update_layout(height=height)
     with st.container(key=f"{key}_described", gap=None):
-        sentence = chart_sentence(figure)
+        sentence = sentence or chart_sentence(figure)
         st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=sentence)
-        numbers_popover(key, sentence, partial(chart_table, figure))
+        numbers_popover(key, sentence, table or partial(chart_table, figure))
 
 
 def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None:

@@ -1,12 +1,13 @@
 """Why this action: what a selector of delayed trees saw at the root, and how every shape would have done."""
 
 import html
+from functools import partial
 
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import SelectorTrace
-from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
+from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.state import Run, keep_result, known_results, pair_of, selected_iteration, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
@@ -40,11 +41,8 @@ def draw_action(run: Run) -> None:
         st.html(f'<div class="why">{choice_html(choice, shown)}</div>')
         ask_for_trees(run, index, found is not None)
     with left:
-        sentence = action_sentence(shown)
-        figure = action_figure(shown, is_dark()).update_layout(height=HEIGHT)
-        with st.container(key="why_actions_described", gap=None):
-            st.plotly_chart(figure, theme=None, key="why_actions", config=CHART_CONFIG, alt=sentence)
-            numbers_popover("why_actions", sentence, lambda: action_table(shown))
+        figure, sentence = action_figure(shown, is_dark()), action_sentence(shown)
+        chart(figure, "why_actions", HEIGHT, sentence, partial(action_table, shown))
 
 
 def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
