@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.common.errors import DraftscopeError
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_trees
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.app.address import go_to
 from pages.ui.app.setup import setup
+from pages.ui.common.charts import counted_words, counting_switch
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, load_torch, need_torch, show_error
+from pages.ui.common.errors import escape_markdown, guarded, load_torch, need_torch
 from pages.ui.common.state import kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
@@ -31,7 +31,6 @@ from pages.ui.compare.plan import (
 )
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import seed
-from pages.ui.widgets.counting import counted_words, counting_switch
 from pages.ui.widgets.prompts import prompt_title
 from viz.formats import plural
 
@@ -87,7 +86,8 @@ def main() -> None:
         from pages.ui.compare.results import changed_words
 
         said = changed_words(outcome, plan, contestants)
-    hidden = bool(said) and asked_for_own(outcome)
+    # Somebody came with a method to measure, and what is there is only the recorded comparison.
+    hidden = bool(said) and outcome.recorded and st.session_state.get("compare_asked", False)
     with status:
         if not job_progress(SLOT):
             draw_status(plan, contestants, "" if hidden else summary(outcome))
@@ -112,22 +112,15 @@ def main() -> None:
         job.drawn()  # the next repeat is not measured before
 
 
-def asked_for_own(outcome: ComparisonResult) -> bool:
-    """Whether somebody came with a method to measure, and what is there is only the recorded comparison."""
-    return outcome.recorded and st.session_state.get("compare_asked", False)
-
-
 def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
     """Say what prevents a comparison; start it when requested. Returns the contestants, None if there is an error."""
-    try:
-        contestants = chosen_contestants(COMPARE)
-    except DraftscopeError as error:
-        show_error(error)
-        return None
-    if start:
+    contestants = None
+    with guarded():
+        contestants = tuple(chosen_contestants(COMPARE))
+    if start and contestants is not None:
         start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), 0.2, ("comparison",))
         st.rerun()
-    return tuple(contestants)
+    return contestants
 
 
 def files(outcome: ComparisonResult) -> None:

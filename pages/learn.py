@@ -24,8 +24,7 @@ def main() -> None:
     draw = {TOUR: tour_view, RUNS: draw_cards, PUZZLES: draw_puzzles, GLOSSARY: glossary_view}
     if term := st.query_params.pop("term", ""):  # a link to one term
         st.session_state["learn_view"], st.session_state["glossary_search"] = GLOSSARY, term
-    if "learn_view" not in st.session_state:
-        st.session_state["learn_view"] = TOUR
+    st.session_state.setdefault("learn_view", TOUR)
     view = st.segmented_control(
         "View", list(draw), key="learn_view", label_visibility="collapsed", required=True, persist_state="session"
     )

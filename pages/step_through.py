@@ -108,17 +108,15 @@ def to_decode() -> RunRequest | None:
             prompts.prompt_picker()
             controls.length_control()
     controls.seed_method("method")
-    words = (
-        controls.method_words("method")
-        if sampling.greedy
-        else f"{controls.method_words('method')} · {controls.sampling_words(sampling)}"
-    )
+    words = controls.method_words("method")
+    if not sampling.greedy:
+        words += f" · {controls.sampling_words(sampling)}"
     place = controls.settings_popover(escape_markdown(words), "method_open", ":material/tune:")
     if place.open:
         with place, st.container(key="settings_panel"):
             head = st.container()
             controls.sampling_controls("sampling", columns=2)
-            method = controls.method_picker("method", sampling=sampling, bind=False, head=head)
+            method = controls.method_picker("method", sampling, head)
             controls.reset_button("method")
     else:
         method = controls.picked_method("method", sampling)
@@ -183,7 +181,7 @@ def what_if_button() -> None:
         st.switch_page("pages/what_if.py", query_params={})
 
 
-def status_words(run: Run, changed: str = "") -> str:
+def status_words(run: Run, changed: str) -> str:
     """What is wrong with the settings, or what is on screen, in one line; `changed`: what is not run yet."""
     contradiction = st.session_state.get(controls.error_key("method"))
     if contradiction is not None:
@@ -261,10 +259,9 @@ def fastest_button(asked: RunRequest | None) -> None:
 @st.fragment
 def draw_why(run: Run) -> None:
     """Why the selected iteration went as it did; a fragment, so that a click in it does not redraw the scope."""
-    controls.seed("why_shown", next(iter(PARTS)))
     asked = any(iteration.selector is not None for iteration in run.trace.iterations)
     parts = [part for part in PARTS if asked or part != CHOICE]
-    if st.session_state["why_shown"] not in parts:
+    if st.session_state.get("why_shown") not in parts:
         st.session_state["why_shown"] = parts[0]
     st.html(ROOT / "pages/ui/explain/why.css")
     shown = st.segmented_control(
@@ -278,12 +275,12 @@ def draw_why(run: Run) -> None:
 
 def more_help(run: Run, count: int | None) -> str:
     """What a button does, or why it is disabled."""
-    if run.released:
-        return "The models of this run are no longer in memory: press Start."
     if run.session is None:
         forked = "This branch was replayed: continue it on What if."
         recorded = "This run was recorded earlier and has no models loaded: press Start for a run of your own."
         return forked if run.source == "forked" else recorded
+    if not run.has_models:
+        return "The models of this run are no longer in memory: press Start."
     if run.session.finished:
         return "This run has ended: press Start for a new one."
     return {1: "Decode one more iteration", None: "Decode until the text ends"}.get(count, f"Decode {count} iterations")

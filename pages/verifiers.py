@@ -10,10 +10,10 @@ from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, current_run, keep_run, open_with_logits, selected_iteration
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.scope.component import lone_tree
+from pages.ui.scope import lone_tree
+from pages.ui.verify import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
-from pages.ui.verify.state import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.tree import (
     OWN,
     TREE_HEIGHT,
@@ -47,6 +47,7 @@ def main() -> None:
         return
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page after the server starts waits for it
         import_module("decoding.replay.theory")
+        from decoding.replay.replay import has_rows
     result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
     if isinstance(result, Run) and result.trace.iterations:
         # Decoded again as it was, it has the same trees: the iteration stays.
@@ -60,7 +61,7 @@ def main() -> None:
     looked = tree_in_view()
     if isinstance(result, Looked) and looked.key[:2] == result.key[:2]:
         st.session_state["verify_drafted"] = looked = result
-    ready = has_rows(looked)
+    ready = bool(looked.iteration.nodes) and has_rows(looked.iteration)
     with st.container(key="toolbar", horizontal=True, gap="small"):
         sampling, rerolls = replay_controls(looked, ready)
         with st.container(key="status"):
@@ -105,16 +106,9 @@ def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
         draw_steps(looked, looked.sampling if own else sampling, chosen, node_in_view(looked), walker)
 
 
-def has_rows(looked: Looked) -> bool:
-    """Whether the tree can be verified again."""
-    from decoding.replay.replay import has_rows
-
-    return bool(looked.iteration.nodes) and has_rows(looked.iteration)
-
-
 def draw_missing(looked: Looked) -> None:
     """Why there is nothing to verify and what to do about it, next to the tree as far as it is known."""
-    let_go = any(each.target_logits is not None for each in looked.run.trace.iterations)
+    let_go = looked.run.has_logits
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:

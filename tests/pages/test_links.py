@@ -325,15 +325,15 @@ def test_a_run_with_a_prompt_too_long_for_a_link_is_found_by_its_name():
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run
-    from pages.ui.what_if.branches import prompt_of
+    from pages.ui.what_if.branches import prompt_of_ids
 
     class Words:
         """A pair that reads two spaces as one token where a model wrote two."""
 
         vocabulary = SimpleNamespace(decode=lambda ids: " " * len(ids), encode=lambda text: [len(text)])
 
-    assert prompt_of(Words, [2]) is None
-    assert prompt_of(Words, [1]).text == " "
+    assert prompt_of_ids(Words, [2]) is None
+    assert prompt_of_ids(Words, [1]).text == " "
     at = open_page(PAGE)
     at.session_state["run"] = Run(home_run(), "decoded")
     at.run()

@@ -220,11 +220,13 @@ def test_choices_outlive_a_page_switch(page):
 
 def pickers():
     """A page with nothing but the two pickers."""
-    from pages.ui.widgets.controls import method_picker
+    import streamlit as st
+
+    from pages.ui.widgets.controls import method_picker, picked_sampling
     from pages.ui.widgets.prompts import prompt_picker
 
     prompt_picker()
-    method_picker("method")
+    method_picker("method", picked_sampling(), st.container())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.learn.tour import current_tour, show_step, start_tour
-from pages.ui.scope.component import lone_tree
+from pages.ui.scope import lone_tree
 from pages.ui.widgets.controls import FASTEST, OURS, proof_link
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
@@ -27,10 +27,7 @@ NEXT: dict[str, tuple[str, str]] = {
         ":material/footprint:",
         "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
     ),
-    "What if": (
-        ":material/call_split:",
-        "Change one thing in one iteration, force a node, and compare both versions.",
-    ),
+    "What if": (":material/call_split:", "Change one thing in one iteration, force a node, and compare both versions."),
     "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
     "Verifiers": (":material/fact_check:", "Every verifier on one tree: exact values, re-rolled draws."),
     "Compare": (

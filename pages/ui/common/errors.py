@@ -128,7 +128,7 @@ def load_torch() -> None:
             import_module("decoding.methods.methods")
 
 
-def why_not(help_text: str = "") -> str:
+def why_not(help_text: str) -> str:
     """Help for a control that is disabled without torch: what it needs, else its own help."""
     return help_text if torch_there() else escape_markdown(NEEDS_TORCH)
 

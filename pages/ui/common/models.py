@@ -104,16 +104,14 @@ class ModelManager:
             DraftscopeError: there is no such head, or it does not fit.
         """
         from decoding.costs.measuring import cost_model
+        from decoding.heads.head import with_draft
         from decoding.session.session import unrecorded
 
-        if head:
-            from decoding.heads.head import with_draft
-
-            with self._lock, in_one_piece():
+        with self._lock, in_one_piece():
+            if head:
                 again = head in self.head_costs
                 self.head_costs[head] = cost_model(with_draft(self.pair(), head), unrecorded, again=again)
                 return self.head_costs[head]
-        with self._lock, in_one_piece():
             if self._pair is None:
                 self.pair()
             else:

@@ -12,12 +12,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
@@ -37,20 +37,7 @@ QUIET_S = 1.0
 ABANDONED_S = 3600.0
 SWITCH, OFF = "DRAFTSCOPE_RUNS", "off"
 NOT_KEPT = "This run could not be kept on the disk ({}): it is here until the server ends, so save it with File."
-
-
-class KeptRun(Protocol):
-    """What the store knows of a run: see `state.Run`."""
-
-    id: str
-    trace: RunTrace
-    source: Any
-    origin: str
-    asked: Any
-    session: Any
-    branches: Mapping[int, Any]
-    on_disk: bool
-    unkept: str
+KeptRun = Any  # a `state.Run`, whose file imports this one
 
 
 @dataclass(frozen=True)

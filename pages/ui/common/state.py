@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.run_store import RunNotes, store
+from pages.ui.common.worker import take_result
 from viz.formats import plural
 
 if TYPE_CHECKING:
@@ -59,14 +60,19 @@ class Run:
     unkept: str = ""
 
     @property
-    def released(self) -> bool:
-        """Whether the pair that decoded it is no longer in memory."""
-        return self.session is not None and self.session.pair.target.released
+    def has_models(self) -> bool:
+        """Whether the pair that decoded it is still in memory."""
+        return self.session is not None and not self.session.pair.target.released
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether raw logits of the target were stored."""
+        return any(each.target_logits is not None for each in self.trace.iterations)
 
     @property
     def can_continue(self) -> bool:
         """Whether one more iteration can be decoded."""
-        return self.session is not None and not self.session.finished and not self.released
+        return self.has_models and not self.session.finished
 
 
 @dataclass(frozen=True)
@@ -112,14 +118,25 @@ def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") ->
 
     Raises `DraftscopeError` where prompt, method and length do not fit the pair or each other.
     """
+    pair = loaded_pair(job)
+    prompt_ids = encode_prompt(pair, asked.prompt)
+    run = decode_ids(pair, prompt_ids, asked.method, asked.sampling, asked.max_new_tokens, iterations, job)
+    run.asked = asked
+    doubt_costs(run, job)
+    return run
+
+
+def decode_ids(
+    pair: "Pair", prompt_ids: Sequence[int], method: "Method", sampling: "Sampling", max_new_tokens: int,
+    iterations: int | None, job: "ModelTask",
+) -> Run:  # fmt: skip
+    """A new run of a prompt with all logits, decoded up to an iteration (None: to the end); call it in the worker."""
     from decoding.session.session import DecodeSession, Limits
 
-    pair = loaded_pair(job)
-    limits = Limits(asked.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
-    session = DecodeSession(pair, asked.method, encode_prompt(pair, asked.prompt), asked.sampling, limits)
-    run = Run(session.trace(), session=session, asked=asked)
+    limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(pair, method, list(prompt_ids), sampling, limits)
+    run = Run(session.trace(), session=session)
     decode_more(run, iterations, job)
-    doubt_costs(run, job)
     return run
 
 
@@ -142,6 +159,18 @@ def doubt_costs(run: Run, job: "ModelTask") -> None:
     """Check the pair's costs against a run that was just decoded; call it in the worker."""
     if not job.cancelled and not run.trace.draft_head:  # a head's passes have costs of their own
         manager().doubt_costs(run.trace.iterations)
+
+
+def pair_of(run: Run, load: bool = False) -> "Pair | None":
+    """The run's own pair: its session's, or the one in memory; None if neither is.
+
+    With `load`, the pair chosen in the toolbar is loaded if none is in memory; then call it in the worker.
+    """
+    if run.has_models:
+        return run.session.pair
+    models = manager()
+    pair = models.pair() if models.loaded or load else None
+    return pair if pair is not None and pair.info.name == run.trace.pair.name else None
 
 
 def current_run() -> Run | None:
@@ -258,12 +287,18 @@ def kept(key: tuple, compute: Callable[[], Any]) -> Any:
     """The result cached under a key in this browser session; the oldest results are dropped."""
     results = known_results()
     if key not in results:
-        keep(key, compute())
+        _keep(key, compute())
     return results[key]
 
 
-def keep(key: tuple, value: Any) -> None:
-    """Cache a result."""
+def keep_result(slot: str) -> None:
+    """Cache what the slot's job has found, a key and a result."""
+    found = take_result(slot)
+    if found is not None:
+        _keep(*found)
+
+
+def _keep(key: tuple, value: Any) -> None:
     results = known_results()
     results[key] = value
     while len(results) > MOST_KEPT:

@@ -22,7 +22,7 @@ from pages.ui.compare.bottom_line import places
 from pages.ui.compare.findings import same_words, sampled_words
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
-from pages.ui.scope.component import lone_tree
+from pages.ui.scope import lone_tree
 from pages.ui.widgets.prompts import OWN_TEXT
 from viz.formats import duration, plural
 from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline

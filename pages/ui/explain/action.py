@@ -1,16 +1,16 @@
 """Why this action: what a selector of delayed trees saw at the root, and how every shape would have done."""
 
 import html
+from functools import partial
 
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import SelectorTrace
-from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
+from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.common.state import Run, keep, known_results, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
-from pages.ui.explain.subject import pair_of
+from pages.ui.common.state import Run, keep_result, known_results, pair_of, selected_iteration, trace_at
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
 from viz.charts.selector import (
     ActionMap,
     action_figure,
@@ -28,9 +28,7 @@ HEIGHT = 470
 
 def draw_action(run: Run) -> None:
     """The map on the left; on the right what was chosen, beside what, and by what."""
-    result = take_result(SLOT)
-    if result is not None:
-        keep(*result)
+    keep_result(SLOT)
     index = selected_iteration()
     choice = run.trace.iterations[index].selector
     if choice is None:
@@ -43,11 +41,8 @@ def draw_action(run: Run) -> None:
         st.html(f'<div class="why">{choice_html(choice, shown)}</div>')
         ask_for_trees(run, index, found is not None)
     with left:
-        sentence = action_sentence(shown)
-        figure = action_figure(shown, is_dark()).update_layout(height=HEIGHT)
-        with st.container(key="why_actions_described", gap=None):
-            st.plotly_chart(figure, theme=None, key="why_actions", config=CHART_CONFIG, alt=sentence)
-            numbers_popover("why_actions", sentence, lambda: action_table(shown))
+        figure, sentence = action_figure(shown, is_dark()), action_sentence(shown)
+        chart(figure, "why_actions", HEIGHT, sentence, partial(action_table, shown))
 
 
 def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
@@ -89,8 +84,7 @@ def ask_for_trees(run: Run, index: int, done: bool) -> None:
     ):  # fmt: skip
         start_job(SLOT, "Drawing trees", lambda job: find(run, index, job))
         st.rerun(scope="app")
-    job_progress(SLOT)
-    job_error(SLOT)
+    job_bar(SLOT)
 
 
 def find(run: Run, index: int, job: ModelTask) -> tuple[tuple, list[float]]:

@@ -16,8 +16,8 @@ from pages.ui.app.address import request_of, take_over
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
+from pages.ui.common.state import Run, keep_result, kept, known_results, selected_iteration, trace_at
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import doubt_words, draw_warning, measure_button, measured_on, own_costs
 from viz.charts import hindsight as charts
@@ -31,9 +31,7 @@ MOST_NODES = 6
 
 def draw_luck(run: Run) -> None:
     """This iteration on the left, the run on the right."""
-    result = take_result(LUCK_SLOT)
-    if result is not None:
-        keep(*result)
+    keep_result(LUCK_SLOT)
     index = selected_iteration()
     iteration = run.trace.iterations[index]
     luck = lucks(run.trace)[index]
@@ -142,9 +140,7 @@ CHART_HEIGHT = 290
 
 def draw_possible(run: Run) -> None:
     """The text that followed on the left, budgets on the right."""
-    found = take_result(SLOT)
-    if found is not None:
-        keep(*found)
+    keep_result(SLOT)
     index, count = selected_iteration(), len(run.trace.iterations)
     known = kept(("ranks", run.key, count), lambda: ranks_along(run.trace))
     found = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))

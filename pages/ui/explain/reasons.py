@@ -11,9 +11,9 @@ from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, keep, known_results, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
-from pages.ui.explain.subject import Subject, absent_subject, pair_of, subject_of
+from pages.ui.common.state import Run, keep_result, known_results, pair_of, trace_at
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.explain import Subject, absent_subject, subject_of
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words
@@ -37,9 +37,7 @@ ASKED = {"replayed": "replayed from stored logits", "live": "the draft model was
 
 def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     """The button and the answer for a token that was not verified; for others, why settings do not apply."""
-    result = take_result(SLOT)
-    if result is not None:
-        keep(*result)
+    keep_result(SLOT)
     if not asks_for_change(iteration, subject):
         said = (
             "It was in the verified tree, so the verifier decided, not the settings of the tree. *Verifiers* shows "
@@ -100,8 +98,7 @@ def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
 def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
     """Cache key of an answer: with the run's pair in memory more can be tried."""
     info = manager().info
-    own = run.session is not None and not run.released
-    has_pair = own or (info is not None and info.name == run.trace.pair.name)
+    has_pair = run.has_models or (info is not None and info.name == run.trace.pair.name)
     return ("change", run.key, index, path, has_pair)
 
 

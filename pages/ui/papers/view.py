@@ -11,11 +11,10 @@ from decoding.experiments.estimates import FEWEST, PREFIX
 from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, places_of, words_of
 from decoding.papers.paper_result import Entry, Figure, PaperResult, compared
 from decoding.trace.metrics import COUNTINGS, Counting
-from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.charts import chart, counting_switch, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of
-from pages.ui.widgets.counting import counting_switch
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.formats import plural
 from viz.glossary import setting_title

@@ -30,7 +30,7 @@ from decoding.experiments.estimates import (
 from decoding.experiments.experiment import ExperimentWatcher
 from decoding.papers.paper_result import SPEEDUP
 from decoding.trace.metrics import Counting
-from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
+from pages.ui.common.charts import CHART_CONFIG, counted_words, counting_switch, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs import JobPage
 from pages.ui.sweep.engine import draw_engine_button
@@ -46,7 +46,6 @@ from pages.ui.sweep.sentences import (
     with_labels,
 )
 from pages.ui.widgets.controls import settings_popover
-from pages.ui.widgets.counting import counted_words, counting_switch
 from viz.charts.sweeps import (
     MOST_SERIES,
     Axis,

@@ -14,9 +14,9 @@ from decoding.common.interruption import pause_point
 from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import loaded_pair
-from pages.ui.common.state import ROW_BYTES, Run, decode_more
+from pages.ui.common.state import Run, decode_ids
 from pages.ui.common.worker import ModelTask, is_busy, start_job
-from pages.ui.verify.state import Looked
+from pages.ui.verify import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
 if TYPE_CHECKING:
@@ -118,17 +118,12 @@ def decode_buttons(run: Run) -> None:
     """Buttons that decode the run's prompt with all logits stored: with sampled trees, or as the run was decoded."""
     from decoding.replay.stored_state import method_of, sampling_of
 
-    def at_one() -> tuple["Method", "Sampling"]:
-        return sampled, decoding.Sampling(1.0)
-
-    def as_it_was() -> tuple["Method", "Sampling"]:
-        return method_of(run.trace), sampling_of(run.trace)
-
-    sampled = decoding.METHODS[FIRST_METHOD]
+    sampled, trace = decoding.METHODS[FIRST_METHOD], run.trace
+    at_one = (sampled, decoding.Sampling(1.0))
     with st.container(horizontal=True, gap="small"):
         for key, label, choose in (
-            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", at_one),
-            ("verify_as_it_was", f"Decode as before: {run.trace.label}", as_it_was),
+            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", lambda: at_one),
+            ("verify_as_it_was", f"Decode as before: {trace.label}", lambda: (method_of(trace), sampling_of(trace))),
         ):
             if st.button(
                 escape_markdown(label), key=key, icon=":material/play_arrow:", disabled=is_busy(SLOT),
@@ -144,14 +139,9 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
     Raises:
         DraftscopeError: another pair is in memory, or the run's settings are unknown to this version.
     """
-    from decoding.session.session import DecodeSession, Limits
-
     method, sampling = choose()
-    limits = Limits(run.trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
-    session = DecodeSession(_pair_of(run, job), method, list(run.trace.prompt_ids), sampling, limits)
-    made = Run(session.trace(), session=session)
-    decode_more(made, None, job)
-    return made
+    trace, pair = run.trace, _pair_of(run, job)
+    return decode_ids(pair, trace.prompt_ids, method, sampling, trace.max_new_tokens, None, job)
 
 
 def _pair_of(run: Run, job: ModelTask) -> "Pair":

@@ -10,7 +10,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
-from pages.ui.verify.state import Looked
+from pages.ui.verify import Looked
 from pages.ui.widgets.controls import seed
 from viz.formats import plural
 from viz.verify import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
@@ -69,12 +69,8 @@ def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
     """Aggregate the run; call it in the worker."""
     from decoding.replay.theory import run_theory
 
-    def proceed(done: int, total: int) -> bool:
-        job.report(done, total, f"tree {done} of {total}")
-        return job.go_on()
-
     key = run_key(run, sampling)
-    found = run_theory(run.trace.iterations, sampling, proceed)
+    found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"))
     return None if found is None else (key, found)
 
 

@@ -10,8 +10,8 @@ from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import kept, selected_node
-from pages.ui.scope.component import lone_tree
-from pages.ui.verify.state import Looked, own_walk, text_reader
+from pages.ui.scope import lone_tree
+from pages.ui.verify import Looked, own_walk, text_reader
 from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
 from viz.explain.known import sampling_words, target_head
@@ -157,11 +157,6 @@ def table_data(
     }  # fmt: skip
 
 
-def shown_tokens(expected: float) -> str:
-    """Expected tokens as the table and the sentence above it write them: what reads the same is the same."""
-    return number(expected)
-
-
 def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
     """Which verifiers accept more in expectation on this tree than the one that verified it, in Markdown."""
     fitting = {name: each for name, each in rows.items() if name != OWN and each.refusal is None}
@@ -171,15 +166,15 @@ def most_words(looked: Looked, rows: dict[str, "Replayed | Refused"]) -> str:
         return ""
 
     def named(each: "Replayed") -> str:
-        return f"{each.verifier.label} {shown_tokens(each.expected_tokens)}"
+        return f"{each.verifier.label} {number(each.expected_tokens)}"
 
-    def rounded(each: "Replayed") -> float:
-        return float(shown_tokens(each.expected_tokens))
+    def rounded(each: "Replayed") -> float:  # what reads the same, here and in the table, is the same
+        return float(number(each.expected_tokens))
 
     if own is None:
         return f"**Most expected tokens on this tree: {listed([named(each) for each in order[:2]])}.**"
     own_words = f"on this tree than {own.verifier.label}, which verified it"
-    own_tokens = shown_tokens(own.expected_tokens)
+    own_tokens = number(own.expected_tokens)
     more = [named(each) for each in order if rounded(each) > rounded(own)]
     if more:
         said = f"**More expected tokens {own_words} ({own_tokens}): {listed(more)}.**"
@@ -254,7 +249,7 @@ def _row(
     return row | {
         "tokens": outcome.tokens,
         "expected": replayed.expected_tokens,
-        "best": shown_tokens(replayed.expected_tokens) == shown_tokens(most),
+        "best": number(replayed.expected_tokens) == number(most),
         "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
         "final": final,
         "kind": outcome.final_kind,

@@ -18,17 +18,17 @@ from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import (
-    ROW_BYTES,
     PromptChoice,
     Run,
     RunRequest,
     current_run,
+    decode_ids,
     decode_more,
     keep_run,
     selected_iteration,
 )
 from pages.ui.common.worker import ModelTask, start_job
-from pages.ui.widgets.prompts import OWN_TEXT, sample_prompts
+from pages.ui.widgets.prompts import prompt_with
 from viz.branches import BranchLine
 from viz.formats import byte_size, duration, plural
 from viz.tokens import visible
@@ -430,7 +430,6 @@ def decode_again(trace: RunTrace, job: ModelTask) -> Run:
     Raises `DraftscopeError` where another pair is in memory, or the settings are unknown to this version.
     """
     from decoding.replay.stored_state import method_of, sampling_of
-    from decoding.session.session import DecodeSession, Limits
 
     pair = loaded_pair(job)
     require(
@@ -438,21 +437,17 @@ def decode_again(trace: RunTrace, job: ModelTask) -> Run:
         f"This run was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: load that pair with "
         "the button above, or start a run in Step through.",
     )
-    limits = Limits(trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
-    method, sampling, prompt_ids = method_of(trace), sampling_of(trace), list(trace.prompt_ids)
-    session = DecodeSession(pair, method, prompt_ids, sampling, limits)
-    prompt = prompt_of(pair, prompt_ids)
-    asked = None if prompt is None else RunRequest(prompt, method, sampling, trace.max_new_tokens)
-    run = Run(session.trace(), session=session, asked=asked)
-    decode_more(run, len(trace.iterations), job)
+    method, sampling, length = method_of(trace), sampling_of(trace), trace.max_new_tokens
+    run = decode_ids(pair, trace.prompt_ids, method, sampling, length, len(trace.iterations), job)
+    prompt = prompt_of_ids(pair, list(trace.prompt_ids))
+    run.asked = None if prompt is None else RunRequest(prompt, method, sampling, length)
     return run
 
 
-def prompt_of(pair: "Pair", prompt_ids: list[int]) -> PromptChoice | None:
+def prompt_of_ids(pair: "Pair", prompt_ids: list[int]) -> PromptChoice | None:
     """The prompt of a trace as chosen or typed, None where its text gives other tokens."""
     text = pair.vocabulary.decode(prompt_ids)
-    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
-    return PromptChoice(name, text) if pair.vocabulary.encode(text) == prompt_ids else None
+    return prompt_with(text) if pair.vocabulary.encode(text) == prompt_ids else None
 
 
 def adopt(result: object) -> None:

@@ -1,6 +1,6 @@
 """The changes on What if: iteration, method, settings, forced nodes; the Fork button; suggested changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def editor(history: History) -> None:
         seed_editor(history)
         head = st.container()
         sampling = sampling_controls(SAMPLED, columns=2)
-        method_picker(METHOD, sampling=sampling, head=head)
+        method_picker(METHOD, sampling, head)
         with st.container(horizontal=True):
             st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
 
@@ -315,13 +315,11 @@ def child_tokens(iteration: IterationTrace, node: int) -> dict[int, tuple[str, f
     return {token: tuple(values) for token, values in ordered[:MOST_CHILDREN]}
 
 
-def starters(
-    iteration: IterationTrace, settings: dict[str, Setting]
-) -> list[tuple[str, dict[str, Setting], tuple[Edit, ...]]]:
-    """Suggested changes of an iteration: label, settings and forced nodes.
+Starter = tuple[str, dict[str, Setting], tuple[Edit, ...]]  # a suggested change: label, settings and forced nodes
 
-    A smaller tree, the token that was missing, another verdict.
-    """
+
+def starters(iteration: IterationTrace, settings: Mapping[str, Setting]) -> list[Starter]:
+    """Suggested changes of an iteration: a smaller tree, the token that was missing, another verdict."""
     found = []
     if iteration.drafted >= 2 and "node_budget" in settings:
         half = iteration.drafted // 2
@@ -372,13 +370,7 @@ def begin_with_a_branch(history: History) -> None:
     history.interventions = (history.example,)
 
 
-def starters_of(history: History) -> list[tuple[str, dict[str, Setting], tuple[Edit, ...]]]:
-    """Suggested changes of the iteration that branch A stands at: words, settings and edits of each."""
-    iteration, run = history.iteration(history.a), history.base.run.trace
-    return starters(iteration, dict(run.settings)) if iteration is not None else []
-
-
-def draw_starters(history: History, offered: Sequence[tuple[str, dict[str, Setting], tuple[Edit, ...]]]) -> None:
+def draw_starters(history: History, offered: list[Starter]) -> None:
     """A button per suggested change, which forks at once."""
 
     def press(settings: dict[str, Setting], interventions: tuple[Edit, ...]) -> None:

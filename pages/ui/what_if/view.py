@@ -9,9 +9,9 @@ from decoding.trace.records import IterationTrace, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import is_busy, start_job
-from pages.ui.scope.component import lone_tree
+from pages.ui.scope import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, decode_again, memory_words, start_go_on
-from pages.ui.what_if.change import draw_starters, starters_of
+from pages.ui.what_if.change import draw_starters, starters
 from viz.branches import branch_graph, diff
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
@@ -233,7 +233,8 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
         if not can_be_forked(history.branches[0].run):
             st.markdown("A branch can appear here once this run has been decoded again.")
             return
-        offered = starters_of(history)
+        iteration, settings = history.iteration(history.a), history.base.run.trace.settings
+        offered = [] if iteration is None else starters(iteration, settings)
         some = "Try one of these changes, or make your own above:" if offered else "Make a change above."
         st.markdown(f"The branch will appear here. {some}")
         draw_starters(history, offered)
@@ -241,17 +242,7 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
 
 def can_be_forked(run: Run) -> bool:
     """Whether a run has its models or stored logits, or its models can be loaded for it."""
-    return run.source == "recorded" or has_models(run) or has_logits(run)
-
-
-def has_logits(run: Run) -> bool:
-    """Whether logits of the target were stored."""
-    return any(each.target_logits is not None for each in run.trace.iterations)
-
-
-def has_models(run: Run) -> bool:
-    """Whether the models that decoded a run are still in memory."""
-    return run.session is not None and not run.released
+    return run.source == "recorded" or run.has_models or run.has_logits
 
 
 def draw_models_missing(history: History) -> None:
@@ -260,7 +251,7 @@ def draw_models_missing(history: History) -> None:
     A recorded run with logits is decoded again by whatever needs its models.
     """
     run, recorded = history.branches[0].run, history.branches[0].recorded
-    if has_models(run) or history.unknown or (recorded and has_logits(run)):
+    if run.has_models or history.unknown or (recorded and run.has_logits):
         return
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
         words = (

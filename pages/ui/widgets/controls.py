@@ -78,7 +78,7 @@ def settings_form(
     return values
 
 
-def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
+def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None") -> str:
     """A button per verifier: the chosen one is highlighted, one that would bias the output is grey and says why."""
     from decoding.verifiers import VERIFIERS
 
@@ -321,42 +321,20 @@ def say_again(key: str) -> None:
     st.session_state[key] = st.session_state[key]
 
 
-def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
-    """The value of a widget made with `seed`, for use before it is drawn."""
-    if key in st.session_state:
-        return st.session_state[key]
-    return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)
-
-
 DEFAULT_METHOD = "dynatree"  # and what an address without a method means, with the paper's settings
 CONFIGURATION = "Ready-made configuration"
 OURS, PAPERS = "our settings", "Paper's default"
 FASTEST = "Which method is fastest here?"
 
 
-def method_picker(
-    key: str = "method",
-    sampling: "Sampling | None" = None,
-    bind: bool = True,
-    head: "DeltaGenerator | None" = None,
-) -> "Method | None":
-    """Pick a method and its settings; a contradiction is shown as a sentence and gives None.
-
-    Args:
-        sampling: with one a verifier that would bias the output under it is a contradiction, too.
-        head: takes the choice of the method where other widgets stand between it and its settings.
-    """
+def method_picker(key: str, sampling: "Sampling", head: "DeltaGenerator") -> "Method | None":
+    """Pick a method in `head` and its settings here; a contradiction is shown as a sentence and gives None."""
     seed_method(key)
-    head = head or st.container()
     place, beside = head.columns(2)
     name = place.selectbox(
-        "Method",
-        list(decoding.METHODS),
-        key=key,
-        format_func=lambda name: decoding.METHODS[name].label,
+        "Method", list(decoding.METHODS), key=key, format_func=lambda name: decoding.METHODS[name].label,
         persist_state="session",
-        bind="query-params" if bind and key == "method" else None,
-    )
+    )  # fmt: skip
     method = decoding.METHODS[name]
     with beside:
         preset_picker(key)
@@ -376,12 +354,11 @@ def picked_method(key: str, sampling: "Sampling") -> "Method | None":
     return _checked(method, picked_settings(method, key), key, sampling)
 
 
-def _checked(method: "Method", values: Mapping[str, Setting], key: str, sampling: "Sampling | None") -> "Method | None":
+def _checked(method: "Method", values: Mapping[str, Setting], key: str, sampling: "Sampling") -> "Method | None":
     st.session_state[error_key(key)] = None
     try:
         chosen = method.with_settings(**values)
-        if sampling is not None:
-            chosen.check(sampling)
+        chosen.check(sampling)
         return chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
@@ -393,7 +370,7 @@ def error_key(key: str) -> str:
     return f"{key}_error"
 
 
-def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: Any) -> None:
+def preset_picker(key: str, methods: Collection[str] = (), **looks: Any) -> None:
     """Pick a ready-made configuration: it sets the method and all of its settings under `key`.
 
     If `methods` are given, only their configurations are offered; `looks` are as for `st.selectbox`.
@@ -472,7 +449,7 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
-def method_words(key: str = "method") -> str:
+def method_words(key: str) -> str:
     """The choice under `key`, for a button: its label, or that its settings contradict one another."""
     method = method_as_verified(st.session_state[key], key)
     try:

@@ -19,7 +19,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
-from pages.ui.common.worker import is_busy, run_now
+from pages.ui.common.worker import run_now
 
 if TYPE_CHECKING:
     from decoding.costs.measuring import OtherWork
@@ -44,9 +44,8 @@ def measured_on(costs: CostModel) -> str:
 def own_costs(run: Run) -> CostModel | None:
     """The measured costs of the pair that decoded a run here, None where it was decoded elsewhere or is gone."""
     models = manager()
-    if run.source != "decoded" or run.session is None or run.released or models.info is None:
-        return None
-    return models.costs_of(run.trace)
+    here = run.source == "decoded" and run.has_models and models.info is not None
+    return models.costs_of(run.trace) if here else None
 
 
 def slow_words(iterations: Sequence[IterationTrace], costs: CostModel | None) -> str:
@@ -109,10 +108,10 @@ def draw_warning(words: str, key: str, head: str = "") -> None:
         measure_button("Measure again", f"{key}_measure_again", head)
 
 
-def measure_button(label: str, key: str, head: str = "") -> None:
+def measure_button(label: str, key: str, head: str) -> None:
     """A button that measures the passes of the pair in memory, or loads the pair, and draws the page again."""
     hint = f"{'Measures the passes of the pair' if manager().loaded else 'Loads the pair'}; takes a few seconds"
-    if st.button(label, key=key, icon=":material/timer:", help=hint, disabled=is_busy(key)):
+    if st.button(label, key=key, icon=":material/timer:", help=hint):
         with guarded():
             run_now("Measuring passes", lambda job: manager().measure_costs(head))
             st.rerun(scope="app")
@@ -125,8 +124,8 @@ def measure_batches_button(heads: Sequence[str], again: bool = False) -> None:
         heads: draft heads with which the pair is measured, "" for its draft model.
         again: though they are kept.
     """
-    key, label = "measure_batches", "Measure again" if again else "Measure batches"
-    if st.button(label, key=key, icon=":material/timer:", disabled=is_busy(key)):
+    label = "Measure again" if again else "Measure batches"
+    if st.button(label, key="measure_batches", icon=":material/timer:"):
         with guarded():
             for head in heads:
                 run_now("Measuring batches", partial(manager().measure_batches, head, again))

@@ -1,6 +1,5 @@
 """The choice of a prompt, and how prompts are named on the screen."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote_plus
 
@@ -8,17 +7,16 @@ import streamlit as st
 
 from decoding.common.errors import PromptError
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.recorded import PROMPT as HOME_PROMPT
+from decoding.recorded import PROMPT as DEFAULT_PROMPT
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
-from pages.ui.widgets.controls import picked, say_again, seed
+from pages.ui.widgets.controls import say_again, seed
 
 OWN_TEXT = "own text"
 TITLE_CHARACTERS = 20
 MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: some programs cut longer addresses
-DEFAULT_PROMPT = HOME_PROMPT
 
 
 @lru_cache(maxsize=1)
@@ -28,8 +26,12 @@ def sample_prompts() -> dict[str, Prompt]:
 
 
 def prompt_of(run: RunTrace) -> PromptChoice:
-    """The prompt of a run: the sample with its text, or the text alone."""
-    text = "".join(run.prompt_texts)
+    """The prompt of a run, told by its text."""
+    return prompt_with("".join(run.prompt_texts))
+
+
+def prompt_with(text: str) -> PromptChoice:
+    """The prompt of a text: the sample that has it, or the text alone."""
     name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
     return PromptChoice(name, text)
 
@@ -84,18 +86,13 @@ def prompt_picker() -> None:
 def picked_prompt() -> PromptChoice:
     """The prompt in the widgets, drawn or not; a sample whose text was edited is a text of one's own."""
     samples = _samples_or_sentence()
-    name = _picked_name(samples)
+    names = (DEFAULT_PROMPT, *samples, OWN_TEXT) if samples else (OWN_TEXT,)
+    asked = next((name for name in names if prompt_words(name) == st.query_params.get("prompt")), names[0])
+    name = st.session_state.setdefault("prompt", asked)  # it and the text outlast a widget that another page interrupts
     given = samples[name].text if name in samples else ""
-    st.session_state.setdefault("prompt", name)  # both outlast a widget that another page interrupts
     text = st.session_state.setdefault("prompt_text", given) or ""
     chat = manager().settings.chat and st.session_state.get("prompt_chat", True)
     return PromptChoice(name if text == given else OWN_TEXT, text, chat)
-
-
-def _picked_name(samples: Mapping[str, Prompt]) -> str:
-    return picked(
-        "prompt", DEFAULT_PROMPT if samples else OWN_TEXT, {name: prompt_words(name) for name in (*samples, OWN_TEXT)}
-    )
 
 
 def keep_in_address(prompt: PromptChoice) -> None:
