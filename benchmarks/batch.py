@@ -28,13 +28,7 @@ from decoding.costs.batches import BATCHES, measure_batches
 from decoding.costs.measuring import cost_model
 from decoding.engines.batch import BatchMask
 from decoding.engines.packed import linear
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_figures,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_figures
 from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Model, Pair
 from decoding.sampling.sampling import Sampling

@@ -17,16 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.held_out import (
-    Figure,
-    KindFigures,
-    Reading,
-    continuations,
-    difference,
-    kind_figures,
-    pieces_of,
-    read,
-)
+from benchmarks.held_out import Figure, KindFigures, Reading, continuations, difference, kind_figures, pieces_of, read
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import arguments, pair_from, print_table, save_figures

@@ -14,13 +14,7 @@ from benchmarks.methods import TUNED
 from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.experiments.command import (
-    add_counting_argument,
-    arguments,
-    encoded_prompts,
-    print_table,
-    save_figures,
-)
+from decoding.experiments.command import add_counting_argument, arguments, encoded_prompts, print_table, save_figures
 from decoding.models.arguments import add_pair_arguments, pair_settings
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape

@@ -39,13 +39,7 @@ from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.costs.latency import latency_model
-from decoding.experiments.command import (
-    add_counting_argument,
-    arguments,
-    encoded_prompts,
-    pair_from,
-    save_figures,
-)
+from decoding.experiments.command import add_counting_argument, arguments, encoded_prompts, pair_from, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.arguments import add_pair_arguments
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
