@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
-DEFAULT_REPEATS, DEFAULT_WARMUP = COMPARED_REPEATS, COMPARED_WARMUP
 MOST_PROMPTS = 12
 
 
@@ -340,8 +339,8 @@ def plan_controls(
                     "prompt and over all.",
                 )  # fmt: skip
     repeats_key, warmup_key = f"{name}_repeats", f"{name}_warmup"
-    seed(repeats_key, DEFAULT_REPEATS)
-    seed(warmup_key, DEFAULT_WARMUP)
+    seed(repeats_key, COMPARED_REPEATS)
+    seed(warmup_key, COMPARED_WARMUP)
     words = f"{picked_length()} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
     place = settings_popover(words, f"{name}_plan_open", ":material/repeat:")
     if place.open:

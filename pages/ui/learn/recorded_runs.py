@@ -3,7 +3,7 @@
 import html
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
@@ -25,16 +25,13 @@ from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, ask_view, current_run, draw_set_aside, keep_run, selected_iteration, set_aside
-from pages.ui.compare.plan import recorded_result
+from pages.ui.compare.plan import ComparisonResult, recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import set_method
 from pages.ui.widgets.prompts import prompt_of
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
-
-if TYPE_CHECKING:
-    from pages.ui.compare.plan import ComparisonResult
 
 COLUMNS = 3
 
@@ -223,7 +220,7 @@ def place_comparison(name: str) -> dict[str, Any]:
     return {key: state[key] for key in PLACED}
 
 
-def recorded_outcome(name: str) -> "ComparisonResult":
+def recorded_outcome(name: str) -> ComparisonResult:
     """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
     from decoding.compare.comparison import Comparison, Contestant, result_of
     from decoding.replay.stored_state import method_of
