@@ -25,7 +25,7 @@ from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, ask_view, current_run, draw_set_aside, keep_run, selected_iteration, set_aside
-from pages.ui.compare.plan import ComparisonResult, recorded_result
+from pages.ui.compare.plan import recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import set_method
 from pages.ui.widgets.prompts import prompt_of
@@ -205,23 +205,10 @@ PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_K
 
 
 def place_comparison(name: str) -> dict[str, Any]:
-    """Show the recorded calls on Compare with their settings; returns the values put into the session."""
-    outcome = recorded_outcome(name)
-    state = st.session_state
-    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
-    for contestant in outcome.comparison.contestants:
-        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
-    plan = outcome.plan
-    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
-    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
-    state["compare_warmup"] = plan.warmup
-    for name, value in asdict(plan.sampling.trace()).items():
-        state[f"sampling_{name}"] = value
-    return {key: state[key] for key in PLACED}
+    """Show plain decoding, the chain and the tree of a recording on Compare: one call each as measured, in turn.
 
-
-def recorded_outcome(name: str) -> ComparisonResult:
-    """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
+    Returns the values put into the session.
+    """
     from decoding.compare.comparison import Comparison, Contestant, result_of
     from decoding.replay.stored_state import method_of
 
@@ -230,4 +217,14 @@ def recorded_outcome(name: str) -> ComparisonResult:
     contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
     results = tuple(replace(result_of(run), contestant=place) for place, run in enumerate(runs))
     comparison = Comparison(contestants, (prompt_of(runs[0]).name,), results, differences=(), reference=0)
-    return recorded_result(comparison, repeats=1, warmup=0)
+    state, outcome = st.session_state, recorded_result(comparison, repeats=1, warmup=0)
+    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
+    for contestant in contestants:
+        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
+    plan = outcome.plan
+    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
+    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
+    state["compare_warmup"] = plan.warmup
+    for field, value in asdict(plan.sampling.trace()).items():
+        state[f"sampling_{field}"] = value
+    return {key: state[key] for key in PLACED}
