@@ -60,9 +60,7 @@ def contestants_from(texts: list[str] | None) -> list[Contestant]:
     """Contestants named on the command line, or the published and tuned ones."""
     if texts:
         return [parse_contestant(text) for text in texts]
-    named = {**PUBLISHED, **TUNED}
-    parsed = [(label, parse_contestant(text)) for label, text in named.items()]
-    return [replace(c, label=label) for label, c in parsed]
+    return [replace(parse_contestant(text), label=label) for label, text in {**PUBLISHED, **TUNED}.items()]
 
 
 def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
@@ -84,12 +82,10 @@ def ratios(results: list[Result], base: list[Result], counting: Counting) -> Spr
     return spread(values) if values else None
 
 
-def figures_of(
-    comparison: Comparison, index: int, bases: dict[str, int], counting: Counting = "loop_free"
-) -> dict:  # fmt: skip
+def figures_of(comparison: Comparison, index: int, bases: dict[str, int], counting: Counting = "loop_free") -> dict:
     """All figures of one contestant; times are medians, counts are sums over prompts and repeats."""
     results = comparison.of(index)
-    free = [each for each in (r.counted(counting) for r in results) if each]
+    free = list(filter(None, (r.counted(counting) for r in results)))
     figures: dict = {
         "label": comparison.contestants[index].label,
         "contestant": format_contestant(comparison.contestants[index]),
@@ -171,6 +167,13 @@ def print_figures(figures: list[dict]) -> None:
     print_table(("method", *PHASES, "sum"), phases)
 
 
+def print_differences(comparison: Comparison) -> None:
+    """A line for each output that is not the reference's."""
+    for contestant, prompt, difference in comparison.differences:
+        label = comparison.contestants[contestant].label
+        print(f"differs: {label} on {comparison.prompts[prompt]}: {difference.explanation}")
+
+
 def _ratio(figures: dict, base: str) -> str:
     ratio = figures.get(f"ratio_to_{base}")
     return f"{ratio['median']:.2f}" if ratio else "-"
@@ -221,8 +224,7 @@ def main() -> int:
     verdicts = goals(figures, bases)
     for line in verdicts:
         print(line)
-    for contestant, prompt, difference in comparison.differences:
-        print(f"differs: {contestants[contestant].label} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     if not sampling.greedy:
         print("outputs are sampled: they are not compared")
     elif not comparison.differences:

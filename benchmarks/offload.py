@@ -10,7 +10,7 @@ import os
 import time
 from dataclasses import replace
 
-from benchmarks.methods import TUNED
+from benchmarks.methods import TUNED, print_differences
 from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
@@ -163,13 +163,10 @@ def main() -> int:
     print_figures(figures)
     verdicts = goals(figures)
     print("\n" + "\n".join(verdicts))
-    for contestant, prompt, difference in comparison.differences:
-        label = comparison.contestants[contestant].label
-        print(f"differs: {label} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     print(f"{'' if comparison.differences else 'all outputs are identical; '}{time.perf_counter() - started:.0f} s")
     saved = {"setup": f"{setup}, loops left out", "goals": goals(both["loop_free"]), "bytes_per_pass": away,
-             "figures": both["loop_free"], "whole": both["whole"]}  # fmt: skip
-    saved["prompts"] = comparison.prompts
+             "figures": both["loop_free"], "whole": both["whole"], "prompts": comparison.prompts}  # fmt: skip
     save_figures(args, "offload", saved, pair.target.device)
     return 0
 

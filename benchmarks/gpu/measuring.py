@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.report import Budget, Report
-from benchmarks.methods import figures_of, print_figures, ratios
+from benchmarks.methods import figures_of, print_differences, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
-from benchmarks.tuning import CHAINS, large_trees, suited, trees, tune
+from benchmarks.tuning import CHAINS, at_engine, large_trees, suited, trees, tune
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.settings import STATIC_HOST
 from decoding.compare.comparison import Comparison, Contestant, compare, measured_call
@@ -22,7 +22,7 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import choose_prompts, encode, encoded_prompts, engine_lines, save_figures
+from decoding.experiments.command import encoded_prompts, engine_lines, save_figures
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits
@@ -52,11 +52,6 @@ def loaded_pair(report: Report) -> Iterator[Pair]:
         report.works(f"{pair.info.name}: widened in {seconds['widen_s']:.0f} s, loaded in {seconds['load_s']:.0f} s")
         yield pair
         release(pair)
-
-
-def prompt_of(report: Report, pair: Pair) -> list[int]:
-    """Token ids of a sample prompt."""
-    return encode(pair, choose_prompts(report.args.prompts, 1)[0].text)
 
 
 BASELINES = {
@@ -106,9 +101,9 @@ def contestants_for(
     Under greedy decoding, which the device can verify, some methods take part a second time, on the host.
     """
     ours = {**tuned, **STEPS}
-    methods = {name: _at(text, engine) for name, text in ours.items()}
+    methods = {name: at_engine(text, engine) for name, text in ours.items()}
     if sampling.greedy and engine == "cuda_graph":
-        methods |= {name + HOST: _at(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
+        methods |= {name + HOST: at_engine(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
     parsed = [replace(parse_contestant(text), label=label) for label, text in {**baselines, **methods}.items()]
     return [replace(c, method=suited(c.method, sampling)) if c.method else c for c in parsed]
 
@@ -133,7 +128,7 @@ def able(
     length: int,
     sampling: Sampling,
     budget: Budget,
-    failures: dict[str, str] | None = None,
+    failures: dict[str, str] | None,
 ) -> list[Contestant]:
     """The contestants that can run: each is tried once, and one that fails is reported and left out.
 
@@ -269,11 +264,6 @@ def _word(reached: bool) -> str:
     return "reached" if reached else "MISSED"
 
 
-def _at(text: str, engine: str) -> str:
-    name, colon, rest = text.partition(":")
-    return f"{name}@{engine}{colon}{rest}"
-
-
 def measure(
     pair: Pair,
     contestants: Sequence[Contestant],
@@ -321,8 +311,7 @@ def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
     spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []
     lines = verdicts(figures, share, ratio, spoilt)
     print("\n".join(["", *lines]))
-    for contestant, prompt, difference in comparison.differences:
-        print(f"differs: {labels[contestant]} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     return {"figures": figures, "goals": lines, "bandwidth_share": share, "prompts": comparison.prompts,
             "differences": len(comparison.differences)}  # fmt: skip
 
