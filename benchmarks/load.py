@@ -61,7 +61,7 @@ class Visitor:
     """One browser: what it decodes, how far it is, and what it saw.
 
     Attributes:
-        first_s: from Start to the first iteration on screen. closed: its tab is closed in the middle.
+        first_s: from Start to the first iteration on screen.
     """
 
     number: int

@@ -154,7 +154,7 @@ def print_figures(figures: list[dict]) -> None:
             f["label"], f"{f['counted_tokens']:,}", f"{speed['median']:.1f}",
             f"{speed['low']:.0f}-{speed['high']:.0f}", _ratio(f, "hf_generate"),
             _ratio(f, "hf_assisted"), _ratio(f, "autoregressive"), f"{f['tokens_per_iteration']:.2f}",
-            _or_dash(f, "acceptance_drafted", ".0%"), _or_dash(f, "acceptance_verified", ".0%"),
+            _share(f, "acceptance_drafted"), _share(f, "acceptance_verified"),
             f"{f['ttft_ms']['median']:.1f}", f"{f['tpot_ms']['median']:.2f}" if f["tpot_ms"] else "-",
         ))  # fmt: skip
         if "phase_ms_per_iteration" in f:
@@ -179,8 +179,8 @@ def _ratio(figures: dict, base: str) -> str:
     return f"{ratio['median']:.2f}" if ratio else "-"
 
 
-def _or_dash(figures: dict, name: str, form: str) -> str:
-    return format(figures[name], form) if figures.get(name) is not None else "-"
+def _share(figures: dict, name: str) -> str:
+    return f"{figures[name]:.0%}" if figures.get(name) is not None else "-"
 
 
 def main() -> int:

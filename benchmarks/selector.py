@@ -90,7 +90,6 @@ def labelled_roots(
     samplings: Sequence[Sampling],
     roots: int,
     verifiers: Sequence[str],
-    processes: int | None = None,
 ) -> list[list[Twice]]:
     """Roots after every prompt under every sampling, `[samplings][prompts]`."""
     plans = [
@@ -102,7 +101,7 @@ def labelled_roots(
     ]  # fmt: skip
     settings = replace(settings, widen=1)
     jobs = [(settings, plan, prompt, number) for plan in plans for number, prompt in enumerate(prompts)]
-    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn")) as workers:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:
         found = list(workers.map(_roots, jobs))
     return [found[start : start + len(prompts)] for start in range(0, len(found), len(prompts))]
 

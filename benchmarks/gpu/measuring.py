@@ -108,13 +108,13 @@ def contestants_for(
     return [replace(c, method=suited(c.method, sampling)) if c.method else c for c in parsed]
 
 
-def tuned_for(pair: Pair, sampling: Sampling, engine: str, every: int, budget: Budget) -> dict[str, str]:
+def tuned_for(pair: Pair, sampling: Sampling, every: int, budget: Budget) -> dict[str, str]:
     """The best chain and the best tree of this machine, found on other prompts; the first where none can be found."""
     best, parts = {}, (("linear, tuned", CHAINS), ("tree, tuned", [*large_trees(), *trees()[::3]]))
     for left, (kind, candidates) in zip((0.2, 1.0), parts, strict=True):
         best[kind] = candidates[0]
         try:
-            best[kind] = tune(pair, candidates[::every], sampling, engine, budget.share(left).spent)[0][0]
+            best[kind] = tune(pair, candidates[::every], sampling, "cuda_graph", budget.share(left).spent)[0][0]
         except RUN_ERRORS as error:
             print(f"{kind}: not tuned ({_first_line(error)})")
         print(f"{kind}: {best[kind]}")
@@ -361,7 +361,7 @@ def measure_all(args: argparse.Namespace) -> int:
             setup = f"{pair.info.name} (widened weights), {args.dtype}, {label}, {len(prompts)} x {length} tokens"
             print(f"\n{setup}\n")
             try:
-                tuned = tuned_for(pair, sampling, "cuda_graph", 6 if args.quick else 1, mine.share(TUNING_SHARE))
+                tuned = tuned_for(pair, sampling, 6 if args.quick else 1, mine.share(TUNING_SHARE))
                 baselines = BASELINES | (COMPILED if args.hf_static else {})
                 contestants = contestants_for(sampling, tuned, baselines=baselines)
                 comparison = measure(pair, contestants, prompts, length, repeats, sampling, mine)
