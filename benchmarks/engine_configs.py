@@ -38,7 +38,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_limits import HEAD_PLACE
-from decoding.trace.engine_metrics import EngineMetrics, read_metrics
+from decoding.trace.engine_metrics import read_metrics
 from decoding.trace.records import RunTrace
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "transformers")
@@ -147,12 +147,10 @@ def runs(folder: Path) -> dict[str, RunTrace]:
     for place in (*models.values(), folder / HEAD_PLACE):
         place.mkdir()
         (place / "config.json").write_text(json.dumps(CONFIG))
-    return {name: _renamed(run, {role: str(place) for role, place in models.items()}) for name, run in found.items()}
-
-
-def _renamed(run: RunTrace, names: dict[str, str]) -> RunTrace:
-    models = {role: replace(getattr(run.pair, role), name=name) for role, name in names.items()}
-    return replace(run, pair=replace(run.pair, **models))
+    for name, run in found.items():
+        named = {role: replace(getattr(run.pair, role), name=str(place)) for role, place in models.items()}
+        found[name] = replace(run, pair=replace(run.pair, **named))
+    return found
 
 
 def exported(engine: str, text: str) -> dict[str, Any]:
@@ -270,15 +268,10 @@ def misread(form: str, text: str) -> list[str]:
     wrong = [f"{form}: {name} is {getattr(read, name)} and not {value}" for name, value in wanted.items()
              if getattr(read, name) != value]  # fmt: skip
     rates = [position.marginal for position in read.positions]
-    if len(rates) != most or any(
-        abs(one - other) > _rounding(read) for one, other in zip(rates, marginal, strict=True)
-    ):
+    rounding = 1e-9 if read.passes_exact else 6e-4  # a log line has three digits
+    if len(rates) != most or any(abs(one - other) > rounding for one, other in zip(rates, marginal, strict=True)):
         wrong.append(f"{form}: marginal acceptance is {rates} and not {marginal}")
     return wrong
-
-
-def _rounding(read: EngineMetrics) -> float:
-    return 1e-9 if read.passes_exact else 6e-4  # a log line has three digits
 
 
 def main() -> int:

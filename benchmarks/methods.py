@@ -41,16 +41,19 @@ TUNED = {
     "hardware-aware": "hardware_aware",
 }
 NOT_TREES = ("autoregressive", "linear", "hf_")
-PUBLISHED = {
-    "autoregressive (ours)": "autoregressive",
-    "autoregressive, transformers engine": "autoregressive@transformers",
-    "HF generate": "hf_generate",
-    "HF assisted": "hf_assisted",
+STEPS = {
     "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
     "fixed tree D8 B3": "fixed_tree",
     "+ breadth": "dynatree:dynamic_depth=false,history=false",
     "+ breadth + depth": "dynatree:history=false",
     "DynaTree (+ history)": "dynatree",
+}
+PUBLISHED = {
+    "autoregressive (ours)": "autoregressive",
+    "autoregressive, transformers engine": "autoregressive@transformers",
+    "HF generate": "hf_generate",
+    "HF assisted": "hf_assisted",
+    **STEPS,
     "DynaTree, first level branches": "dynatree:branch_first_level=true",
     "DynaTree, rollback + rebuild": "dynatree:cache_policy=rebuild",
 }

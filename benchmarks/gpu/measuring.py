@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.report import Budget, Report
+from benchmarks.methods import STEPS as DYNATREE_STEPS
 from benchmarks.methods import figures_of, print_differences, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import CHAINS, at_engine, large_trees, suited, trees, tune
@@ -62,14 +63,7 @@ BASELINES = {
     "HF assisted": "hf_assisted",
 }
 COMPILED = {"HF static cache + compile": "hf_static"}  # minutes of compilation, for each length of a text anew
-STEPS = {
-    "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
-    "fixed tree D8 B3": "fixed_tree",
-    "+ breadth": "dynatree:dynamic_depth=false,history=false",
-    "+ breadth + depth": "dynatree:history=false",
-    "DynaTree (+ history)": "dynatree",
-    "Hardware-aware": "hardware_aware",
-}
+STEPS = DYNATREE_STEPS | {"Hardware-aware": "hardware_aware"}
 # What iterations on the device are worth: the same method on the same graphs, drafted and verified by the host's code.
 HOST = ", on the host"
 BOTH_WAYS = ("linear, tuned", "tree, tuned", "DynaTree (+ history)")
