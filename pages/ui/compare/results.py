@@ -309,21 +309,17 @@ def _draw_bottom_line(
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(escape_markdown(f"{settings_words(line)}{measured_words(outcome)}"), width="stretch")
             winner = next((each.contestant.method for each in prompts[0] if each.run is run), None)
-            if winner is not None:
-                _draw_sweep_button(winner, outcome.plan, fill)
+            plan = outcome.plan
+            if winner is not None and st.button(
+                "Would other settings be faster?", key="compare_sweep", icon=":material/grid_on:", type="tertiary",
+                disabled=not torch_there(),
+                help=why_not("Opens a sweep of this method on these prompts, with this sampling and verifier, ready to "
+                             "start"),
+            ):  # fmt: skip
+                fill(winner, plan.prompts, plan.sampling, plan.max_new_tokens)
             if run is not None:
                 engine_button(run, "engine_of_best", lambda: best_chain(prompts, best))
     return line
-
-
-def _draw_sweep_button(method: "Method", plan: ComparisonPlan, fill: Fill) -> None:
-    """Opens the form of a sweep filled with the best method on the same prompts."""
-    if st.button(
-        "Would other settings be faster?", key="compare_sweep", icon=":material/grid_on:", type="tertiary",
-        disabled=not torch_there(),
-        help=why_not("Opens a sweep of this method on these prompts, with this sampling and verifier, ready to start"),
-    ):  # fmt: skip
-        fill(method, plan.prompts, plan.sampling, plan.max_new_tokens)
 
 
 def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult, fill: Fill) -> None:

@@ -348,13 +348,12 @@ def fulfil(bench: Bench, wish: Wish) -> bool:
     return True
 
 
-def measure_shown(bench: Bench) -> bool:
-    """Measure the two trials shown in the worker, once; False while it works or if it failed."""
+def measure_shown(bench: Bench) -> None:
+    """Measure the two trials shown in the worker, once."""
     shown = bench.shown
     numbers = shown[0].number, shown[1].number
     if numbers not in bench.measured:
         _once(MEASURE_SLOT, numbers, "Measuring", lambda job: bench.measure(shown))
-    return numbers in bench.measured
 
 
 def _once(slot: str, key: tuple, title: str, function) -> None:
