@@ -19,11 +19,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "record": ("decoding.record", (), "decode a prompt and save the run to a file"),
     "diff": ("decoding.diff", (), "say where two saved runs part"),
     "export": ("decoding.export_config", (), "write a run's method as the configuration of an engine"),
-    "import-metrics": (
-        "decoding.import_metrics",
-        (),
-        "say what an engine's figures mean for its speculative decoding",
-    ),
+    "import-metrics": ("decoding.import_metrics", (), "say what an engine's figures mean for its speculative decoding"),
     "roofline": ("decoding.roofline", (), "model at which batch size speculation stops to pay on an accelerator"),
     "doctor": ("decoding.doctor", (), "say what lowers the acceptance of a pair, with evidence and what to do"),
     "recycle": ("decoding.recycle", (), "keep a matrix for token recycling, made from a folder of prompts"),

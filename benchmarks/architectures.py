@@ -22,6 +22,7 @@ import transformers
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from benchmarks.reference import table
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
 from decoding.common.errors import PairError, run_main
 from decoding.common.files import ROOT
@@ -169,12 +170,12 @@ def document(record: dict) -> str:
 
 def _table(trials: Sequence[Trial], right: bool) -> str:
     last = ("tokens per iteration", "near ties") if right else ("reason",)
-    rows = [("model type", "class", *last), ("---",) * (2 + len(last))]
+    rows = []
     for trial in trials:
         found = (f"{trial.tokens_per_iteration:.2f}", str(trial.near_ties)) if right else (trial.reason,)
         model_class = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(trial.name.split(",")[0])
-        rows.append((f"`{trial.name}`", f"`{model_class}`", *(text.replace("|", "\\|") for text in found)))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        rows.append((f"`{trial.name}`", f"`{model_class}`", *found))
+    return table(("model type", "class", *last), rows)
 
 
 def main() -> int:

@@ -28,20 +28,14 @@ from decoding.costs.batches import BATCHES, measure_batches
 from decoding.costs.measuring import cost_model
 from decoding.engines.batch import BatchMask
 from decoding.engines.packed import linear
-from decoding.experiments.command import (
-    arguments,
-    encoded_prompts,
-    pair_from,
-    print_table,
-    save_figures,
-)
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_figures
 from decoding.models.pair import Model, Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, unrecorded
 from decoding.trace.records import RunTrace
 
-WIDE = "fixed_tree:max_depth=6,branching=4,prune_probability=0"
+WIDE = "fixed_tree:max_depth=6,branching=4,prune_probability=0"  # a tree that leaves nothing out
 CLOSE = 0.2
 METHODS = (
     "autoregressive",
@@ -62,7 +56,7 @@ def main() -> int:
         args.count, args.max_new_tokens = 2, 24
     started, pair = time.perf_counter(), pair_from(args)
     prompts = encoded_prompts(pair, args.prompts, args.count)
-    acceptance = wide_acceptance(pair, prompts, args.max_new_tokens)
+    acceptance = run_acceptance(*decoded(pair, WIDE, prompts, args.max_new_tokens))
     alone = cost_model(pair, unrecorded)
     costs = measure_batches(
         pair, alone, BATCHES[:4] if args.quick else BATCHES, report=lambda batch: print(f"batch {batch}")
@@ -119,11 +113,6 @@ def within(rows: list[dict]) -> str:
     errors = [abs(each["error"]) for each in rows]
     close = sum(error <= CLOSE for error in errors)
     return f"{close} of {len(errors)} within {CLOSE:.0%}, median {median(errors):.0%}, largest {max(errors):.0%} off"
-
-
-def wide_acceptance(pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int) -> Rates:
-    """Acceptance by depth and rank over greedy runs of a tree that leaves nothing out."""
-    return run_acceptance(*decoded(pair, WIDE, prompts, tokens))
 
 
 def decoded(pair: Pair, contestant: str, prompts: list[tuple[str, list[int]]], tokens: int) -> Iterator[RunTrace]:

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from decoding.common.errors import DraftscopeError
 
@@ -61,38 +62,52 @@ def launched_chromium() -> Iterator:
 
 
 @contextmanager
-def running_app(
-    environment: Mapping[str, str] | None = None, command: Sequence[str] = FROM_HERE, folder: Path = ROOT
-) -> Iterator[str]:
-    """The app on a free port of 127.0.0.1; yields its address, ends it afterwards.
+def served(
+    command: Sequence[str], log: IO[str], environment: Mapping[str, str] | None = None, folder: Path = ROOT
+) -> Iterator[tuple[str, subprocess.Popen]]:
+    """The app as a command starts it, on a free port of 127.0.0.1: its address, and its process, which is ended then.
 
     Args:
-        environment: of the process, that of this one if none is given.
-        command: what starts it, in front of the server's options. folder: where it is typed.
+        command: in front of the server's options. log: takes what the process prints.
+        environment: of the process, that of this one if none is given. folder: where the command is typed.
 
     Raises:
-        RuntimeError: it did not come up, or its log tells of what a page or a job did not catch; the log is in the
-            message.
+        RuntimeError: it did not come up; the log is in the message.
     """
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     command = [*command, f"--server.port={port}", "--server.headless=true"]
-    command += ["--logger.enableRich=false"]  # whose tracebacks are drawn in boxes, without the words of `UNCAUGHT`
-    with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    try:
+        if not comes_up(f"http://127.0.0.1:{port}", server):
+            log.seek(0)
+            raise RuntimeError(f"the app did not start:\n{log.read()[-3000:]}")
+        yield f"http://127.0.0.1:{port}", server
+    finally:
+        server.terminate()
         try:
-            if not comes_up(f"http://127.0.0.1:{port}", server):
-                log.seek(0)
-                raise RuntimeError(f"the app did not start:\n{log.read()[-3000:]}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+@contextmanager
+def running_app(
+    environment: Mapping[str, str] | None = None, command: Sequence[str] = FROM_HERE, folder: Path = ROOT
+) -> Iterator[str]:
+    """The address of the app while it is `served`.
+
+    Raises:
+        RuntimeError: it did not come up, or its log tells of what a page or a job did not catch; the log is in the
+            message.
+    """
+    # Tracebacks of Rich are drawn in boxes, without the words of `UNCAUGHT`.
+    command = [*command, "--logger.enableRich=false"]
+    with tempfile.TemporaryFile("w+") as log:
+        with served(command, log, environment, folder) as (url, _):
+            yield url
         log.seek(0)
         said = log.read()
         if found := UNCAUGHT.search(said):

@@ -9,7 +9,6 @@ Without it the sample prompts are read, which were written for this program and 
 
 import argparse
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.held_out import (
-    Figure,
-    KindFigures,
-    Reading,
-    continuations,
-    difference,
-    kind_figures,
-    pieces_of,
-    read,
-)
+from benchmarks.held_out import Figure, KindFigures, Reading, continuations, difference, kind_figures, pieces_of, read
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import arguments, pair_from, print_table, save_figures
@@ -41,15 +31,6 @@ SAMPLE_PROMPT_TOKENS = 24  # sample prompts are short
 SHOWN_TOKENS = 60
 SAMPLED_AT = 0.8
 LOWER_IS_BETTER = ("nats_per_byte", "draft_nats_per_byte", "looping", "looping_tokens")
-FIGURES = (
-    "nats_per_token",
-    "nats_per_byte",
-    "draft_nats_per_byte",
-    "overlap",
-    "agreement",
-    "looping",
-    "looping_tokens",
-)
 WORDS = {
     "nats_per_token": "nats/token", "nats_per_byte": "nats/byte", "draft_nats_per_byte": "draft nats/byte",
     "overlap": "overlap", "agreement": "greedy agreement", "looping": "looping texts",
@@ -62,7 +43,6 @@ RATIOS = {
     "overlap": "overlap",
     "agreement": "agrees",
 }
-PER_BYTE = ("nats_per_byte", "draft_nats_per_byte")
 
 
 @dataclass(frozen=True)
@@ -100,8 +80,8 @@ def measure(pair: Pair, texts: dict[str, list[str]], prompt_tokens: int, new_tok
 def print_figures(measured: KindMeasured) -> None:
     """Losses and acceptance by kind, then calibration by kind and rank."""
     print(f"{measured.pair}: 95% intervals over pieces of text")
-    header = ("kind", *(WORDS[name] for name in FIGURES))
-    print_table(header, [(kind.kind, *(getattr(kind, name) for name in FIGURES)) for kind in measured.kinds])
+    header = ("kind", *WORDS.values())
+    print_table(header, [(kind.kind, *(getattr(kind, name) for name in WORDS)) for kind in measured.kinds])
     print("\nthe draft's n-th likeliest token: its probability / the target's / how often the target's likeliest (ECE)")
     rows = [
         (kind.kind, *(f"{rank.draft_chance:.3f}/{rank.target_chance:.3f}/{rank.hit_rate:.3f} "
@@ -115,19 +95,16 @@ def compared(measured: KindMeasured, other: KindMeasured) -> list[tuple[str, str
     """What one pair has more than another, by kind and figure, on the same pieces."""
     found = []
     for kind in measured.readings:
-        mine, theirs = measured.readings[kind], other.readings[kind]
         for name, field in RATIOS.items():
-            sums = [np.array([getattr(reading, field).sum() for reading in side]) for side in (mine, theirs)]
-            sizes = [_sizes(side, name in PER_BYTE) for side in (mine, theirs)]
-            found.append((kind, name, difference(sums[0], sizes[0], sums[1], sizes[1])))
+            figures = []
+            for side in (measured.readings[kind], other.readings[kind]):
+                sizes = [each.text_bytes if name.endswith("per_byte") else len(each.overlap) for each in side]
+                figures += [np.array([getattr(each, field).sum() for each in side]), np.array(sizes)]
+            found.append((kind, name, difference(*figures)))
         figures = [next(each for each in side.kinds if each.kind == kind).looping for side in (measured, other)]
         half = float(np.hypot(figures[0].half, figures[1].half))
         found.append((kind, "looping", Figure(figures[0].value - figures[1].value, half)))
     return found
-
-
-def _sizes(readings: Sequence[Reading], in_bytes: bool) -> np.ndarray:
-    return np.array([reading.text_bytes if in_bytes else len(reading.overlap) for reading in readings])
 
 
 def signed(found: Figure) -> str:

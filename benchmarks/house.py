@@ -76,12 +76,12 @@ class SourceFile:
         return {text for text in texts if isinstance(text, str) and "." in text and text.isprintable()}
 
 
-def sources(rooms: Sequence[str], root: Path = ROOT) -> list[SourceFile]:
+def sources(rooms: Sequence[str]) -> list[SourceFile]:
     """The Python files of some rooms, in order."""
     files = [
-        file for room in rooms for file in (sorted((root / room).rglob("*.py")) if room[-1] == "/" else [root / room])
+        file for room in rooms for file in (sorted((ROOT / room).rglob("*.py")) if room[-1] == "/" else [ROOT / room])
     ]
-    return [SourceFile(file.relative_to(root), file.read_text(encoding="utf-8")) for file in files]
+    return [SourceFile(file.relative_to(ROOT), file.read_text(encoding="utf-8")) for file in files]
 
 
 def arrows(files: Sequence[SourceFile], between_folders: bool = True) -> Arrows:

@@ -72,11 +72,11 @@ HEAP_GOAL_MB = 20.0
 HEAP_PARTS = ("usedSize", "embedderHeapUsedSize", "backingStorageSize")  # older browsers tell only the first
 
 
-def run_file(folder: Path, nodes: int, prompt: str, iterations: int) -> Path:
-    """A real run whose trees have `nodes` nodes, as a file to open in Step through."""
+def run_file(folder: Path, nodes: int, prompt: str) -> Path:
+    """A few iterations of a real run whose trees have `nodes` nodes, as a file to open in Step through."""
     pair = embedded_pair()
     session = DecodeSession(pair, full_tree(nodes), pair.vocabulary.encode(prompt), limits=Limits(max_new_tokens=200))
-    for _ in range(iterations):
+    for _ in range(4):
         if not session.finished:
             session.step()
     path = folder / f"{nodes}.dscope"
@@ -111,12 +111,9 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
         page.mouse.move(x, y)
         figures["node click"].append(timed(page, lambda x=x, y=y: page.mouse.click(x, y)))
     root.focus()
-    for repeat in range(repeats):
-        key = "ArrowLeft" if repeat % 2 == 0 else "ArrowRight"
-        figures["phase step"].append(timed(page, lambda key=key: page.keyboard.press(key)))
-    for repeat in range(repeats):
-        key = "ArrowDown" if repeat % 2 == 0 else "ArrowUp"
-        figures["iteration step"].append(timed(page, lambda key=key: page.keyboard.press(key)))
+    for name, keys in (("phase step", ("ArrowLeft", "ArrowRight")), ("iteration step", ("ArrowDown", "ArrowUp"))):
+        for repeat in range(repeats):
+            figures[name].append(timed(page, lambda key=keys[repeat % 2]: page.keyboard.press(key)))
     figures["heap growth"] = [heap_growth(page, HEAP_STEPS)]
     page.context.close()
     return figures
@@ -206,7 +203,7 @@ def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, 
     """Every interaction at every tree size, in milliseconds."""
     figures: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, running_app() as url, launched_chromium() as browser:
-        files = {nodes: run_file(Path(folder), nodes, prompt, iterations=4) for nodes in sizes}
+        files = {nodes: run_file(Path(folder), nodes, prompt) for nodes in sizes}
         for nodes in sizes:
             figures[f"slider, {nodes} nodes"] = measure_slider(browser, url, nodes, repeats)
             for name, values in measure_step_through(browser, url, files[nodes], repeats).items():

@@ -13,13 +13,7 @@ from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import HALF_PRECISION_MARGIN
-from decoding.experiments.command import (
-    add_counting_argument,
-    arguments,
-    encode,
-    pair_from,
-    save_figures,
-)
+from decoding.experiments.command import add_counting_argument, arguments, encode, pair_from, save_figures
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling

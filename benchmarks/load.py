@@ -6,13 +6,11 @@ ends within a second of Cancel, the models are free five seconds after the last 
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
@@ -20,9 +18,8 @@ from urllib.parse import urlencode
 import torch
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks.browser_app import SETTLED, comes_up, launched_chromium
+from benchmarks.browser_app import SETTLED, launched_chromium, served
 from decoding.common.errors import DraftscopeError, run_main
-from decoding.common.files import ROOT
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair
@@ -61,7 +58,7 @@ class Visitor:
     """One browser: what it decodes, how far it is, and what it saw.
 
     Attributes:
-        first_s: from Start to the first iteration on screen. closed: its tab is closed in the middle.
+        first_s: from Start to the first iteration on screen.
     """
 
     number: int
@@ -89,31 +86,13 @@ class Visitor:
         return f"/step_through?{urlencode(chosen)}"
 
 
+@dataclass(frozen=True)
 class Server:
-    """The app in a process of its own."""
+    """The app in a process of its own, and what its worker logs."""
 
-    def __init__(self, folder: Path):
-        self.log = folder / "worker.log"
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-c", SERVER, str(self.log), "run", "app.py", f"--server.port={port}",
-                   "--server.headless=true"]  # fmt: skip
-        environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}  # what a pair costs is measured anew
-        self.output = (folder / "server.log").open("w+")
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=self.output, stderr=subprocess.STDOUT, env=environment
-        )
-
-    def close(self) -> None:
-        """End it."""
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self.output.close()
+    url: str
+    process: subprocess.Popen
+    log: Path
 
     def memory_mb(self) -> float:
         """Resident memory of the process."""
@@ -311,8 +290,15 @@ def measure(count: int, cancels: int) -> tuple[list[Visitor], dict]:
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with closing(Server(folder)) as server, launched_chromium() as browser:
-            until(lambda: comes_up(server.url, server.process), "the app is up", 120.0)
+        log = folder / "worker.log"
+        command = (sys.executable, "-c", SERVER, str(log), "run", "app.py")
+        environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}  # what a pair costs is measured anew
+        with (
+            (folder / "server.log").open("w+") as output,
+            served(command, output, environment) as (url, process),
+            launched_chromium() as browser,
+        ):
+            server = Server(url, process, log)
             warm_up(browser, server, folder)
             before_mb = server.memory_mb()
             figures = decode_together(browser, server, visitors, folder)

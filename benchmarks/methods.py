@@ -41,16 +41,19 @@ TUNED = {
     "hardware-aware": "hardware_aware",
 }
 NOT_TREES = ("autoregressive", "linear", "hf_")
-PUBLISHED = {
-    "autoregressive (ours)": "autoregressive",
-    "autoregressive, transformers engine": "autoregressive@transformers",
-    "HF generate": "hf_generate",
-    "HF assisted": "hf_assisted",
+STEPS = {
     "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
     "fixed tree D8 B3": "fixed_tree",
     "+ breadth": "dynatree:dynamic_depth=false,history=false",
     "+ breadth + depth": "dynatree:history=false",
     "DynaTree (+ history)": "dynatree",
+}
+PUBLISHED = {
+    "autoregressive (ours)": "autoregressive",
+    "autoregressive, transformers engine": "autoregressive@transformers",
+    "HF generate": "hf_generate",
+    "HF assisted": "hf_assisted",
+    **STEPS,
     "DynaTree, first level branches": "dynatree:branch_first_level=true",
     "DynaTree, rollback + rebuild": "dynatree:cache_policy=rebuild",
 }
@@ -60,9 +63,7 @@ def contestants_from(texts: list[str] | None) -> list[Contestant]:
     """Contestants named on the command line, or the published and tuned ones."""
     if texts:
         return [parse_contestant(text) for text in texts]
-    named = {**PUBLISHED, **TUNED}
-    parsed = [(label, parse_contestant(text)) for label, text in named.items()]
-    return [replace(c, label=label) for label, c in parsed]
+    return [replace(parse_contestant(text), label=label) for label, text in {**PUBLISHED, **TUNED}.items()]
 
 
 def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
@@ -84,12 +85,10 @@ def ratios(results: list[Result], base: list[Result], counting: Counting) -> Spr
     return spread(values) if values else None
 
 
-def figures_of(
-    comparison: Comparison, index: int, bases: dict[str, int], counting: Counting = "loop_free"
-) -> dict:  # fmt: skip
+def figures_of(comparison: Comparison, index: int, bases: dict[str, int], counting: Counting = "loop_free") -> dict:
     """All figures of one contestant; times are medians, counts are sums over prompts and repeats."""
     results = comparison.of(index)
-    free = [each for each in (r.counted(counting) for r in results) if each]
+    free = list(filter(None, (r.counted(counting) for r in results)))
     figures: dict = {
         "label": comparison.contestants[index].label,
         "contestant": format_contestant(comparison.contestants[index]),
@@ -158,7 +157,7 @@ def print_figures(figures: list[dict]) -> None:
             f["label"], f"{f['counted_tokens']:,}", f"{speed['median']:.1f}",
             f"{speed['low']:.0f}-{speed['high']:.0f}", _ratio(f, "hf_generate"),
             _ratio(f, "hf_assisted"), _ratio(f, "autoregressive"), f"{f['tokens_per_iteration']:.2f}",
-            _or_dash(f, "acceptance_drafted", ".0%"), _or_dash(f, "acceptance_verified", ".0%"),
+            _share(f, "acceptance_drafted"), _share(f, "acceptance_verified"),
             f"{f['ttft_ms']['median']:.1f}", f"{f['tpot_ms']['median']:.2f}" if f["tpot_ms"] else "-",
         ))  # fmt: skip
         if "phase_ms_per_iteration" in f:
@@ -171,13 +170,20 @@ def print_figures(figures: list[dict]) -> None:
     print_table(("method", *PHASES, "sum"), phases)
 
 
+def print_differences(comparison: Comparison) -> None:
+    """A line for each output that is not the reference's."""
+    for contestant, prompt, difference in comparison.differences:
+        label = comparison.contestants[contestant].label
+        print(f"differs: {label} on {comparison.prompts[prompt]}: {difference.explanation}")
+
+
 def _ratio(figures: dict, base: str) -> str:
     ratio = figures.get(f"ratio_to_{base}")
     return f"{ratio['median']:.2f}" if ratio else "-"
 
 
-def _or_dash(figures: dict, name: str, form: str) -> str:
-    return format(figures[name], form) if figures.get(name) is not None else "-"
+def _share(figures: dict, name: str) -> str:
+    return f"{figures[name]:.0%}" if figures.get(name) is not None else "-"
 
 
 def main() -> int:
@@ -221,8 +227,7 @@ def main() -> int:
     verdicts = goals(figures, bases)
     for line in verdicts:
         print(line)
-    for contestant, prompt, difference in comparison.differences:
-        print(f"differs: {contestants[contestant].label} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     if not sampling.greedy:
         print("outputs are sampled: they are not compared")
     elif not comparison.differences:

@@ -10,17 +10,11 @@ import os
 import time
 from dataclasses import replace
 
-from benchmarks.methods import TUNED
+from benchmarks.methods import TUNED, print_differences
 from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
-from decoding.experiments.command import (
-    add_counting_argument,
-    arguments,
-    encoded_prompts,
-    print_table,
-    save_figures,
-)
+from decoding.experiments.command import add_counting_argument, arguments, encoded_prompts, print_table, save_figures
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import (
     add_pair_arguments,
@@ -175,13 +169,10 @@ def main() -> int:
     print_figures(figures)
     verdicts = goals(figures)
     print("\n" + "\n".join(verdicts))
-    for contestant, prompt, difference in comparison.differences:
-        label = comparison.contestants[contestant].label
-        print(f"differs: {label} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     print(f"{'' if comparison.differences else 'all outputs are identical; '}{time.perf_counter() - started:.0f} s")
     saved = {"setup": f"{setup}, loops left out", "goals": goals(both["loop_free"]), "bytes_per_pass": away,
-             "figures": both["loop_free"], "whole": both["whole"]}  # fmt: skip
-    saved["prompts"] = comparison.prompts
+             "figures": both["loop_free"], "whole": both["whole"], "prompts": comparison.prompts}  # fmt: skip
     save_figures(args, "offload", saved, pair.target.device)
     return 0
 

@@ -41,15 +41,11 @@ def chosen(only: list[str]) -> list[PaperResult]:
     Raises:
         ExperimentError: a name fits none.
     """
+    known = [paper_result.key for paper_result in PAPER_RESULTS]
     for name in only:
-        if not any(paper_result.key.startswith(name) for paper_result in PAPER_RESULTS):
-            known = ", ".join(paper_result.key for paper_result in PAPER_RESULTS)
-            raise ExperimentError(f"There is no paper result {name!r}: choose {known}.")
-    return [
-        paper_result
-        for paper_result in PAPER_RESULTS
-        if not only or any(paper_result.key.startswith(name) for name in only)
-    ]
+        if not any(key.startswith(name) for key in known):
+            raise ExperimentError(f"There is no paper result {name!r}: choose {', '.join(known)}.")
+    return [paper_result for paper_result in PAPER_RESULTS if paper_result.key.startswith(tuple(only) or "")]
 
 
 def show(both: Both, counting: Counting) -> None:

@@ -110,9 +110,8 @@ def _failure(error: Exception) -> tuple[str, str]:
     """Verdict and words of an error: ours are refusals in a sentence, all others crashes."""
     if isinstance(error, DraftscopeError):
         return "refused", str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/decoding/" in frame.filename]
-    at = ours[-1] if ours else place
+    frames = traceback.extract_tb(error.__traceback__)
+    at = ([frame for frame in frames if "/decoding/" in frame.filename] or frames)[-1]
     first = (str(error).strip().splitlines() or [""])[0][:200]
     return "crash", f"{type(error).__name__} in {Path(at.filename).name}:{at.name}: {first}"
 

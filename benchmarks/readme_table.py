@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from benchmarks.reference import between, table
 from decoding.common.files import ROOT
 from decoding.experiments.experiment import RESULTS
 
@@ -82,31 +83,30 @@ def section(results: dict[str, list[dict]]) -> str:
 
 def _modelled(record: dict) -> str:
     """By source, how far modelled costs are from published ones."""
-    rows = [("source", "of", "figures", "median error", "largest"), ("---", "---", "---:", "---:", "---:")]
-    rows += [
+    heads = ("source", "of", "figures", "median error", "largest")
+    rows = [
         (each["source"], each["of"], str(each["figures"]), f"{each['median']:+.0%}", f"{each['largest']:+.0%}")
         for each in record["by_source"]
     ]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     return (
         "### Modelled costs beside published ones\n\nHow much faster `draftscope roofline` is than what was measured; "
         "above 0 it is too optimistic. Figures that its defaults were read off are left out.\n\n"
-        f"{table}\n\n`{record['command']}`, {record['created'][:10]}; every figure is in the stored file."
+        f"{table(heads, rows, 2)}\n\n"
+        f"`{record['command']}`, {record['created'][:10]}; every figure is in the stored file."
     )
 
 
 def _batches(record: dict) -> str:
     """Speed-up over plain decoding of the best chain and tree by batch size, and how far the roofline is from it."""
-    rows = [("sequences", "plain, tok/s", "best chain", "K", "best tree", "nodes"), ("---:",) * 6]
+    heads, rows = ("sequences", "plain, tok/s", "best chain", "K", "best tree", "nodes"), []
     for point in record["points"]:
         chain, tree = point["chain"], point["tree"]
         rows.append((str(point["batch"]), f"{point['plain_tokens_per_s']:.0f}", f"{chain['speedup']:.2f}x",
                      str(chain["nodes"]), f"{tree['speedup']:.2f}x", str(tree["nodes"])))  # fmt: skip
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     errors = [max(abs(each["error"]) for each in record[part]) for part in ("gains", "checked")]
     return (
         f"### When speculation stops to pay: {record['pair']}\n\nModelled from measured passes over batches and "
-        f"measured acceptance.\n\n{table}\n\nFor passes alone, the roofline of this machine is at most "
+        f"measured acceptance.\n\n{table(heads, rows, 0)}\n\nFor passes alone, the roofline of this machine is at most "
         f"{errors[0]:.0%} off these speed-ups; at a batch of one, real runs of four methods are at most "
         f"{errors[1]:.0%} off what is modelled of their trees. {_source(record)}."
     )
@@ -122,14 +122,13 @@ def summary(results: dict[str, list[dict]]) -> str:
     pairs = [record["setup"].partition(f", {record['hardware']['device']}")[0] for record in records]
     shown = [pair.removeprefix(pairs[0]).removeprefix(", ") for pair in pairs]
     titles = [f"{pair}: {what}" if pair else what for pair in shown for what in SHORT_COLUMNS]
-    rows = [["method", *titles]]
-    rows.append(["---", *["---:"] * (len(rows[0]) - 1)])
+    rows = []
     for label in SHORT:
         measured = [figures.get(label) for figures in found]
         if any(measured):
             rows.append([label, *(cell for f in measured for cell in _short_cells(f))])
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
-    return "\n\n".join([f"{records[0]['setup']}.", table, "\n".join(f"{_source(record)}." for record in records)])
+    sources = "\n".join(f"{_source(record)}." for record in records)
+    return "\n\n".join([f"{records[0]['setup']}.", table(("method", *titles), rows, 1), sources])
 
 
 def _short_cells(figures: dict | None) -> tuple[str, ...]:
@@ -150,16 +149,15 @@ def _not_measured(name: str) -> str:
 def _table(figures: list[dict]) -> str:
     rows = []
     for f in figures:
-        label, speed = f["label"].replace("|", "\\|"), f.get("throughput")
+        speed = f.get("throughput")
         cells = ["not measured", *[""] * (len(HEADER) - 2)]
         if speed is not None:
             ratios = [f.get(f"ratio_to_{base}") for base in BASES]
             cells = [f"{speed['median']:.1f}", f"{speed['low']:.1f} to {speed['high']:.1f}"]
             cells += [f"{ratio['median']:.2f}" if ratio else "" for ratio in ratios]
             cells.append(f"{f['tokens_per_iteration']:.2f}")
-        rows.append((label, *cells))
-    align = ["---", *["---:"] * (len(HEADER) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADER, align, *rows))
+        rows.append((f["label"], *cells))
+    return table(HEADER, rows, 1)
 
 
 def _source(record: dict) -> str:
@@ -174,18 +172,6 @@ def _source(record: dict) -> str:
     )
 
 
-def rewritten(page: str, written: str) -> str:
-    """A page with something new between its markers.
-
-    Raises:
-        ValueError: the markers are not there once each, in order.
-    """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, once each and in this order")
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.partition(END)[2]}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; end with code 1 where a page differs")
@@ -193,7 +179,7 @@ def main() -> int:
     results, differs = load_results(RESULTS), False
     for path, make in ((README, summary), (LONG, section)):
         present = path.read_text(encoding="utf-8")
-        wanted = rewritten(present, make(results))
+        wanted = between(present, BEGIN, END, make(results))
         differs |= present != wanted
         if args.check:
             print(f"{path.name} {'is up to date' if present == wanted else 'differs: run it without --check'}")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 from benchmarks import reason_rules
 from benchmarks.reason_rates import hardware_aware, learn
@@ -94,7 +95,7 @@ class ReasonTables:
                 few = np.where(random.random(self.size) < random.uniform(0, 0.95), -np.inf, draft)
                 few[kept] = draft[kept]
                 draft = few
-            self._known[end] = _softmax(draft), _softmax(target)
+            self._known[end] = softmax(draft), softmax(target)
         return self._known[end]
 
 
@@ -438,17 +439,12 @@ def _at_temperature(probs: np.ndarray, sampling: Sampling) -> np.ndarray:
     """What a distribution is at the temperature of a sampling."""
     if sampling.temperature == 0:
         return (np.arange(len(probs)) == probs.argmax()).astype(float)
-    return _softmax(np.log(probs) / sampling.temperature)
+    return softmax(np.log(probs) / sampling.temperature)
 
 
 def _rates(random: np.random.Generator) -> str:
     left = random.dirichlet(np.ones(int(random.integers(2, 5))))[:-1]
     return ",".join(f"{rate:.4f}" for rate in left)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    raised = np.exp(logits - logits.max())
-    return raised / raised.sum()
 
 
 def check(runs: int, seed: int = 0) -> FalseReason:

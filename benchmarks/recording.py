@@ -6,14 +6,7 @@ The trees of full records are written when they are read: `full, read` reads eac
 import time
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import (
-    arguments,
-    choose_prompts,
-    encode,
-    pair_from,
-    print_table,
-    save_figures,
-)
+from decoding.experiments.command import arguments, choose_prompts, encode, pair_from, print_table, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments

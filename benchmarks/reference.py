@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from decoding.common.files import ROOT
@@ -26,14 +26,10 @@ GROUP = re.compile(r"((?:\w+, )+\w+): ")  # a comment on several fields begins w
 SAMPLED = Sampling(temperature=1.0)
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The lines between which a table stands."""
-    return f"<!-- {name}: written by python -m benchmarks.reference -->", f"<!-- {name}: end -->"
-
-
-def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    cells = [heads, ("---",) * len(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
+    """A Markdown table; columns after the first `left` stand at the right."""
+    aligned = ["---" if left is None or place < left else "---:" for place in range(len(heads))]
+    cells = [heads, aligned, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
@@ -164,6 +160,18 @@ WRITTEN: Mapping[str, Mapping[str, Callable[[], str]]] = {
 }
 
 
+def between(page: str, begin: str, end: str, written: str) -> str:
+    """A page with something new between two of its lines.
+
+    Raises:
+        ValueError: they are not there once each, in order.
+    """
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"the page needs the lines {begin!r} and {end!r}, once each and in this order")
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{written}\n\n{end}{rest.partition(end)[2]}"
+
+
 def rewritten(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
     """A page with each of its tables written anew.
 
@@ -171,10 +179,8 @@ def rewritten(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
         ValueError: the marks of a table are not there once each, in order.
     """
     for name, make in parts.items():
-        begin, end = marks(name)
-        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-            raise ValueError(f"the page needs the lines {begin!r} and {end!r}, once each and in this order")
-        text = f"{text.partition(begin)[0]}{begin}\n\n{make()}\n\n{end}{text.partition(end)[2]}"
+        begin, end = f"<!-- {name}: written by python -m benchmarks.reference -->", f"<!-- {name}: end -->"
+        text = between(text, begin, end, make())
     return text
 
 

@@ -40,13 +40,7 @@ from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import compare
 from decoding.compare.contestants import Contestant
 from decoding.costs.latency import latency_model
-from decoding.experiments.command import (
-    add_counting_argument,
-    arguments,
-    encoded_prompts,
-    pair_from,
-    save_figures,
-)
+from decoding.experiments.command import add_counting_argument, arguments, encoded_prompts, pair_from, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
 from decoding.models.presets import add_pair_arguments
@@ -97,7 +91,6 @@ def labelled_roots(
     samplings: Sequence[Sampling],
     roots: int,
     verifiers: Sequence[str],
-    processes: int | None = None,
 ) -> list[list[Twice]]:
     """Roots after every prompt under every sampling, `[samplings][prompts]`."""
     plans = [
@@ -109,7 +102,7 @@ def labelled_roots(
     ]  # fmt: skip
     settings = replace(settings, widen=1)
     jobs = [(settings, plan, prompt, number) for plan in plans for number, prompt in enumerate(prompts)]
-    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn")) as workers:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:
         found = list(workers.map(_roots, jobs))
     return [found[start : start + len(prompts)] for start in range(0, len(found), len(prompts))]
 

@@ -33,8 +33,6 @@ from decoding.trace.metrics import COUNTINGS, Counting
 LARGE_BUDGETS = (63, 95, 127)
 # (share of the candidates that run, prompts, tokens) of each round.
 ROUNDS = ((1.0, 1, 32), (0.34, 2, 64), (0.12, 4, 128))
-
-
 CHAINS = [f"linear:length={length}" for length in (1, 2, 3, 4, 5, 6, 8)]
 
 
@@ -101,16 +99,13 @@ def tune(
     Args:
         cancelled: asked between iterations; when True, what the rounds so far have shown is returned.
     """
-    at = f"@{engine}" if engine else ""
     left = [(text, 0.0) for text in candidates]
     prompts = tuning_prompts(pair)
     for share, num_prompts, tokens in ROUNDS:
         keep = max(2, round(share * len(candidates)))
         names = [text for text, _ in left[:keep]]
-        contestants = [_contestant("autoregressive", at, sampling), *(_contestant(n, at, sampling) for n in names)]
-        comparison = compare(
-            pair, contestants, prompts[:num_prompts], tokens, 1, 1, sampling, cancelled=cancelled
-        )  # fmt: skip
+        contestants = [_contestant(name, engine, sampling) for name in ("autoregressive", *names)]
+        comparison = compare(pair, contestants, prompts[:num_prompts], tokens, 1, 1, sampling, cancelled=cancelled)
         base = {r.prompt: found.throughput for r in comparison.of(0) if (found := r.counted(counting))}
         speeds = [
             [
@@ -129,9 +124,14 @@ def tune(
     return left
 
 
-def _contestant(text: str, at: str, sampling: Sampling) -> Contestant:
+def at_engine(text: str, engine: str) -> str:
+    """A contestant in another engine."""
     name, colon, rest = text.partition(":")
-    parsed = parse_contestant(f"{name}{at}{colon}{rest}")
+    return f"{name}@{engine}{colon}{rest}"
+
+
+def _contestant(text: str, engine: str | None, sampling: Sampling) -> Contestant:
+    parsed = parse_contestant(at_engine(text, engine) if engine else text)
     return Contestant(text, suited(parsed.method, sampling), engine=parsed.engine)
 
 

@@ -5,9 +5,8 @@ import streamlit as st
 from decoding.experiments.experiment import ExperimentWatcher, experiments
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch
-from pages.ui.sweep.engine import show_decoded
 from pages.ui.sweep.form import draw_form
-from pages.ui.sweep.runs import show_opened
+from pages.ui.sweep.runs import show_decoded, show_opened
 from pages.ui.sweep.view import PAGE, STYLE, draw_experiment, entry_words
 
 setup("Sweep")

@@ -6,10 +6,11 @@ from functools import partial
 
 import torch
 
-from benchmarks.gpu.measuring import BANDWIDTH_GOAL, STEPS, loaded_pair, prompt_of
+from benchmarks.gpu.measuring import BANDWIDTH_GOAL, STEPS, loaded_pair
 from benchmarks.gpu.report import Report, Step
 from benchmarks.roofline import Ceilings, measure_ceilings, median_s, pass_rows, phase_rows, print_roofline
 from decoding.compare.contestants import parse_contestant
+from decoding.experiments.command import encoded_prompts
 from decoding.models.pair import Pair
 
 ENGINES = ("transformers", "packed", "cuda_graph")
@@ -81,7 +82,8 @@ def passes(report: Report, pair: Pair, ceilings: Ceilings | None) -> None:
 
 def phases(report: Report, pair: Pair, ceilings: Ceilings | None) -> None:
     """Where the time of an iteration goes, method by method."""
-    prompt, tokens = prompt_of(report, pair), TOKENS if report.cuda else FEW_TOKENS
+    ((_, prompt),) = encoded_prompts(pair, report.args.prompts, 1)
+    tokens = TOKENS if report.cuda else FEW_TOKENS
     named = {"autoregressive": "autoregressive", **STEPS, **BEAMS}
     found: list[dict] = []
     for name, text in named.items():

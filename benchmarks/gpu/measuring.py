@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu.report import Budget, Report
-from benchmarks.methods import figures_of, print_figures, ratios
+from benchmarks.methods import STEPS as DYNATREE_STEPS
+from benchmarks.methods import figures_of, print_differences, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
-from benchmarks.tuning import CHAINS, large_trees, suited, trees, tune
+from benchmarks.tuning import CHAINS, at_engine, large_trees, suited, trees, tune
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.interruption import CancelledError
 from decoding.common.settings import STATIC_HOST
@@ -22,7 +23,7 @@ from decoding.compare.comparison import Comparison, compare, measured_call
 from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import choose_prompts, encode, encoded_prompts, engine_lines, save_figures
+from decoding.experiments.command import encoded_prompts, engine_lines, save_figures
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits
@@ -54,11 +55,6 @@ def loaded_pair(report: Report) -> Iterator[Pair]:
         release(pair)
 
 
-def prompt_of(report: Report, pair: Pair) -> list[int]:
-    """Token ids of a sample prompt."""
-    return encode(pair, choose_prompts(report.args.prompts, 1)[0].text)
-
-
 BASELINES = {
     "autoregressive, captured": "autoregressive@cuda_graph",
     "autoregressive, packed": "autoregressive@packed",
@@ -67,14 +63,7 @@ BASELINES = {
     "HF assisted": "hf_assisted",
 }
 COMPILED = {"HF static cache + compile": "hf_static"}  # minutes of compilation, for each length of a text anew
-STEPS = {
-    "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
-    "fixed tree D8 B3": "fixed_tree",
-    "+ breadth": "dynatree:dynamic_depth=false,history=false",
-    "+ breadth + depth": "dynatree:history=false",
-    "DynaTree (+ history)": "dynatree",
-    "Hardware-aware": "hardware_aware",
-}
+STEPS = DYNATREE_STEPS | {"Hardware-aware": "hardware_aware"}
 # What iterations on the device are worth: the same method on the same graphs, drafted and verified by the host's code.
 HOST = ", on the host"
 BOTH_WAYS = ("linear, tuned", "tree, tuned", "DynaTree (+ history)")
@@ -106,20 +95,20 @@ def contestants_for(
     Under greedy decoding, which the device can verify, some methods take part a second time, on the host.
     """
     ours = {**tuned, **STEPS}
-    methods = {name: _at(text, engine) for name, text in ours.items()}
+    methods = {name: at_engine(text, engine) for name, text in ours.items()}
     if sampling.greedy and engine == "cuda_graph":
-        methods |= {name + HOST: _at(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
+        methods |= {name + HOST: at_engine(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
     parsed = [replace(parse_contestant(text), label=label) for label, text in {**baselines, **methods}.items()]
     return [replace(c, method=suited(c.method, sampling)) if c.method else c for c in parsed]
 
 
-def tuned_for(pair: Pair, sampling: Sampling, engine: str, every: int, budget: Budget) -> dict[str, str]:
+def tuned_for(pair: Pair, sampling: Sampling, every: int, budget: Budget) -> dict[str, str]:
     """The best chain and the best tree of this machine, found on other prompts; the first where none can be found."""
     best, parts = {}, (("linear, tuned", CHAINS), ("tree, tuned", [*large_trees(), *trees()[::3]]))
     for left, (kind, candidates) in zip((0.2, 1.0), parts, strict=True):
         best[kind] = candidates[0]
         try:
-            best[kind] = tune(pair, candidates[::every], sampling, engine, budget.share(left).spent)[0][0]
+            best[kind] = tune(pair, candidates[::every], sampling, "cuda_graph", budget.share(left).spent)[0][0]
         except RUN_ERRORS as error:
             print(f"{kind}: not tuned ({_first_line(error)})")
         print(f"{kind}: {best[kind]}")
@@ -133,7 +122,7 @@ def able(
     length: int,
     sampling: Sampling,
     budget: Budget,
-    failures: dict[str, str] | None = None,
+    failures: dict[str, str] | None,
 ) -> list[Contestant]:
     """The contestants that can run: each is tried once, and one that fails is reported and left out.
 
@@ -269,11 +258,6 @@ def _word(reached: bool) -> str:
     return "reached" if reached else "MISSED"
 
 
-def _at(text: str, engine: str) -> str:
-    name, colon, rest = text.partition(":")
-    return f"{name}@{engine}{colon}{rest}"
-
-
 def measure(
     pair: Pair,
     contestants: Sequence[Contestant],
@@ -321,8 +305,7 @@ def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
     spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []
     lines = verdicts(figures, share, ratio, spoilt)
     print("\n".join(["", *lines]))
-    for contestant, prompt, difference in comparison.differences:
-        print(f"differs: {labels[contestant]} on {comparison.prompts[prompt]}: {difference.explanation}")
+    print_differences(comparison)
     return {"figures": figures, "goals": lines, "bandwidth_share": share, "prompts": comparison.prompts,
             "differences": len(comparison.differences)}  # fmt: skip
 
@@ -372,7 +355,7 @@ def measure_all(args: argparse.Namespace) -> int:
             setup = f"{pair.info.name} (widened weights), {args.dtype}, {label}, {len(prompts)} x {length} tokens"
             print(f"\n{setup}\n")
             try:
-                tuned = tuned_for(pair, sampling, "cuda_graph", 6 if args.quick else 1, mine.share(TUNING_SHARE))
+                tuned = tuned_for(pair, sampling, 6 if args.quick else 1, mine.share(TUNING_SHARE))
                 baselines = BASELINES | (COMPILED if args.hf_static else {})
                 contestants = contestants_for(sampling, tuned, baselines=baselines)
                 comparison = measure(pair, contestants, prompts, length, repeats, sampling, mine)

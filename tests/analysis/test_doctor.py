@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.fakes import copy_checkpoint, intervention_json, make_pair
+from benchmarks.fakes import intervention_json, make_pair
 from decoding.analysis import pair_readings, pair_weights
 from decoding.analysis.doctor import CHECKS, Examined, examine, findings
 from decoding.analysis.pair_files import Finding, ModelFiles, local_name, read_files
@@ -64,7 +65,7 @@ def made(tmp_path_factory) -> tuple[Path, Path]:
 @pytest.fixture
 def copies(made, tmp_path) -> tuple[Path, Path]:
     """A copy of it to damage."""
-    return copy_checkpoint(made[0], tmp_path / "target"), copy_checkpoint(made[1], tmp_path / "draft")
+    return shutil.copytree(made[0], tmp_path / "target"), shutil.copytree(made[1], tmp_path / "draft")
 
 
 # ---- No false alarms.

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engine_configs import PASSES, cases, differences, misread
-from benchmarks.engine_environments import environment, python_environment
+from benchmarks.engine_configs import PASSES, cases, differences, environment, misread, python_environment
 from decoding.recorded import recorded_run
 
 
@@ -59,6 +58,6 @@ def test_what_is_read_otherwise_than_counted_is_said():
 def test_an_environment_that_is_there_is_taken_and_one_that_cannot_be_is_said(tmp_path, monkeypatch):
     (tmp_path / "ready").touch()
     assert python_environment("vllm", tmp_path) == tmp_path / "bin" / "python"
-    monkeypatch.setattr("benchmarks.engine_environments.VERSIONS", {"vllm": "0"})
+    monkeypatch.setattr("benchmarks.engine_configs.VERSIONS", {"vllm": "0"})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert "vllm==0" in environment("vllm", tmp_path / "new")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks import readme_table
-from benchmarks.readme_table import BEGIN, END, LONG, README, load_results, rewritten, section, summary
+from benchmarks.readme_table import BEGIN, END, LONG, README, load_results, section, summary
+from benchmarks.reference import between
 from decoding.engines.clock import processor_name
 from decoding.experiments import command, executors
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
@@ -129,7 +130,7 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("page", "make"), [(README, summary), (LONG, section)])
 def test_the_docs_are_what_the_results_say(page, make):
     present = page.read_text(encoding="utf-8")
-    assert present == rewritten(present, make(load_results(RESULTS))), "run python -m benchmarks.readme_table"
+    assert present == between(present, BEGIN, END, make(load_results(RESULTS))), "run python -m benchmarks.readme_table"
 
 
 def test_no_speed_stands_outside_the_written_section():
@@ -216,4 +217,4 @@ def test_what_is_missing_says_what_to_run():
 def test_a_readme_without_markers_is_refused():
     for text in ("", f"{END}\n{BEGIN}", f"{BEGIN}\n{BEGIN}\n{END}"):
         with pytest.raises(ValueError, match="once each and in this order"):
-            rewritten(text, "new")
+            between(text, BEGIN, END, "new")

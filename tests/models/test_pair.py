@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
 from transformers import FalconConfig, PreTrainedTokenizerFast
 
-from benchmarks.fakes import copy_checkpoint, intervention_json, make_checkpoint, make_pair, make_tokenizer
+from benchmarks.fakes import intervention_json, make_checkpoint, make_pair, make_tokenizer
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
 from decoding.models import checks, loading
 from decoding.models import pair as pair_module
@@ -169,14 +170,14 @@ def test_gemma_layers_with_windows_count_too(folders):
 
 def test_context_is_the_shortest_of_both_models(tmp_path, folders):
     target, draft = folders("gpt_neox")
-    short = copy_checkpoint(draft, tmp_path / "short")
+    short = shutil.copytree(draft, tmp_path / "short")
     intervention_json(short / "config.json", {"max_position_embeddings": 200})
     assert load_pair(settings_for(target, short, context_length=2048)).context == 200
 
 
 def test_different_tokenizers_name_the_first_token_that_differs(tmp_path, folders):
     target, draft = folders("gpt_neox")
-    other = copy_checkpoint(draft, tmp_path / "other")
+    other = shutil.copytree(draft, tmp_path / "other")
     text = (other / "tokenizer.json").read_text(encoding="utf-8")
     vocab = make_tokenizer().get_vocab()
     fifth, sixth = sorted(vocab, key=vocab.get)[500:502]
@@ -239,27 +240,27 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     assert "There is no folder" in refusal(tmp_path / "missing")
     assert "has no config.json" in refusal(tmp_path)
     target, _ = folders("gpt2")
-    broken = copy_checkpoint(target, tmp_path / "config")
+    broken = shutil.copytree(target, tmp_path / "config")
     (broken / "config.json").write_text("{", encoding="utf-8")
     assert "is not valid JSON (Expecting property name" in refusal(broken)
-    unknown = copy_checkpoint(target, tmp_path / "unknown")
+    unknown = shutil.copytree(target, tmp_path / "unknown")
     intervention_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
     assert "is a brain model, which the installed transformers does not know" in refusal(unknown)
-    bare = copy_checkpoint(target, tmp_path / "tokenizer")
+    bare = shutil.copytree(target, tmp_path / "tokenizer")
     for file in bare.glob("*token*"):
         file.unlink()
     assert "has no tokenizer" in refusal(bare)
-    part = copy_checkpoint(target, tmp_path / "part")
+    part = shutil.copytree(target, tmp_path / "part")
     (part / "model.safetensors").rename(part / "model-00001-of-00002.safetensors")
     assert "without model.safetensors.index.json" in refusal(part)
-    quantised = copy_checkpoint(target, tmp_path / "quantised")
+    quantised = shutil.copytree(target, tmp_path / "quantised")
     intervention_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     assert "quantised" in refusal(quantised)
 
 
 def test_a_file_behind_a_closed_door_is_reported(tmp_path, folders, monkeypatch):
     """As a link into another user's cache is, to all but root."""
-    folder, real = copy_checkpoint(folders("gpt2")[0], tmp_path / "model"), Path.stat
+    folder, real = shutil.copytree(folders("gpt2")[0], tmp_path / "model"), Path.stat
 
     def stat(path, **options):
         if path.name == "model.safetensors":
@@ -298,7 +299,7 @@ def test_names_that_no_file_system_takes(name):
 
 
 def test_only_safetensors_are_loaded(tmp_path, folders):
-    folder = copy_checkpoint(folders("gpt2")[0], tmp_path / "model")
+    folder = shutil.copytree(folders("gpt2")[0], tmp_path / "model")
     (folder / "model.safetensors").unlink()
     assert "has no weights" in refusal(folder)
     torch.save({}, folder / "pytorch_model.bin")
@@ -306,7 +307,7 @@ def test_only_safetensors_are_loaded(tmp_path, folders):
 
 
 def test_damaged_and_incomplete_weights(tmp_path, folders):
-    folder = copy_checkpoint(folders("llama")[0], tmp_path / "model")
+    folder = shutil.copytree(folders("llama")[0], tmp_path / "model")
     weights = folder / "model.safetensors"
     content = weights.read_bytes()
     tensors = load(content)
@@ -438,7 +439,7 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     single = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     ending = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
-    target, draft = (copy_checkpoint(embedded_folder(role), tmp_path / role) for role in ("target", "draft"))
+    target, draft = (shutil.copytree(embedded_folder(role), tmp_path / role) for role in ("target", "draft"))
     for folder in (target, draft):
         intervention_json(folder / "tokenizer.json", {"post_processor": ending})
     assert "cannot encode plain text (" in refusal(target, draft)
@@ -470,7 +471,7 @@ def test_chat_without_a_template(folders):
 
 
 def test_generate_takes_nothing_from_the_models_own_generation_config(tmp_path, folders):
-    folder = copy_checkpoint(folders("qwen2")[0], tmp_path / "model")
+    folder = shutil.copytree(folders("qwen2")[0], tmp_path / "model")
     own = {"repetition_penalty": 5.0, "do_sample": True, "suppress_tokens": list(range(0, 4096, 2))}
     intervention_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
     pair = load_pair(settings_for(folder))

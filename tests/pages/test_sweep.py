@@ -24,9 +24,8 @@ from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair
 from decoding.recorded import recorded_run
 from pages.ui.sweep import engine
-from pages.ui.sweep.engine import decoded_again, typical
 from pages.ui.sweep.form import folder_for, proposed_values, samplings_of, values_of
-from pages.ui.sweep.runs import run_words
+from pages.ui.sweep.runs import decoded_again, run_words, typical
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from pages.ui.sweep.view import HEAT, LINES, PARALLEL, RUNS, picked_place
 from tests.helpers.experiments import made_experiment, made_row, made_rows

@@ -18,8 +18,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.worker import ModelTask, run_now
-from pages.ui.compare.bottom_line import places
-from pages.ui.compare.findings import same_words, sampled_words
+from pages.ui.compare.findings import places, same_words, sampled_words
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
 from pages.ui.scope import lone_tree

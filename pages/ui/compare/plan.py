@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
-DEFAULT_REPEATS, DEFAULT_WARMUP = COMPARED_REPEATS, COMPARED_WARMUP
 MOST_PROMPTS = 12
 
 
@@ -141,7 +140,7 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     pair = models.pair()
     prompts = [(prompt_words(each.name), encode_prompt(pair, each)) for each in plan.prompts]
     hardware, started = dict(describe_hardware(pair.target.device)), time.monotonic()
-    findings = [TreeFindings() for _ in prompts]
+    findings: list[dict[str, dict]] = [{} for _ in prompts]
     text = pair.vocabulary.text
 
     def progress(done: int, total: int, doing: str) -> None:
@@ -157,9 +156,8 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         given = [{"prompt_ids": tuple(ids), "prompt_texts": tuple(map(text, ids))} for _, ids in prompts]
         parts = [
             ComparisonResult(
-                comparison.on(number), replace(plan, prompt=plan.prompts[number], more=()),
-                expected=findings[number].expected, ended=findings[number].ended, **given[number],
-                **shared,
+                comparison.on(number), replace(plan, prompt=plan.prompts[number], more=()), **findings[number],
+                **given[number], **shared,
             )
             for number in range(len(prompts))
         ]  # fmt: skip
@@ -176,31 +174,26 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     return made(comparison)
 
 
-@dataclass(frozen=True)
-class TreeFindings:
-    """What only recorded trees show, by contestant: see `ComparisonResult`."""
-
-    expected: "dict[int, RunLuck]" = field(default_factory=dict)
-    ended: "dict[int, dict[Step, str]]" = field(default_factory=dict)
-
-
 def tree_findings(
     job: ModelTask, pair: "Pair", contestants: "Sequence[Contestant]", ids: list[int], plan: ComparisonPlan
-) -> TreeFindings:
-    """The call of each method that drafts once more, not timed, in full: calls that are timed keep no trees."""
+) -> dict[str, dict]:
+    """What only recorded trees show: `expected` and `ended` of a `ComparisonResult`.
+
+    The call of each method that drafts is made once more, not timed, in full: calls that are timed keep no trees.
+    """
     from decoding.analysis.luck import run_luck
     from decoding.compare.comparison import call_with_trees
 
-    found = TreeFindings()
+    expected, ended = {}, {}
     for number, each in enumerate(contestants):
         job.report(number, len(contestants), f"{each.label}: its trees, not timed")
         run = call_with_trees(pair, each, ids, plan.sampling, plan.max_new_tokens, job.go_on)
         if run is None:
             continue
-        found.ended[number] = ended_by_step(run)
+        ended[number] = ended_by_step(run)
         if not plan.sampling.greedy and (luck := run_luck(run)).tokens:
-            found.expected[number] = luck
-    return found
+            expected[number] = luck
+    return {"expected": expected, "ended": ended}
 
 
 class Step(NamedTuple):
@@ -341,8 +334,8 @@ def plan_controls(
                     "prompt and over all.",
                 )  # fmt: skip
     repeats_key, warmup_key = f"{name}_repeats", f"{name}_warmup"
-    seed(repeats_key, DEFAULT_REPEATS)
-    seed(warmup_key, DEFAULT_WARMUP)
+    seed(repeats_key, COMPARED_REPEATS)
+    seed(warmup_key, COMPARED_WARMUP)
     words = f"{picked_length()} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
     place = settings_popover(words, f"{name}_plan_open", ":material/repeat:")
     if place.open:

@@ -17,15 +17,17 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, RunRequest
-from pages.ui.compare.bottom_line import (
+from pages.ui.compare.findings import (
     best_chain,
     decided,
     draw_partings,
+    findings,
     is_plain,
     needs_by_kind,
     over_plain,
+    same_words,
+    times_words,
 )
-from pages.ui.compare.findings import findings, same_words, times_words
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, hardware_words
 from pages.ui.engine.config import engine_button
 from pages.ui.widgets.controls import sampling_words
@@ -104,7 +106,6 @@ STYLE = Path(__file__).with_suffix(".css")
 
 def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: BottomLine | None = None) -> str:
     """Figures as table rows, contestants as columns; the best of a row is bold where there is one. All is escaped."""
-    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     winner = None if line is None else line.plain if line.verdict == "plain" else line.winner and line.winner.label
     body = []
     for title, meaning, best, cells in _rows(scores, outcome.comparison, outcome.expected):
@@ -116,9 +117,15 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
             for place, (shown, _, _) in enumerate(cells)
         )
         body.append(f'<tr><th title="{html.escape(meaning, quote=True)}">{html.escape(title)}</th>{written}</tr>')
+    return _table("", scores, body)
+
+
+def _table(title: str, scores: tuple[Score, ...], rows: Sequence[str]) -> str:
+    """A table with a column for each contestant."""
+    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     return (
-        f'<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th></th>{heads}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>"
+        f'<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th>{title}</th>{heads}</tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -303,21 +310,17 @@ def _draw_bottom_line(
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption(escape_markdown(f"{settings_words(line)}{measured_words(outcome)}"), width="stretch")
             winner = next((each.contestant.method for each in prompts[0] if each.run is run), None)
-            if winner is not None:
-                _draw_sweep_button(winner, outcome.plan, fill)
+            plan = outcome.plan
+            if winner is not None and st.button(
+                "Would other settings be faster?", key="compare_sweep", icon=":material/grid_on:", type="tertiary",
+                disabled=not torch_there(),
+                help=why_not("Opens a sweep of this method on these prompts, with this sampling and verifier, ready to "
+                             "start"),
+            ):  # fmt: skip
+                fill(winner, plan.prompts, plan.sampling, plan.max_new_tokens)
             if run is not None:
                 engine_button(run, "engine_of_best", lambda: best_chain(prompts, best))
     return line
-
-
-def _draw_sweep_button(method: "Method", plan: ComparisonPlan, fill: Fill) -> None:
-    """Opens the form of a sweep filled with the best method on the same prompts."""
-    if st.button(
-        "Would other settings be faster?", key="compare_sweep", icon=":material/grid_on:", type="tertiary",
-        disabled=not torch_there(),
-        help=why_not("Opens a sweep of this method on these prompts, with this sampling and verifier, ready to start"),
-    ):  # fmt: skip
-        fill(method, plan.prompts, plan.sampling, plan.max_new_tokens)
 
 
 def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult, fill: Fill) -> None:
@@ -327,7 +330,6 @@ def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult
     if said := needs_by_kind(prompts, [each.name for each in outcome.plan.prompts]):
         st.markdown("**Do you need a draft model?** · by kind of text", help=SURE)
         _draw_bullets(said)
-    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in prompts[0])
     body = []
     for name, scores in zip(names, prompts, strict=True):
         own, cells = decided([scores]), []
@@ -338,10 +340,7 @@ def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult
             cells.append(f"<td>{'<b>' if first else ''}{f'{ratio.median:.2f}{sign}' if ratio else '–'}</td>")
         body.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
     st.html(STYLE)
-    st.html(
-        '<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th>Speed-up by prompt</th>'
-        f"{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
+    st.html(_table("Speed-up by prompt", prompts[0], body))
     st.caption(
         "Medians of the ratios to plain decoding within each repeat. Bold: faster than all others on that prompt, as "
         "far as its repeats tell. Choose a prompt above for everything measured on it."
@@ -409,8 +408,5 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> Non
         rows = [Acceptance(label, call.accepted, call.drafted, call.verified) for label, call in calls]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Nodes pruned before verification count as drafted but not as verified.")
-    st.markdown(
-        f"**Acceptance by depth** · {DEPTH_SHARE}",
-        help=MEDIAN_REPEAT,
-    )
+    st.markdown(f"**Acceptance by depth** · {DEPTH_SHARE}", help=MEDIAN_REPEAT)
     chart(acceptance_by_depth(runs, is_dark()), key="compare_depths", height=300)

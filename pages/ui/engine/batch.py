@@ -1,7 +1,7 @@
 """What pays at a server's batch: the verdict on its own K, what flips it, the chart and table by batch, the command."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ import streamlit as st
 
 from decoding.analysis.batch import DraftShape, chain_by_batch
 from decoding.analysis.model_shape import ModelShape
-from decoding.analysis.roofline import Setup, caution, roofline_costs
+from decoding.analysis.roofline import BATCHES, Setup, caution, roofline_costs
 from decoding.analysis.when_it_pays import (
     MODELLED,
     Answer,
@@ -30,16 +30,16 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.engine.models import (
+    ENGINE_MS,
     MOST_ENGINE_MS,
+    TAKEN,
     Chosen,
     Given,
     ask_acceptance,
     ask_load,
     ask_models,
     ask_setup,
-    batches_of,
     is_of_pair,
-    take_engine_ms,
 )
 from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
@@ -116,17 +116,26 @@ def _modelled(metrics: EngineMetrics | None, given: Given) -> Judged | None:
         return None
     load, length, engine_s = asked
     setup = replace(setup, efficiency=replace(setup.efficiency, draft_s=engine_s))
-    found = modelled(target, draft, setup, acceptance.rates, batches_of(load), length)
+    batches = tuple(sorted({*BATCHES, *load}))  # the usual ones, and both ends of the server's own
+    found = modelled(target, draft, setup, acceptance.rates, batches, length)
     engine = metrics.engine if metrics else "vLLM"
     room = _lacking(
         found.most, load, metrics, "Memory as set has room for", "the context, KV cache, weights or tensor parallel"
     )
+    check = None
+    if metrics and acceptance.imported and not room:
+
+        def own_at(batch: int) -> OwnPoint:
+            costs = roofline_costs(target, draft, setup, batch)
+            return own_point(costs, acceptance.rates, length, setup.engine_s(batch))
+
+        own = _within(found, load)
+        if own[0].length == acceptance.length:  # the K that is judged is the log's own
+            check = log_check(metrics, own[0], own[-1], own_at)
     return Judged(
         found, acceptance, load, _about(target, draft, setup), (f"{setup.line[0].upper()}{setup.line[1:]}.", LIMITS),
         (*acceptance.wrong, *filter(None, (other_vocabulary(target, draft), room))),
-        None if room else _check(metrics, acceptance, _within(found, load),
-                                 lambda batch: _own(target, draft, setup, acceptance, batch, length)),
-        acceptance.imported and metrics is not None and bool(metrics.running),
+        check, acceptance.imported and metrics is not None and bool(metrics.running),
         (target, draft, setup.devices, engine) if engine in COMMANDS and given != "example" else None,
         setup.efficiency.sequence_s,
     )  # fmt: skip
@@ -143,20 +152,6 @@ def _lacking(most: int | None, load: tuple[int, int], metrics: EngineMetrics | N
         return ""
     asked = f"your log has {load[1]:,}" if load[1] in running else f"{load[1]:,} are asked for"
     return f"{has} {plural(most, 'sequence')}, {asked}: correct {correct}."
-
-
-def _own(
-    target: ModelShape, draft: ModelShape | None, setup: Setup, acceptance: Chosen, batch: int, length: int
-) -> OwnPoint:
-    return own_point(roofline_costs(target, draft, setup, batch), acceptance.rates, length, setup.engine_s(batch))
-
-
-def _check(
-    metrics: EngineMetrics | None, acceptance: Chosen, own: Sequence[OwnPoint], of: Callable[[int], OwnPoint]
-) -> LogCheck | None:
-    """The log beside the model, where the K that is judged is the log's own."""
-    same = acceptance.imported and own[0].length == acceptance.length
-    return log_check(metrics, own[0], own[-1], of) if metrics and same else None
 
 
 def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
@@ -250,7 +245,8 @@ def _draw(judged: Judged) -> None:
         ms = min(round(1000 * (added - own[0].batch * judged.sequence_s), 2), MOST_ENGINE_MS)
         st.button(
             f"Model with {ms:.3g} ms of engine per round", key="batch_take_engine", icon=":material/input:",
-            on_click=take_engine_ms, args=(ms,), help="What your log leaves for the engine, at the smallest batch",
+            on_click=st.session_state.update, args=({ENGINE_MS: ms, TAKEN: True},),
+            help="What your log leaves for the engine, at the smallest batch",
         )  # fmt: skip
     depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
@@ -260,19 +256,13 @@ def _draw(judged: Judged) -> None:
     )
     if is_modelled:
         st.caption(escape_markdown(caution()))
-    if not contradicted:
-        _draw_batches(judged)
+    if not contradicted:  # they all hold a schedule of K
+        chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
+        st.html(batches_html(found))
+        if judged.command:
+            _draw_command(found, judged.load, *judged.command)
     for line in judged.below:
         st.caption(escape_markdown(line))
-
-
-def _draw_batches(judged: Judged) -> None:
-    """The chart, the table and the command by batch, which all hold a schedule of K."""
-    found = judged.found
-    chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
-    st.html(batches_html(found))
-    if judged.command:
-        _draw_command(found, judged.load, *judged.command)
 
 
 def _draw_command(

@@ -17,8 +17,6 @@ from pages.ui.common.models import manager
 HELP = (
     "What to give vLLM, SGLang, TensorRT-LLM, llama.cpp or transformers to draft as this run did, and what it cannot do"
 )
-
-
 LABEL, ICON = "Use it in an engine", ":material/deployed_code:"
 
 

@@ -10,7 +10,6 @@ from decoding.analysis.known_models import KNOWN_MODELS, known_name, known_shape
 from decoding.analysis.model_shape import EAGLE3_VOCABULARY, ModelShape, eagle_head, read_draft, read_shape
 from decoding.analysis.roofline import (
     ACCELERATORS,
-    BATCHES,
     CACHES,
     MOST_BATCH,
     MOST_CONTEXT,
@@ -39,7 +38,7 @@ RECORDED = "a recorded run"
 USUAL_K, USUAL_BATCH = 3, (8, 32)
 CONFIG_BYTES_MB = 1
 MOST_ENGINE_MS = 900.0
-ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"
+ENGINE_MS, TAKEN = "batch_engine_ms", "engine_ms_taken"  # what a round costs, and whether a button has just set it
 RAN = "engine_ran"  # the record of a log, and the pair that it was said to be of
 RAN_HERE = "engine_ran_here"  # the same of the pair in memory
 Given = Literal["example", "own", "unread"]
@@ -323,16 +322,6 @@ def ask_load(
         )
         return None
     return (int(first), max(int(first), int(last))), int(length), engine_ms / 1000
-
-
-def take_engine_ms(ms: float) -> None:
-    """Set what the engine adds to a round."""
-    st.session_state[ENGINE_MS], st.session_state[TAKEN] = ms, True
-
-
-def batches_of(load: tuple[int, int]) -> tuple[int, ...]:
-    """The batch sizes of the table: the usual ones, and both ends of the server's own."""
-    return tuple(sorted({*BATCHES, *load}))
 
 
 def _efficiency() -> Efficiency:

@@ -100,7 +100,9 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool, doctor: Callable[[], 
     if not can_pay(metrics):
         st.caption("Which K pays does not follow from these: they have neither rates by position nor a mean length.")
     else:
-        st.button(f"{PAYS}?", key="engine_pays", icon=":material/arrow_forward:", on_click=_look_at_what_pays)
+        look = {VIEW: PAYS, SET: True}
+        st.button(f"{PAYS}?", key="engine_pays", icon=":material/arrow_forward:", on_click=st.session_state.update,
+                  args=(look,))  # fmt: skip
     ours, label, notes = _own(metrics)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -130,10 +132,6 @@ def draw_metrics(metrics: EngineMetrics, is_example: bool, doctor: Callable[[], 
 def can_pay(metrics: EngineMetrics) -> bool:
     """Whether gains can be modelled from an engine's figures."""
     return bool(metrics.positions) or metrics.value("mean acceptance length") is not None
-
-
-def _look_at_what_pays() -> None:
-    st.session_state[VIEW], st.session_state[SET] = PAYS, True
 
 
 def next_words(metrics: EngineMetrics) -> str:

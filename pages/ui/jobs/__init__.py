@@ -273,8 +273,7 @@ def stop_buttons(name: str, followed: JobWatcher, help_text: str) -> None:
     if job.stop_asked:
         st.button(
             "End it now", key=f"{name}_end", icon=":material/power_settings_new:", on_click=attempt,
-            args=(name, job.end), width="content", 
-            help="Ends its process without waiting; unsaved work is lost.",
+            args=(name, job.end), width="content", help="Ends its process without waiting; unsaved work is lost.",
         )  # fmt: skip
     st.button(
         "Stopping" if job.stop_asked else f"Stop {job.NOUN}", key=f"{name}_stop", disabled=job.stop_asked,

@@ -4,7 +4,7 @@ Terms are the words of the screen, and what each verifier and method says of its
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -69,14 +69,20 @@ def proof_words(pairs: Sequence[dict]) -> str:
 
 def pairs_table(pairs: Sequence[dict]) -> Table:
     """The largest bias of every pair, a row per drafter; in brackets where the pair is not offered for sampling."""
+    labels = {}  # none without torch, which the methods need
+    if torch_there():
+        from decoding.methods.methods import METHODS
+
+        labels = {name: method.label for name, method in METHODS.items()}
     verifiers = list(dict.fromkeys(pair["verifier"] for pair in pairs))
     shown = {
         (p["drafter"], p["verifier"]): _bias(p["bias"]) if p["allowed"] else f"[{_bias(p['bias'])}]" for p in pairs
     }
-    drafters, labels = dict.fromkeys(pair["drafter"] for pair in pairs), _method_labels()
-    rows = [
-        (_drafter_label(drafter, labels), *(shown[drafter, verifier] for verifier in verifiers)) for drafter in drafters
-    ]
+    rows = []
+    for drafter in dict.fromkeys(pair["drafter"] for pair in pairs):
+        method, *how = drafter.split(", ")  # what follows a comma says how it draws
+        label = ", ".join([labels.get(method, method.replace("_", " ")), *how])
+        rows.append((label, *(shown[drafter, verifier] for verifier in verifiers)))
     return Table(
         "Largest bias at a temperature above 0; in brackets: not offered there",
         ("drafter", *map(verifier_title, verifiers)),
@@ -88,18 +94,3 @@ def pairs_table(pairs: Sequence[dict]) -> Table:
 def _bias(value: float) -> str:
     """A bias as the sentence above has it: two digits, as a power of ten only where it is rounding."""
     return f"{value:.2g}" if value > 1e-3 else f"{value:.0e}"
-
-
-def _method_labels() -> dict[str, str]:
-    """Labels of the methods by name; none without torch, which these need."""
-    if not torch_there():
-        return {}
-    from decoding.methods.methods import METHODS
-
-    return {name: method.label for name, method in METHODS.items()}
-
-
-def _drafter_label(name: str, labels: Mapping[str, str]) -> str:
-    """The label of a drafter's method; what follows a comma in its name says how it draws."""
-    method, *how = name.split(", ")
-    return ", ".join([labels.get(method, method.replace("_", " ")), *how])

@@ -3,7 +3,7 @@
 import html
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
@@ -32,9 +32,6 @@ from pages.ui.widgets.prompts import prompt_of
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
-
-if TYPE_CHECKING:
-    from pages.ui.compare.plan import ComparisonResult
 
 COLUMNS = 3
 
@@ -208,23 +205,10 @@ PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_K
 
 
 def place_comparison(name: str) -> dict[str, Any]:
-    """Show the recorded calls on Compare with their settings; returns the values put into the session."""
-    outcome = recorded_outcome(name)
-    state = st.session_state
-    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
-    for contestant in outcome.comparison.contestants:
-        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
-    plan = outcome.plan
-    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
-    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
-    state["compare_warmup"] = plan.warmup
-    for name, value in asdict(plan.sampling.trace()).items():
-        state[f"sampling_{name}"] = value
-    return {key: state[key] for key in PLACED}
+    """Show plain decoding, the chain and the tree of a recording on Compare: one call each as measured, in turn.
 
-
-def recorded_outcome(name: str) -> "ComparisonResult":
-    """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
+    Returns the values put into the session.
+    """
     from decoding.compare.comparison import Comparison, result_of
     from decoding.compare.contestants import Contestant
     from decoding.replay.stored_state import method_of
@@ -234,4 +218,14 @@ def recorded_outcome(name: str) -> "ComparisonResult":
     contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
     results = tuple(replace(result_of(run), contestant=place) for place, run in enumerate(runs))
     comparison = Comparison(contestants, (prompt_of(runs[0]).name,), results, differences=(), reference=0)
-    return recorded_result(comparison, repeats=1, warmup=0)
+    state, outcome = st.session_state, recorded_result(comparison, repeats=1, warmup=0)
+    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
+    for contestant in contestants:
+        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
+    plan = outcome.plan
+    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
+    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
+    state["compare_warmup"] = plan.warmup
+    for field, value in asdict(plan.sampling.trace()).items():
+        state[f"sampling_{field}"] = value
+    return {key: state[key] for key in PLACED}

@@ -20,8 +20,6 @@ from viz.formats import plural
 from viz.glossary import setting_title
 
 STYLE = Path(__file__).with_suffix(".css")
-
-
 COUNTED = "papers_counted"
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "equal within 3%": "≈", "does not hold": "✗", "not decided": "~", "not run": "○"}
@@ -279,12 +277,11 @@ def _draw_header(shown: Judgement) -> None:
 def protocol_html(outcome: Reproduction) -> str:
     """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
     paper_result = outcome.paper_result
-    lines = [*compared(paper_result.protocol, outcome.here)]
     body = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th>'
         + "".join(f"<td>{html.escape(each)}</td>" for each in rest)
         + "</tr>"
-        for name, *rest in lines
+        for name, *rest in compared(paper_result.protocol, outcome.here)
     )
     figures = html.escape(", ".join(figure.words for figure in paper_result.figures))
     body += f'<tr><th scope="row">statistic</th><td colspan="2">{figures}</td><td></td></tr>'

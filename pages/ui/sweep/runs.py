@@ -1,19 +1,26 @@
-"""The runs behind a point of a chart or a table row, and a button that decodes one of them again."""
+"""The runs behind a point of a chart or a table row, decoded again: one of them to step through, and what is typical of
+the best configuration, to write it as that of an inference engine, and of the best chain, as some verify no trees.
+"""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
 
+from decoding.analysis.bottom_line import paired
 from decoding.common.errors import NEEDS_TORCH
+from decoding.experiments.estimates import Ranked
 from decoding.experiments.experiment import ExperimentWatcher, begin_again, kept_output, same_text
+from decoding.papers.paper_result import SPEEDUP
+from decoding.trace.engine_limits import MeasuredChain
+from decoding.trace.records import RunTrace
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, decode_more, keep_run
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
+from pages.ui.engine.config import HELP, ICON, LABEL, engine_dialog, measured_chain
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.prompts import OWN_TEXT
 from viz.charts.sweeps import Measure, value_words
@@ -23,14 +30,12 @@ if TYPE_CHECKING:
     from decoding.common.prompts import Prompt
     from decoding.session.session import DecodeSession
 
-SLOT = "sweep_open"
+SLOT, ENGINE_SLOT = "sweep_open", "sweep_engine"
+DECODES = "Rows of a sweep have no acceptance by depth, so its most typical run is decoded again."
 
 
-def decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
-    """Decode the run of a table row again; call it in the worker.
-
-    Args:
-        folder: of the experiment. past_end: whether it decoded past the stop tokens.
+def decode_again(job: ModelTask, row: Mapping[str, Any], followed: ExperimentWatcher) -> Run:
+    """Decode the run of a table row of an experiment again; call it in the worker.
 
     Raises:
         DraftscopeError: another pair is in memory, or its prompt is not available.
@@ -39,11 +44,12 @@ def decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end:
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
+    past_end = bool(followed.asked.get("ignore_end_of_text", True))
     limits = Limits(int(row["asked_tokens"]), past_end, rows="full", row_bytes=ROW_BYTES)
     session, prompt = begin_again(models.pair(), row, limits)
     run = Run(session.trace(), session=session, asked=_asked(session, prompt, row))
     decode_more(run, None, job)
-    same = same_text(kept_output(folder, row["key"]), session.tokens[len(session.prompt_ids) :])
+    same = same_text(kept_output(followed.folder, row["key"]), session.tokens[len(session.prompt_ids) :])
     run.origin = f"A run of the sweep {row['experiment']}, decoded again: {same}; times are from this decoding."
     return run
 
@@ -79,6 +85,11 @@ MOST, ROW_PX, SHOWN = 200, 35, 4
 # Columns that `run_words` reads.
 RUN_WORDS = ["label", "kind", "prompt", "cut", "asked_tokens", "temperature", "top_p", "draft_temperature", "seed",
              "repeat"]  # fmt: skip
+
+
+def table_height(rows: int) -> int:
+    """Pixels of a table that shows its first rows, and scrolls to the others."""
+    return ROW_PX * (min(rows, SHOWN) + 1) + 3
 
 
 def pick(followed: ExperimentWatcher, where: Mapping[str, Any] | None, words: str = "") -> None:
@@ -123,9 +134,8 @@ def draw_picked(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measur
                 "Open in Step through", key="sweep_open", type="primary", icon=":material/footprint:",
                 disabled=bool(refusal) or is_busy(SLOT), help=escape_markdown(refusal),
             ):  # fmt: skip
-                kept, folder = dict(row), followed.folder
-                past_end = bool(followed.asked.get("ignore_end_of_text", True))
-                start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, kept, folder, past_end))
+                kept = dict(row)
+                start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, kept, followed))
                 st.rerun()
             if st.button("Close", key="sweep_close", icon=":material/close:"):
                 pick(followed, None)
@@ -170,7 +180,7 @@ def _draw_runs(followed: ExperimentWatcher, runs: pd.DataFrame, count: int, word
         # Other runs give other table rows: the selection is cleared.
         pd.DataFrame(columns), key=f"sweep_runs_{followed.key}_{words}_{measure.column}_{count}",
         hide_index=True, on_select="rerun", selection_mode="single-row",
-        height=ROW_PX * (min(len(runs), SHOWN) + 1) + 3, alt=f"The runs of {label}.",
+        height=table_height(len(runs)), alt=f"The runs of {label}.",
         column_config={
             each.words: st.column_config.NumberColumn(format=f"%.{each.digits}f")
             for each in FIGURES.values()
@@ -178,3 +188,62 @@ def _draw_runs(followed: ExperimentWatcher, runs: pd.DataFrame, count: int, word
     )  # fmt: skip
     rows = state["selection"]["rows"]
     return rows[0] if rows and rows[0] < len(runs) else 0
+
+
+def draw_engine_button(followed: ExperimentWatcher, runs: pd.DataFrame, found: Sequence[Ranked], best: str) -> None:
+    """A button that decodes the best way, and the best chain if that is another, for `show_decoded`.
+
+    Args:
+        found: ways ranked by their speed. best: label of one of them.
+    """
+    ready = torch_there() and not is_busy(ENGINE_SLOT)
+    help_words = f"{HELP}. {DECODES if torch_there() else NEEDS_TORCH}"
+    if not st.button(LABEL, key=ENGINE_SLOT, icon=ICON, disabled=not ready, help=help_words):
+        return
+    first = next(each for each in found if each.label == best)
+
+    def decode(job: ModelTask) -> tuple[RunTrace, MeasuredChain | None]:
+        return decoded_again(lambda row: decode_again(job, row, followed).trace, runs, found, first)
+
+    start_job(ENGINE_SLOT, "Decoding the best again", decode)
+    st.rerun()
+
+
+def decoded_again(
+    decode: Callable[[Mapping[str, Any]], RunTrace], runs: pd.DataFrame, found: Sequence[Ranked], first: Ranked
+) -> tuple[RunTrace, MeasuredChain | None]:
+    """A way's typical run, and that of the fastest chain with its speed over the way's; None if the way drafts chains.
+
+    Args:
+        decode: decodes the run of a row.
+    """
+    run = decode(typical(runs, first))
+    chains = [each for each in found if _drafts_chains(runs, each)]
+    if first in chains or not chains:
+        return run, None
+    speeds = [{(prompt, 0): value for prompt, value in enumerate(each.values)} for each in (chains[0], first)]
+    return run, measured_chain(chains[0].label, decode(typical(runs, chains[0])), paired(*speeds))
+
+
+def typical(runs: pd.DataFrame, way: Ranked) -> Mapping[str, Any]:
+    """The run of a way whose speed is nearest to its mean."""
+    own = runs[runs["way"] == way.way]
+    column = own[SPEEDUP.column]
+    return own.loc[(column - column.mean()).abs().idxmin()].to_dict()
+
+
+def _drafts_chains(runs: pd.DataFrame, way: Ranked) -> bool:
+    """Whether a way drafts one chain per pass."""
+    from decoding.methods.methods import METHODS
+
+    name = runs.loc[runs["way"] == way.way, "method"].iloc[0]
+    return name in METHODS and METHODS[name].drafter.drafts and METHODS[name].drafter.breadth == "chain"
+
+
+def show_decoded() -> None:
+    """Progress of the decoding, or its error; the dialog when it is done."""
+    found = take_result(ENGINE_SLOT)
+    with st.container(key="sweep_engine_decoding"):
+        job_bar(ENGINE_SLOT)
+    if found is not None:
+        engine_dialog(*found)

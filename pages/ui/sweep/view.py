@@ -33,8 +33,7 @@ from decoding.trace.metrics import Counting
 from pages.ui.common.charts import CHART_CONFIG, counted_words, counting_switch, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs import JobPage
-from pages.ui.sweep.engine import draw_engine_button
-from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
+from pages.ui.sweep.runs import RUN_WORDS, draw_engine_button, draw_picked, pick, run_words, table_height
 from pages.ui.sweep.sentences import (
     CONDITION_WORDS,
     FIGURES,
@@ -74,7 +73,6 @@ CHARTS_S = 5.0  # redraw interval of charts while results arrive
 MOST_METHODS = 4
 ALL = "all"
 KEPT, TABLE, COUNTED = "sweep_ranked", "sweep_best_table", "sweep_counted"
-SHOWN, ROW_PX = 4, 35
 SHARED_HELP = (
     "By the mean over prompts, on prompts, lengths and samplings that all settings share; on a single prompt, over its "
     "repeats."
@@ -285,7 +283,7 @@ def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Mea
     }  # fmt: skip
     st.dataframe(
         pd.DataFrame(frame), key=key, hide_index=True, on_select=take, selection_mode="single-row",
-        height=ROW_PX * (min(len(found), SHOWN) + 1) + 3,
+        height=table_height(len(found)),
         column_config={"Method": st.column_config.Column(width="large"),
                        "95% interval": st.column_config.Column(help=HIGH_HELP),
                        "Best in": st.column_config.Column(help=CHANCE_HELP)},

@@ -1,4 +1,4 @@
-"""The view of Tune live: two trees, their differences, the points tried, a whole generation."""
+"""The view of Tune live: two trees, their differences, the points tried, gains by batch size, a whole generation."""
 
 import html
 from collections.abc import Sequence
@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 import decoding
+from decoding.analysis.batch import iterations_speedup
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope import lone_tree
-from pages.ui.tune.batch import draw_batches, pick_batch
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial
-from pages.ui.widgets.costs import busy_words, draw_warning, slow_words
+from pages.ui.widgets.costs import (
+    ASK,
+    busy_words,
+    draw_disturbed_batches,
+    draw_warning,
+    measure_batches_button,
+    measured_on,
+    slow_words,
+)
 from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
+from viz.charts.engines import speedup_by_batch_figure
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import difference, duration, plural, relative_change
@@ -47,7 +56,7 @@ TRIED, BY_BATCH = "Settings tried", "By batch size"
 STYLE = Path(__file__).with_suffix(".css")
 
 
-def draw_trees(bench: Bench, fits: bool = True) -> None:
+def draw_trees(bench: Bench, fits: bool) -> None:
     """The pinned and the current tree side by side; nodes that only one of them has are framed.
 
     Where the settings contradict one another (not `fits`), the title says that the tree has the last valid settings.
@@ -81,11 +90,61 @@ def draw_chart(bench: Bench) -> None:
         )  # fmt: skip
         batch = pick_batch(bench) if view == BY_BATCH else None
     if view == BY_BATCH:
-        draw_batches(bench, batch, CHART_HEIGHT)
+        draw_batches(bench, batch)
         return
     points = [*bench.iteration_points.values(), *bench.whole_points]
     pinned, now = [decoding.method_label(trial.method) for trial in bench.shown or ()] or ["", ""]
     chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
+
+
+def pick_batch(bench: Bench) -> int | None:
+    """The batch size looked at, None where batches are not measured."""
+    if bench.shown is None or _missing(bench):
+        return None
+    sizes = list(manager().batch_costs[bench.shown[1].method.draft_head])
+    return st.select_slider(
+        "Batch size", sizes, key="tune_batch", persist_state="session", width=200,
+        format_func=lambda size: f"batch of {size}", label_visibility="collapsed",
+    )  # fmt: skip
+
+
+def draw_batches(bench: Bench, batch: int | None) -> None:
+    """What both trees gain over plain decoding by batch size; a button where batches are not measured.
+
+    Seconds are modelled from measured passes over batches, tokens are those that both iterations committed here.
+    """
+    if bench.shown is None:
+        return
+    if batch is None:
+        st.caption(ASK)
+        measure_batches_button(_missing(bench))
+        return
+    figure = speedup_by_batch_figure(_series(bench, batch), (), "modelled", dark=is_dark())
+    figure.update_yaxes(title_text="× plain")
+    chart(figure, key="tune_batches", height=CHART_HEIGHT)
+    head = bench.shown[1].method.draft_head
+    measured = manager().batch_costs[head]
+    draw_disturbed_batches(measured, head)
+    costs = measured[batch]
+    said = f"Modelled from {measured_on(costs)}, for the tokens of this one iteration. Plain decoding of "
+    said += f"{plural(batch, 'sequence')} at once: {batch / costs.plain_iteration_s:,.0f} tokens/s in all."
+    st.caption(escape_markdown(said))
+
+
+def _series(bench: Bench, batch: int) -> dict[str, list[tuple[int, float, str]]]:
+    """Batch size, speed-up and its words of both trees, which are named with what they gain at one."""
+    found = {}
+    for word, trial in zip(("pinned", "now"), bench.shown, strict=True):
+        costs, nodes = manager().batch_costs[trial.method.draft_head], plural(trial.iteration.verified, "node")
+        gains = ((size, iterations_speedup([trial.iteration], each)) for size, each in costs.items())
+        points = [(size, gain, f"{nodes} verified in each sequence") for size, gain in gains if gain is not None]
+        found[f"{word}{''.join(f' {gain:.2f}×' for size, gain, _ in points if size == batch)}"] = points
+    return found
+
+
+def _missing(bench: Bench) -> list[str]:
+    """Draft heads ("" for none) of the two trees whose batches are not measured."""
+    return sorted({trial.method.draft_head for trial in bench.shown} - manager().batch_costs.keys())
 
 
 def draw_changes(bench: Bench) -> None:

@@ -50,12 +50,6 @@ class Trial:
         return drafter_apart and same_work(self.iteration, other.iteration)
 
 
-def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
-    """The first difference of two outputs, None if they agree up to the end of the shorter one."""
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), None)
-
-
 def whole_words(method: "Method", metrics, loops: int, parted: int | None, greedy: bool) -> str:
     """The last whole generation as text."""
     parts = [
@@ -317,8 +311,9 @@ class Bench:
         speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
         self.whole_points.append(Tried(decoding.method_label(method), speed, share, WHOLE, details))
         greedy = self.sampling is None or self.sampling.greedy
-        difference = first_difference(run.output_ids, text.output_ids)
-        self.whole_words = whole_words(method, metrics, loops, difference, greedy)
+        pairs = enumerate(zip(run.output_ids, text.output_ids, strict=False))
+        parted = next((place for place, (one, other) in pairs if one != other), None)
+        self.whole_words = whole_words(method, metrics, loops, parted, greedy)
 
     @property
     def own_pinned(self) -> bool:
@@ -353,13 +348,12 @@ def fulfil(bench: Bench, wish: Wish) -> bool:
     return True
 
 
-def measure_shown(bench: Bench) -> bool:
-    """Measure the two trials shown in the worker, once; False while it works or if it failed."""
+def measure_shown(bench: Bench) -> None:
+    """Measure the two trials shown in the worker, once."""
     shown = bench.shown
     numbers = shown[0].number, shown[1].number
     if numbers not in bench.measured:
         _once(MEASURE_SLOT, numbers, "Measuring", lambda job: bench.measure(shown))
-    return numbers in bench.measured
 
 
 def _once(slot: str, key: tuple, title: str, function) -> None:
