@@ -29,7 +29,6 @@ class ProbabilitySource(Protocol):
 
         The first call of an iteration asks for node 0; every later one for nodes whose parents were asked for.
         """
-        ...
 
 
 class Measured(Protocol):
@@ -37,23 +36,18 @@ class Measured(Protocol):
 
     def costs(self, batch: int = 1) -> CostModel:
         """What passes cost, over one sequence or over each of a batch."""
-        ...
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""
-        ...
 
     def odds(self, ranks: int) -> tuple[float, ...]:
         """How far the odds of acceptance are from those that the draft gives, `[ranks]`."""
-        ...
 
     def chooser(self, name: str, known: Any) -> Any:
         """The trained selector of this name on this machine; the known one where it is of this pair."""
-        ...
 
     def matrix(self, name: str) -> str:
         """The full name of a kept matrix for token recycling, checked to be of this target."""
-        ...
 
 
 @dataclass(frozen=True)

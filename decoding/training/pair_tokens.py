@@ -24,7 +24,7 @@ CONTEXT = 2560
 TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
 
 
-def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
+def train_tokenizer(corpus: Texts, size: int) -> Tokenizer:
     """Learn `size` tokens from equally much text of every kind; `<|endoftext|>` has id 0."""
 
     def sample() -> Iterator[str]:
