@@ -23,10 +23,11 @@ PACKED_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this build of PyTorch packs weights of this dtype on this device."""
+    """Whether this build of PyTorch packs weights of this dtype on this device; bfloat16 not on every processor."""
     ops = ("_reorder_linear_weight", "_linear_pointwise")
     has_ops = torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, op) for op in ops)
-    return device.type == "cpu" and dtype in PACKED_DTYPES and has_ops
+    computes = dtype != torch.bfloat16 or (has_ops and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return device.type == "cpu" and dtype in PACKED_DTYPES and has_ops and computes
 
 
 # Weights that no cache of the processor holds are read from memory in every pass, and oneDNN reads them a quarter to a
@@ -57,8 +58,8 @@ class PackedLinear:
 class Float16Linear:
     """The same product in float32 with weights that float16 holds exactly: half the bytes are read, nothing is rounded.
 
-    So it is with models that were stored in float16. What a row gives does not depend on how many there are. It
-    pays for few rows, where weights are read; for many, as in a large prefill, oneDNN's own product is the faster one.
+    So it is with models that were stored in float16. It pays for few rows, where weights are read; for many, as in a
+    large prefill, oneDNN's own product is the faster one.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None):

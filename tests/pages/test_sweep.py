@@ -23,7 +23,7 @@ from decoding.jobs.job import STOP, Job, Status
 from decoding.methods.methods import METHODS, method_label
 from decoding.models.pair import embedded_pair
 from decoding.recorded import recorded_run
-from pages.ui.sweep import engine
+from pages.ui.sweep import runs as sweep_runs
 from pages.ui.sweep.form import folder_for, proposed_values, samplings_of, values_of
 from pages.ui.sweep.runs import decoded_again, run_words, typical
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
@@ -340,7 +340,7 @@ def test_the_best_is_decoded_again_for_an_engine_with_the_price_of_the_best_chai
     assert decoded_again(lambda row: recorded_run("tree_helps_chain"), runs, [chain, tree], chain)[1] is None
     if "sweep_engine" in [button.key for button in at.button]:  # the machine was quiet enough to name a best
         shown: list[tuple] = []
-        monkeypatch.setattr(engine, "engine_dialog", lambda *found: shown.append(found))
+        monkeypatch.setattr(sweep_runs, "engine_dialog", lambda *found: shown.append(found))
         at.button(key="sweep_engine").click().run()
         finish(at, "sweep_engine")
         assert sentences(at) == [] and len(shown) == 1 and found[0].way.startswith(shown[0][0].method)

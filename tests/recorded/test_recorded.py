@@ -151,11 +151,11 @@ def test_a_run_against_itself_has_no_reason():
 
 
 def test_stored_logits_draft_and_verify_every_iteration_again_as_recorded():
-    """The very numbers in the file: trees, tests, verdicts, draws and distributions come out bit for bit."""
+    """Trees, tests, verdicts and draws come out as they stand in the file, numbers to another processor's rounding."""
     run = logits_run()
     for iteration in run.iterations:
         again = fork(run, None, iteration.index, ForkChange(), live=False).trace.iterations[-1]
-        assert differences([again], [iteration]) == []
+        assert differences([again], [iteration], near=1e-5) == []
 
 
 def test_every_verifier_but_greedy_answers_on_every_recorded_tree():

@@ -116,6 +116,10 @@ def test_final_tokens():
     assert why_final(traces.fallback()).endswith("is the target's most likely token here.")
 
 
+def test_a_bonus_token_of_a_record_without_nodes_is_explained():
+    assert "free" in why_final(replace(traces.bonus(), nodes=(), steps=()))
+
+
 def test_a_bonus_token_after_a_leaf_names_the_gate_that_ended_the_tree_there():
     trace = traces.bonus()
     last = trace.nodes[trace.accepted[-1]]

@@ -339,7 +339,7 @@ def why_final(iteration: IterationTrace) -> str:
         return f"Every drafted node was removed before verification: one token, as in plain decoding.{drawn}"
     if kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
         return f"{LEAF} (what was drafted below it had been pruned): {FREE}{drawn}"
-    if kind == "bonus" and iteration.nodes[last].stop_reason != "expanded":
+    if kind == "bonus" and iteration.nodes and iteration.nodes[last].stop_reason != "expanded":
         why = stop_reason_text(iteration, last)
         return f"{LEAF}, below which nothing was drafted: {why}. {FREE[0].upper()}{FREE[1:]}{drawn}"
     return f"{FINAL_WORDS[kind]}{drawn}"
