@@ -1,4 +1,4 @@
-"""What all drafters share: signature, declared distribution, where its probabilities come from; and no drafting."""
+"""What all drafters share: signature, declared distribution, and where its probabilities come from."""
 
 import math
 import time
@@ -29,6 +29,7 @@ class ProbabilitySource(Protocol):
 
         The first call of an iteration asks for node 0; every later one for nodes whose parents were asked for.
         """
+        ...
 
 
 class Measured(Protocol):
@@ -36,18 +37,23 @@ class Measured(Protocol):
 
     def costs(self, batch: int = 1) -> CostModel:
         """What passes cost, over one sequence or over each of a batch."""
+        ...
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""
+        ...
 
     def odds(self, ranks: int) -> tuple[float, ...]:
         """How far the odds of acceptance are from those that the draft gives, `[ranks]`."""
+        ...
 
     def chooser(self, name: str, known: Any) -> Any:
         """The trained selector of this name on this machine; the known one where it is of this pair."""
+        ...
 
     def matrix(self, name: str) -> str:
         """The full name of a kept matrix for token recycling, checked to be of this target."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class IterationFeedback:
         if self.top is None:
             raise SettingsError("An iteration was recorded without the target's likeliest tokens: re-run it.")
         return self.top()
+
+    @property
+    def drafted_depth(self) -> int:
+        """Depth of the tree as drafted; raises `SettingsError` where a record has left it out."""
+        return int(self.drafted_tree()[0].depths.max())
 
     @classmethod
     def recorded(cls, iteration: IterationTrace) -> "IterationFeedback":
@@ -177,14 +188,6 @@ class Drafter(WithSettings):
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         """Why each node has as many children as it has, by id; None where it was not expanded."""
         return [self.breadth if width >= 0 else None for width in draft.tree.branching.tolist()]
-
-
-def note_leaves(tree: TokenTree, deepest: int, at_deepest: StopReason) -> None:
-    """Note the children of each node where no draft was asked, and why leaves at the deepest level have none."""
-    children = np.bincount(tree.parents[1:], minlength=tree.size)
-    tree.branching[children > 0] = children[children > 0]
-    tree.set_stop_reason(np.flatnonzero(children), "expanded")
-    tree.set_stop_reason(np.flatnonzero((children == 0) & (tree.depths >= deepest)), at_deepest)
 
 
 def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, StopReason]:
@@ -285,15 +288,3 @@ class TreeBuilder:
         prune_s = time.perf_counter() - started
         drawn = np.array(self._drawn, dtype=np.int64) if self._drawn else None
         return Draft(self.tree, order, draft_sampling, state, tuple(self.rows), settings, prune_s, drawn)
-
-
-@dataclass(frozen=True)
-class NoDrafter(Drafter):
-    """Autoregressive decoding as the tree that has only a root."""
-
-    draft_sampling = "none"
-    drafts = uses_draft_model = False
-    traced = RuleTrace("none")
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        return TreeBuilder(source, root_token, capacity=1).finish(self.draft_sampling, state, {})

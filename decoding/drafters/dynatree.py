@@ -59,9 +59,15 @@ class DynaTreeDrafter(LevelDrafter):
     """
 
     base_depth: int = _setting(
-        5, 1, 31, step=1, group=DEPTH, label="Base depth", symbol="D_0",
+        5,
+        1,
+        31,
+        step=1,
+        group=DEPTH,
+        label="Base depth",
+        symbol="D_0",
         help="Depth that every path may reach; below D_max.",
-    )  # fmt: skip
+    )
     max_depth: int = shared.max_depth(8, paper="DynaTree")
     branch_min: int = _children(
         1, needs="adaptive_breadth", label="Children, confident", symbol="B_min", help="At confidence τ_h or above."
@@ -262,7 +268,7 @@ class DynaTreeDrafter(LevelDrafter):
             case "accepted_over_depth":
                 return outcome.accepted / max(outcome.depth, 1)
             case "accepted_over_drafted_depth":
-                return outcome.accepted / max(int(outcome.drafted_tree()[0].depths.max()), 1)
+                return outcome.accepted / max(outcome.drafted_depth, 1)
             case "committed_over_drafted":
                 return outcome.committed / max(outcome.drafted, 1)
             case "committed_over_base_depth":

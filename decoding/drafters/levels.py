@@ -1,4 +1,4 @@
-"""Trees that grow level by level after a rule, such as chains and fixed trees.
+"""Trees that grow level by level after a rule: width by the draft's confidence, depth by path probability, a budget.
 
 What the settings say stands in a table, a row per draft forward; `confidence_class` and `first_reason` read it. The
 host grows its trees by them here, a GPU whole iterations (`decoding.device`): thresholds and path probabilities are
@@ -7,18 +7,15 @@ float64 in both, products of the same float32 probabilities in the same order, s
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from decoding.common.settings import BREADTH, setting
-from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, TreeBuilder
-from decoding.drafters.iid import grow_iid
-from decoding.trace.records import Breadth, DraftSampling, RuleTrace, Setting, StopReason
+from decoding.trace.records import Breadth, Setting, StopReason
 from decoding.tree.draft import NOT_DRAFTED, STOP_REASON_CODE, Draft
 
 MOST_FORWARDS = 64  # the longest chain
@@ -168,83 +165,3 @@ class LevelDrafter(Drafter):
 @lru_cache(maxsize=256)
 def _rule(drafter: LevelDrafter, moved: tuple[Setting, ...], depth_limit: int) -> LevelRule:
     return drafter.level_rule(drafter.settings() | dict(zip(drafter.moving, moved, strict=True)), depth_limit)
-
-
-@dataclass(frozen=True)
-class LinearDrafter(LevelDrafter):
-    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, one that it draws."""
-
-    breadth = "chain"
-    traced = RuleTrace("linear", depth_setting="length")
-
-    length: int = shared.length(8, paper="DynaTree")
-    sampled: bool = shared.sampled(False)
-
-    @property
-    def draft_sampling(self) -> DraftSampling:
-        return "single_path" if self.sampled else "deterministic"
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        if not self.sampled:
-            return super().draft(state, source, root_token, draws)
-        builder = TreeBuilder(source, root_token)
-        grow_iid(builder, [1] * self.length, draws)
-        return builder.finish(self.draft_sampling, state, self.settings())
-
-    def level_rule(self, settings, depth_limit) -> LevelRule:
-        depths = np.arange(1, min(self.length, depth_limit) + 1)
-        return LevelRule(
-            top=1,
-            node_budget=self.length,
-            widths=np.ones((len(depths), WIDTHS), dtype=np.int64),
-            thresholds={"max_depth": where(depths >= self.length), "length_limit": where(depths >= depth_limit)},
-        )
-
-
-@dataclass(frozen=True)
-class FixedTreeDrafter(LevelDrafter):
-    """Every node gets the draft's `branching` best children until `max_depth` (DynaTree's earlier version).
-
-    Depths are the paper's: the first drafted token has depth 0. With `branch_first_level` off, the first level is the
-    draft's top token alone, as in the paper. Nodes whose path probability is below `prune_probability` (tau) are not
-    expanded, and are removed before verification unless `verify_pruned`.
-    """
-
-    traced = RuleTrace(
-        "fixed_tree",
-        depth_setting="max_depth",
-        first_depth=0,
-        threshold_setting="prune_probability",
-        breadth_setting="branching",
-        left_out="improbable",
-    )
-
-    max_depth: int = shared.max_depth(8, paper="DynaTree")
-    branching: int = setting(
-        3, 1, 16, step=1, group=BREADTH, label="Children per node", symbol="B", paper="DynaTree",
-        help="Every node gets this many children.",
-    )  # fmt: skip
-    prune_probability: float = shared.prune_probability(0.1, paper="DynaTree")
-    node_budget: int = shared.node_budget(256, paper="DynaTree")
-    branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
-    verify_pruned: bool = shared.verify_pruned(False, paper="DynaTree")
-
-    optional = ("verify_pruned",)
-
-    def rule(self, settings) -> RuleTrace:
-        return replace(self.traced, left_out=None) if self.verify_pruned else self.traced
-
-    def level_rule(self, settings, depth_limit) -> LevelRule:
-        depths = np.arange(1, min(self.max_depth + 1, depth_limit) + 1)
-        return LevelRule(
-            top=self.branching,
-            node_budget=self.node_budget,
-            widths=widths_by_level((self.branching,) * WIDTHS, len(depths), self.branch_first_level),
-            thresholds={
-                "max_depth": where(depths > self.max_depth),
-                "length_limit": where(depths >= depth_limit),
-                "budget": NEVER,
-                "below_threshold": self.prune_probability,
-            },
-            prune_probability=0.0 if self.verify_pruned else self.prune_probability,
-        )

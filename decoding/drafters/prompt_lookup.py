@@ -1,18 +1,13 @@
-"""Prompt lookup: what followed the last tokens where they stood earlier in the text, as one chain (Saxena 2023).
-
-Where the text does not repeat itself, `LookupOrDraftDrafter` asks the draft model for a chain.
-"""
+"""Prompt lookup: what followed the last tokens where they stood earlier in the text, as one chain (Saxena 2023)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deepest_level, note_leaves
-from decoding.drafters.levels import LinearDrafter
+from decoding.drafters.base import Drafter, TreeBuilder, deepest_level
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -39,7 +34,9 @@ class PromptLookupDrafter(Drafter):
     length: int = shared.length(10)
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        return self._copied(state, source, root_token, self.found(source.prefix))
+        builder = TreeBuilder(source, root_token)
+        self.copy(builder, self.found(source.prefix))
+        return builder.finish(self.draft_sampling, state, self.settings())
 
     def found(self, text: Sequence[int]) -> Sequence[int]:
         """All that followed the occurrence that is copied from, empty where there is none."""
@@ -51,31 +48,12 @@ class PromptLookupDrafter(Drafter):
                 return tokens[starts[-1 if self.latest else 0] + size :].tolist()
         return []
 
-    def _copied(self, state: Any, source: ProbabilitySource, root_token: int, followed: Sequence[int]) -> Draft:
-        """A chain of the tokens that followed, as long as settings and length allow."""
-        builder, node = TreeBuilder(source, root_token), np.zeros(1, dtype=np.int64)
-        tree, (deepest, at_deepest) = builder.tree, deepest_level(self.length, source.depth_limit)
-        for token in followed[:deepest]:
+    def copy(self, builder: TreeBuilder, followed: Sequence[int]) -> None:
+        """Append a chain of tokens below the root, as long as settings and length allow."""
+        tree, node, limit = builder.tree, np.zeros(1, dtype=np.int64), builder.source.depth_limit
+        for token in followed[: min(self.length, limit)]:
+            tree.branching[node] = 1
+            tree.set_stop_reason(node, "expanded")
             node = tree.append(node, np.array([token]), np.ones(1))
-        tree.set_stop_reason(node, "no_match")
-        note_leaves(tree, deepest, at_deepest)
-        return builder.finish(self.draft_sampling, state, self.settings())
-
-
-@dataclass(frozen=True)
-class LookupOrDraftDrafter(PromptLookupDrafter):
-    """Copies what followed at least `shortest` tokens earlier in the text, else asks the draft model for `length`."""
-
-    uses_draft_model = True
-    cost = "one draft forward per token, none where the text repeats itself"
-    traced = RuleTrace("lookup_or_draft", depth_setting="length")
-
-    shortest: int = shared.shortest(2)
-    latest: bool = shared.latest(True)
-    length: int = shared.length(5)
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        if followed := self.found(source.prefix):
-            return self._copied(state, source, root_token, followed)
-        chain = LinearDrafter(self.length).draft(state, source, root_token, draws)
-        return replace(chain, settings=self.settings())
+        deepest, reason = deepest_level(self.length, limit)
+        tree.set_stop_reason(node, reason if tree.size > deepest else "no_match")

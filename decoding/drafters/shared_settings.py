@@ -17,9 +17,15 @@ node_budget = partial(
     help="Most nodes drafted per iteration.",
 )  # fmt: skip
 max_depth = partial(
-    setting, low=1, high=32, step=1, group=DEPTH, label="Maximum depth", symbol="D_max",
+    setting,
+    low=1,
+    high=32,
+    step=1,
+    group=DEPTH,
+    label="Maximum depth",
+    symbol="D_max",
     help="Greatest depth of a path.",
-)  # fmt: skip
+)
 prune_probability = partial(
     setting, low=0.0, below=1.0, step=0.01, offered=(0.0, 0.5), group=SIZE, label="Pruning", symbol="τ",
     help="Nodes with a smaller path probability are not expanded, and removed before verification.",

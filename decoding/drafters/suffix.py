@@ -9,9 +9,9 @@ import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, TreeBuilder, deepest_level, note_leaves
+from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.trace.records import RuleTrace
-from decoding.tree.draft import Draft, TokenTree
+from decoding.tree.draft import Draft
 
 # A text that repeats itself by more tokens is matched as well by so many.
 LONGEST_MATCH = 64
@@ -47,12 +47,11 @@ class SuffixDrafter(Drafter):
 
     def draft(self, state, source, root_token, draws) -> Draft:
         builder = TreeBuilder(source, root_token)
-        deepest, at_deepest = deepest_level(self.max_depth, source.depth_limit)
+        deepest = min(self.max_depth, source.depth_limit)
         matches = matched(source.prefix, LONGEST_MATCH)
         grown = [self._grown(source.prefix, ends, size, deepest) for size, ends in enumerate(matches, start=1)]
         best = max(grown, key=lambda tree: tree.score, default=_Counted(source.prefix, [], deepest, self.least_share))
-        best.write(builder.tree)
-        note_leaves(builder.tree, deepest, at_deepest)
+        best.write(builder, self.max_depth)
         return builder.finish(self.draft_sampling, state, self.settings())
 
     def _grown(self, text: Sequence[int], ends: Sequence[int], size: int, deepest: int) -> "_Counted":
@@ -112,9 +111,18 @@ class _Counted:
             self.score -= negative
             self._offer(len(self.nodes) - 1, -negative)
 
-    def write(self, tree: TokenTree) -> None:
-        """Append the nodes to a tree, with why those above the deepest level would have no children."""
+    def write(self, builder: TreeBuilder, max_depth: int) -> None:
+        """Append the tree to one under construction, with why each node has children or none."""
+        tree, waiting = builder.tree, {entry[2] for entry in self._left}
         for parent, token, share, _ in self.nodes[1:]:
             tree.append(np.array([parent]), np.array([token]), np.array([share]))
-        tree.set_stop_reason(np.arange(tree.size), "no_match")
-        tree.set_stop_reason(np.array([entry[2] for entry in self._left], dtype=np.int64), "budget")
+        widths = np.bincount(tree.parents[1:], minlength=tree.size)
+        tree.branching[widths > 0] = widths[widths > 0]
+        for node, (_, _, _, depth) in enumerate(self.nodes):
+            if widths[node]:
+                reason = "expanded"
+            elif depth >= self._deepest:
+                reason = "max_depth" if depth >= max_depth else "length_limit"
+            else:
+                reason = "budget" if node in waiting else "no_match"
+            tree.set_stop_reason(np.array([node]), reason)

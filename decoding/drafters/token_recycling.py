@@ -13,7 +13,7 @@ import numpy as np
 from decoding.common.matrix_store import CANDIDATES, Matrix, load_matrix
 from decoding.common.settings import BREADTH, HISTORY, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, IterationFeedback, TreeBuilder, deepest_level, note_leaves
+from decoding.drafters.base import Drafter, IterationFeedback, TreeBuilder, deepest_level
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -93,6 +93,7 @@ class TokenRecyclingDrafter(Drafter):
         tree = builder.tree
         deepest, at_deepest = deepest_level(self.max_depth, source.depth_limit)
         shape = template(self.node_budget, self.max_depth, self.candidates)
+        widths = {path[:-1] for path in shape}
         placed: dict[Path, int] = {(): 0}
         for depth in range(1, deepest + 1):
             level = []
@@ -104,10 +105,16 @@ class TokenRecyclingDrafter(Drafter):
                 break
             paths, *columns = zip(*level, strict=True)
             placed |= dict(zip(paths, tree.append(*map(np.array, columns)).tolist(), strict=True))
-        inner = {path[:-1] for path in shape}
-        tree.set_stop_reason(np.arange(tree.size), "shape")
-        tree.set_stop_reason(np.array([node for path, node in placed.items() if path in inner]), "unread")
-        note_leaves(tree, deepest, at_deepest)
+        children = np.bincount(tree.parents[1:], minlength=tree.size)
+        tree.branching[children > 0] = children[children > 0]
+        for path, node in placed.items():
+            if children[node]:
+                reason = "expanded"
+            elif len(path) >= deepest:
+                reason = at_deepest
+            else:
+                reason = "unread" if path in widths else "shape"
+            tree.set_stop_reason(np.array([node]), reason)
         return builder.finish(self.draft_sampling, state, self.settings())
 
     def observe(self, state: Matrix, outcome: IterationFeedback):

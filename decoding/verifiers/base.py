@@ -59,15 +59,15 @@ class VerifiedTree:
     def draft_distribution(self, node: int) -> Tensor:
         """The distribution that the children of a node were drawn from, `[vocab_size]`."""
         if node not in self._draft_distributions:
-            if self._draft.rows:
-                level, row = self._draft_rows[node]
-                probs = self._draft.rows[level][1][row]
-            else:
-                probs = self._drafted_without_model(node)
+            probs = self._drafted_without_model(node) if not self._draft.rows else self._row_of_draft(node)
             self._draft_distributions[node] = checked_distribution(
                 probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}"
             )
         return self._draft_distributions[node]
+
+    def _row_of_draft(self, node: int) -> Tensor:
+        level, row = self._draft_rows[node]
+        return self._draft.rows[level][1][row]
 
     def _drafted_without_model(self, node: int) -> Tensor:
         """What a drafter that asked no model gave the children of a node, which then are all that it could draft.

@@ -1,4 +1,4 @@
-"""Naive verification: test the first child drawn (Algorithms 2, 7, 12), or draw from the target (NSS; 1, 6, 11)."""
+"""Naive speculative sampling of the first child drawn, on the first path alone or on the tree (Algorithms 2, 7, 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,35 +56,3 @@ class NaiveVerifier(TopDownVerifier):
 
     def decide(self, tree: VerifiedTree) -> TopDown:
         return TopDown(tree, NaiveSolver, {}, first_child_only=True)
-
-
-class NSSSolver(Solver):
-    """No tests: the children never matter for what is drawn."""
-
-    def fixed_order(self) -> Sequence[int]:
-        return ()
-
-    def residual(self, rejected: int) -> Tensor:
-        return self.target
-
-
-@dataclass(frozen=True)
-class NSSVerifier(TopDownVerifier):
-    """Draws from the target's distribution, and a child may have that token (Miao et al. 2023).
-
-    It never looks at the draft's probabilities, so it is lossless on every tree, also on deterministic ones.
-    """
-
-    name = "nss"
-    label = "NSS"
-    summary = (
-        "Samples from the target at each node and continues if a child has that token (naive speculative sampling)."
-    )
-    how = "draws the next token from the target's distribution; the children only say whether the path goes on."
-    paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
-    lossless_for = (*SAMPLED_TREES, "deterministic")
-    solver = NSSSolver
-
-    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
-        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 6)."""
-        return float((target * (1 - (1 - draft) ** draws)).sum())

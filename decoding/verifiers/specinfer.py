@@ -1,7 +1,4 @@
-"""SpecInfer: test the children one by one, each against what the ones before left (Algorithms 4, 9, 14).
-
-Without replacement a rejected child also leaves the draft's distribution (Sequoia; DySpec, Algorithm 3).
-"""
+"""SpecInfer: test the children in random order, each against what the ones before left (Algorithms 4, 9, 14)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.verifiers.base import IID_TREES, SAMPLED_TREES
+from decoding.verifiers.base import IID_TREES
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
 # The exact probabilities of a random order need 2^k terms; above this k the list order, equally lossless, is taken.
@@ -88,49 +85,3 @@ class SpecInferVerifier(TopDownVerifier):
         for rejected in range(draws):
             none_passes *= 1 - float(solver.residual(rejected).minimum(draft).sum())
         return 1 - max(0.0, none_passes)
-
-
-class WithoutReplacementSolver(Solver):
-    """Tests the distinct entries in draw order against the distribution that each was drawn from."""
-
-    def __init__(self, target, draft, tokens):
-        super().__init__(target, draft, tokens)
-        self._first = [tokens.index(token) for token in dict.fromkeys(tokens)]
-        self._targets: list[Tensor] = [target]
-        self._drafts: list[Tensor] = [draft]
-
-    def fixed_order(self):
-        return self._first
-
-    def residual(self, rejected: int) -> Tensor:
-        while len(self._targets) <= rejected:
-            target, draft = self._targets[-1], self._drafts[-1]
-            left = positive_part(target - draft, target)
-            self._targets.append(left / left.sum())
-            self._drafts.append(without(draft, self.tokens[self._first[len(self._drafts) - 1]]))
-        return self._targets[rejected]
-
-    def drafted_distribution(self, rejected: int) -> Tensor:
-        self.residual(rejected)  # computes both distributions
-        return self._drafts[rejected]
-
-
-def without(probs: Tensor, token: int) -> Tensor:
-    """The distribution given that it is not this token; all 0 if nothing else is left."""
-    left = probs.clone()
-    left[token] = 0.0
-    total = left.sum()
-    return torch.where(total > 0, left / total, left)
-
-
-@dataclass(frozen=True)
-class SpecInferWithoutReplacementVerifier(TopDownVerifier):
-    """Multi-round speculative sampling for draws without replacement; repeats of independent draws are dropped."""
-
-    name = "specinfer_wor"
-    label = "SpecInfer, no replacement"
-    summary = "Tests the distinct children in draw order; a rejected one is removed from both distributions."
-    how = "tests each distinct entry once, in draw order; a rejected one leaves the draft's distribution."
-    paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
-    lossless_for = SAMPLED_TREES
-    solver = WithoutReplacementSolver

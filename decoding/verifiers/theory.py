@@ -11,7 +11,7 @@ from torch import Tensor
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp
-from decoding.verifiers.specinfer import without
+from decoding.verifiers.specinfer_wor import without
 from decoding.verifiers.top_down import TestDistributions, TopDown
 
 # Verifiers with an acceptance rate for k independent draws (Definition 5.1), and whether it is exact or a lower bound.

@@ -52,7 +52,7 @@ def no_history(self, state, outcome):
     [
         ("dynatree", (DynaTreeDrafter, "breadths"), Drafter.breadths),
         ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
-        ("salf", "decoding.drafters.ranked.bar", last_place),
+        ("salf", "decoding.drafters.candidates.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
         ("sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None),
         ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
@@ -69,7 +69,7 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
     [
         ("naive", "decoding.verifiers.naive.NaiveSolver.acceptance"),
         ("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance"),
-        ("specinfer_wor", "decoding.verifiers.specinfer.WithoutReplacementSolver.acceptance"),
+        ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
     ],
 )
 def test_chances_that_do_not_follow_from_the_distributions_are_seen(monkeypatch, verifier, place):

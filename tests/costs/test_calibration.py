@@ -17,7 +17,7 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 from decoding.trace.records import DrawTrace
-from decoding.verifiers.specinfer import SpecInferWithoutReplacementVerifier
+from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 from tests.helpers.replayed_draws import ReplayDraws
 
 ONCE = Sampling(temperature=1.0)

@@ -12,10 +12,13 @@ from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
 from decoding.drafters.base import IterationFeedback
-from decoding.drafters.dyspec import DySpecDrafter, DySpecThresholdDrafter
-from decoding.drafters.iid import DelayedDrafter, IIDPathsDrafter, SpecInferWidthsDrafter
-from decoding.drafters.levels import LinearDrafter
+from decoding.drafters.delayed import DelayedDrafter
+from decoding.drafters.dyspec import DySpecDrafter
+from decoding.drafters.dyspec_threshold import DySpecThresholdDrafter
+from decoding.drafters.iid_paths import IIDPathsDrafter
+from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
+from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
 from decoding.sampling.draws import GeneratorDraws
 from decoding.trace.records import STOP_REASONS, DrawTrace
 from tests.helpers.replayed_draws import ReplayDraws

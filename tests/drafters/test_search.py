@@ -11,7 +11,11 @@ import torch
 from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.drafters.base import TreeBuilder
-from decoding.drafters.ranked import Eagle2Drafter, OptTreeDrafter, SalfDrafter, SpecExecDrafter, best_children
+from decoding.drafters.candidates import best_children
+from decoding.drafters.eagle2 import Eagle2Drafter
+from decoding.drafters.opt_tree import OptTreeDrafter
+from decoding.drafters.salf import SalfDrafter
+from decoding.drafters.specexec import SpecExecDrafter
 from decoding.trace.records import STOP_REASONS
 from tests.helpers.families import family
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.table_source import TableSource
-from decoding.drafters import dyspec, ranked
+from decoding.drafters import candidates, dyspec
 from decoding.drafters.dyspec import DySpecDrafter
-from decoding.drafters.ranked import SalfDrafter, SpecExecDrafter
+from decoding.drafters.salf import SalfDrafter
+from decoding.drafters.specexec import SpecExecDrafter
 from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
@@ -135,7 +136,7 @@ def test_nothing_is_said_to_wait_that_an_unrecorded_token_may_precede():
 @pytest.mark.parametrize("top_up", [False, True])
 def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
     batches, bars, bests = [], [], []
-    expand, bar, best = ranked.CandidateTree.expand, ranked.bar, ranked.best
+    expand, bar, best = candidates.CandidateTree.expand, candidates.bar, candidates.best
 
     def spied(tree, found, which, least=0.0):
         batches.append(float(found[which]["value"].sum()))
@@ -149,9 +150,9 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
         bests.append(best(found, count))
         return bests[-1]
 
-    monkeypatch.setattr(ranked.CandidateTree, "expand", spied)
-    monkeypatch.setattr(ranked, "best", spied_best)
-    monkeypatch.setattr(ranked, "bar", spied_bar)
+    monkeypatch.setattr(candidates.CandidateTree, "expand", spied)
+    monkeypatch.setattr(candidates, "best", spied_best)
+    monkeypatch.setattr(candidates, "bar", spied_bar)
     random = np.random.default_rng(seed)
     vocab, depth = [(2, 9), (5, 3), (19, 2), (60, 3), (300, 12)][seed % 5]
     settings = {"node_budget": int(random.integers(1, 80)), "batch": int(random.integers(1, 12)), "max_depth": depth}

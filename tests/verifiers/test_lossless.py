@@ -29,9 +29,9 @@ from decoding.drafters import (
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
-from decoding.verifiers import VERIFIERS, KhistiVerifier, bottom_up
+from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.base import VerifiedTree
-from decoding.verifiers.specinfer import without
+from decoding.verifiers.specinfer_wor import without
 from tests.helpers.families import family
 from tests.helpers.replayed_draws import ReplayDraws
 
@@ -231,7 +231,7 @@ def test_children_of_draft_probability_0_are_lossless_and_lost(goes_on, tokens, 
         return left if float(left.sum()) > 0 else without(torch.full_like(probs, 1 / len(probs)), token)
 
     if goes_on:
-        monkeypatch.setattr(bottom_up, "without", uniform)
+        monkeypatch.setattr(traversal, "without", uniform)
     verifier, emitted, expected = VERIFIERS["traversal_wor"](), {}, 0.0
     for draft, chance in trees_drawn_on():
         expected += chance * verifier.decide(VerifiedTree(draft, tables.target_rows(draft))).expected_tokens

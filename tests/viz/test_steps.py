@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.table_source import TableSource
 from decoding.drafters.dyspec import DySpecDrafter
-from decoding.drafters.ranked import SalfDrafter
+from decoding.drafters.salf import SalfDrafter
 from decoding.sampling.draws import GeneratorDraws
 from tests.helpers import traces
 from tests.helpers.searches import searched

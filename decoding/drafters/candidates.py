@@ -1,20 +1,14 @@
-"""Trees whose nodes compete for their places: EAGLE-2, OPT-Tree, SpecExec and SALF.
+"""Nodes that compete for the places of a tree: scored by the draft, ranked by value, appended when they win.
 
-The draft scores candidates, which are ranked by value and appended when they win. `best_first` searches for the most
-probable tree in batches (optimal tree search of SpecExec; SALF, Algorithm 2).
+`best_first` searches for the most probable tree in batches (optimal tree search of SpecExec; SALF, Algorithm 2).
 """
-
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.common.settings import SEARCH, setting
-from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deepest_level
-from decoding.trace.records import RuleTrace, StopReason
+from decoding.trace.records import StopReason
 from decoding.tree.draft import Draft
 
 # A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.
@@ -203,142 +197,3 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
         children = tree.expand(popped, grows, bar(np.concatenate([left["value"], queue["value"]]), count))
         taken = best(left, count)
         queue = best(joined(queue, children), count)
-
-
-@dataclass(frozen=True)
-class Eagle2Drafter(Drafter):
-    """EAGLE-2: beam search with the draft, then the best of all nodes that it scored (Li et al. 2024).
-
-    Every level expands the `beam_width` (k) best nodes of the level above, k children each, down to `max_depth`. The
-    first level, the k best children of the root, has depth 1. Of all k + (max_depth - 1) k^2 children the `node_budget`
-    (N) of highest path probability are verified.
-    """
-
-    breadth = "ranked"
-
-    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
-    beam_width: int = setting(
-        10, 1, 256, step=1, offered=(1, 32), group=SEARCH, label="Beam width", symbol="k", paper="SALF & TALF",
-        help="Nodes expanded per level, and children of each.",
-    )  # fmt: skip
-    max_depth: int = shared.max_depth(7, paper="SALF & TALF")
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, children=self.beam_width)
-        levels = [tree.first_level()]
-        for _ in range(1, tree.deepest):
-            levels.append(tree.expand(levels[-1], slice(self.beam_width)))
-        return tree.finish(self, state, joined(*levels), "beam")
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace(
-            "eagle2",
-            depth_setting="max_depth",
-            left_out="outranked",
-            value="path",
-            children=self.beam_width,
-            children_setting="beam_width",
-        )
-
-
-@dataclass(frozen=True)
-class OptTreeDrafter(Drafter):
-    """OPT-Tree: the most probable tree, level by level until a level adds too little (Wang et al. 2025).
-
-    Levels are added while the summed value of the `node_budget` (N) best nodes grows by more than `gain_threshold`.
-    The value of a node is its path probability. The next level is drafted below those nodes of the last one that are
-    among the N best so far; below the others nothing could be, so the tree is the one that expanding all N best nodes
-    of the level gives. The first drafted level has depth 1 and is held against a sum of 0.
-    """
-
-    breadth = "ranked"
-    traced = RuleTrace("opt_tree", depth_setting="max_depth", left_out="outranked", value="path")
-
-    node_budget: int = shared.node_budget(60)
-    gain_threshold: float = shared.gain_threshold(0.2)
-    max_depth: int = shared.max_depth(8)
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
-        nodes, before = tree.first_level(), 0.0
-        for depth in range(1, tree.deepest):
-            least, mass = bar(nodes["value"], self.node_budget), nodes["value"].sum()
-            grows = (nodes["depth"] == depth) & (nodes["value"] > least)
-            if not grows.any():
-                break
-            if mass - before <= self.gain_threshold:
-                return tree.finish(self, state, nodes, "low_gain")
-            level = tree.expand(nodes, grows, least)
-            nodes, before = best(joined(nodes, level), self.node_budget), mass
-        return tree.finish(self, state, nodes)
-
-
-@dataclass(frozen=True)
-class SpecExecDrafter(Drafter):
-    """SpecExec: parallel search for the most probable tree (Svirschevski et al. 2024).
-
-    It has the `node_budget` (N) nodes of highest path probability within `max_depth`; `batch` of them are expanded at
-    a time. The first drafted level has depth 1. `children` caps the children of a node (0: no cap; the public code has
-    16). Nodes are ranked by their path probability times `decay` to the power of their depth (the public code has
-    0.95).
-    """
-
-    cost: ClassVar[str] = "one draft forward per batch of nodes"
-    breadth = "ranked"
-
-    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
-    batch: int = shared.batch(10, paper="SALF & TALF")
-    max_depth: int = shared.max_depth(7)
-    children: int = setting(
-        0, 0, 4096, step=1, offered=(0, 64), group=SEARCH, label="Maximum children",
-        help="Most children per node; 0 for no limit.",
-    )  # fmt: skip
-    decay: float = setting(
-        1.0, above=0.0, high=1.0, step=0.01, offered=(0.5, 1.0), group=SEARCH, label="Decay",
-        help="Nodes are ranked by path probability times this factor per level.",
-    )  # fmt: skip
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, self.children, self.decay)
-        taken, _, _ = best_first(tree, self.batch)
-        return tree.finish(self, state, taken)
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace(
-            "specexec",
-            depth_setting="max_depth",
-            left_out="outranked",
-            value="path",
-            decay=self.decay,
-            children=self.children,
-            children_setting="children" if self.children else "",
-        )
-
-
-@dataclass(frozen=True)
-class SalfDrafter(Drafter):
-    """SALF: best-first search that stops when the next `batch` (B) nodes sum to less than `gain_threshold` (th).
-
-    After an early stop the tree holds what had left the queue by then, the batch that was not worth a forward
-    included: fewer than `node_budget` (N) nodes as a rule. With `top_up` it holds the N best of those and of the queue,
-    which the draft has scored already. The first drafted level has depth 1; the paper has no depth limit.
-    """
-
-    cost: ClassVar[str] = "one draft forward per batch of nodes"
-    breadth = "ranked"
-    traced = RuleTrace("salf", depth_setting="max_depth", left_out="outranked", value="path")
-
-    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
-    batch: int = shared.batch(10, paper="SALF & TALF")
-    gain_threshold: float = shared.gain_threshold(0.6, paper="SALF & TALF")
-    top_up: bool = setting(
-        False, group=SEARCH, label="Top up",
-        help="After an early stop, the remaining budget goes to the best nodes already scored.",
-    )  # fmt: skip
-    max_depth: int = shared.max_depth(32)
-
-    def draft(self, state, source, root_token, draws) -> Draft:
-        tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
-        taken, queue, early = best_first(tree, self.batch, self.gain_threshold)
-        placed = joined(taken, queue) if self.top_up else taken
-        return tree.finish(self, state, placed, "low_promise" if early else "outranked")
