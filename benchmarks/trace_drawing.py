@@ -18,8 +18,8 @@ from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import RankBar, ranks_figure, run_luck_figure, token_distribution_figure
 from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, residuals, why_final, why_not_faster, why_verdict
-from viz.race import lane_of
 from viz.race.data import race_data
+from viz.race.lanes import lane_of
 from viz.scope.data import compact_data, film_data, make_frame, window_around
 from viz.scope.export import tree_figure
 from viz.scope.outline import outline_html, table_html, tables, tree_outline

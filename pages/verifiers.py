@@ -10,10 +10,10 @@ from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, current_run, keep_run, open_with_logits, selected_iteration
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.scope import lone_tree
-from pages.ui.verify import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
+from pages.ui.scope.component import lone_tree
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
+from pages.ui.verify.state import Looked, replay_all, replay_controls, rolled_tokens, tree_in_view
 from pages.ui.verify.tree import (
     OWN,
     TREE_HEIGHT,

@@ -7,8 +7,8 @@ from benchmarks.browser_app import SETTLED
 from decoding.recorded import race_runs
 from pages.ui.race import recorded_race
 from tests.helpers.families import family
-from viz.race import lane_of
 from viz.race.data import partings, race_data, readable
+from viz.race.lanes import lane_of
 
 ROOT = ".race-root"
 WAIT_MS = 60_000

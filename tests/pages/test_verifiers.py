@@ -13,7 +13,8 @@ from decoding.replay.theory import EntryStep, node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
-from pages.ui.verify import Looked, tree
+from pages.ui.verify import tree
+from pages.ui.verify.state import Looked
 from pages.ui.verify.tree import OWN, refused_words, table_data, table_html, words_html
 from tests.helpers.families import family
 from tests.helpers.traces import ended

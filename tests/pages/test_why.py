@@ -16,10 +16,10 @@ from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask
-from pages.ui.explain import absent_subject, final_subject
 from pages.ui.explain.hindsight import hindsight_words, luck_html, run_html
 from pages.ui.explain.reasons import TUNE, _tests, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
+from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut

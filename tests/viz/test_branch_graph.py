@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from viz.branches import MOST_DOTS, PROMPT, BranchLine, branch_graph
+from viz.branches.graph import MOST_DOTS, PROMPT, BranchLine, branch_graph
 
 RUN = BranchLine(0, None, 0, 12, "DynaTree", "decoded")
 

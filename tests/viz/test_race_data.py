@@ -9,7 +9,6 @@ from decoding.common.errors import SettingsError
 from decoding.recorded import RACERS, race_runs
 from decoding.trace.records import SamplingTrace
 from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
-from viz.race import Lane, LaneStep, check_lanes, lane_of, lane_of_times
 from viz.race.data import (
     SPEEDS,
     decided,
@@ -23,6 +22,7 @@ from viz.race.data import (
     readable,
     time_ticks,
 )
+from viz.race.lanes import Lane, LaneStep, check_lanes, lane_of, lane_of_times
 
 PROMPT = ((1, "Once"), (2, " upon"))
 

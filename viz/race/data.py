@@ -8,7 +8,7 @@ from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paire
 from viz.explain.bottom_line import bottom_line_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
-from viz.race import OWN, UNKNOWN, Lane, check_lanes
+from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.theme import PHASE_COLORS, PHASE_WORDS
 from viz.tokens import quote, visible
 

@@ -10,7 +10,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
 from pages.ui.learn.tour import current_tour, show_step, start_tour
-from pages.ui.scope import lone_tree
+from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import FASTEST, OURS, proof_link
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural

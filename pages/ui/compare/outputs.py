@@ -21,7 +21,7 @@ from pages.ui.common.worker import ModelTask, run_now
 from pages.ui.compare.findings import places, same_words, sampled_words
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
-from pages.ui.scope import lone_tree
+from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.prompts import OWN_TEXT
 from viz.formats import duration, plural
 from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline

@@ -13,7 +13,7 @@ from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep_result, known_results, pair_of, trace_at
 from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
-from pages.ui.explain import Subject, absent_subject, subject_of
+from pages.ui.explain.subject import Subject, absent_subject, subject_of
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method, setting_words

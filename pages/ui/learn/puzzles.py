@@ -18,7 +18,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, info_of, need_torch
 from pages.ui.common.models import manager
 from pages.ui.common.worker import run_now
-from pages.ui.scope import lone_tree, scope
+from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure
 from viz.explain.iteration import phase_seconds
 from viz.formats import duration, plural

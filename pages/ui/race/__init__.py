@@ -22,8 +22,8 @@ from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words
 from pages.ui.widgets.prompts import prompt_title, prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
-from viz.race import MOST, Lane, check_lanes, lane_of, lane_of_times
 from viz.race.data import reference_lane
+from viz.race.lanes import MOST, Lane, check_lanes, lane_of, lane_of_times
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Score

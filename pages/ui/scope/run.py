@@ -15,7 +15,7 @@ from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.engine.config import engine_button
-from pages.ui.scope import scope
+from pages.ui.scope.component import scope
 from pages.ui.widgets.controls import FASTEST
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 from viz.explain.bottom_line import bottom_line_words

@@ -23,7 +23,7 @@ from pages.ui.common.errors import escape_markdown, guarded, show_error, torch_t
 from pages.ui.common.models import manager
 from pages.ui.common.worker import run_now
 from pages.ui.jobs import JobPage
-from pages.ui.scope import lone_tree
+from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import set_method
 from viz.branches.diff import compare_trees

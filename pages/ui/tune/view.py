@@ -16,7 +16,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
-from pages.ui.scope import lone_tree
+from pages.ui.scope.component import lone_tree
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, Trial
 from pages.ui.widgets.costs import (
     ASK,

@@ -16,7 +16,7 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import Run, decode_ids
 from pages.ui.common.worker import ModelTask, is_busy, start_job
-from pages.ui.verify import Looked
+from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
 if TYPE_CHECKING:

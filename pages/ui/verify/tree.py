@@ -10,8 +10,8 @@ from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import kept, selected_node
-from pages.ui.scope import lone_tree
-from pages.ui.verify import Looked, own_walk, text_reader
+from pages.ui.scope.component import lone_tree
+from pages.ui.verify.state import Looked, own_walk, text_reader
 from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
 from viz.explain.known import sampling_words, target_head

@@ -29,7 +29,7 @@ from pages.ui.common.state import (
 )
 from pages.ui.common.worker import ModelTask, start_job
 from pages.ui.widgets.prompts import prompt_with
-from viz.branches import BranchLine
+from viz.branches.graph import BranchLine
 from viz.formats import byte_size, duration, plural
 from viz.tokens import visible
 

@@ -9,10 +9,11 @@ from decoding.trace.records import IterationTrace, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import is_busy, start_job
-from pages.ui.scope import lone_tree
+from pages.ui.scope.component import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, decode_again, memory_words, start_go_on
 from pages.ui.what_if.change import draw_starters, starters
-from viz.branches import branch_graph, diff
+from viz.branches import diff
+from viz.branches.graph import branch_graph
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.phases import FINAL_ID

@@ -15,7 +15,7 @@ from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.widgets import controls
 from pages.ui.widgets.trained import head_methods, head_words
 from viz.formats import listed
-from viz.race import MOST
+from viz.race.lanes import MOST
 
 if TYPE_CHECKING:
     from decoding.compare.contestants import Contestant
