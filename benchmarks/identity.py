@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import run_main
 from decoding.common.settings import ENGINES
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import CACHE_POLICIES, Method

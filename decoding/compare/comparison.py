@@ -11,7 +11,8 @@ from functools import partial
 from decoding.common.errors import OutOfMemoryError, is_out_of_memory
 from decoding.common.interruption import CancelledError, pause_point
 from decoding.common.settings import same_engine, streamed_rows
-from decoding.compare.contestants import Contestant, run_baseline
+from decoding.compare.contestants import Contestant
+from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import MarginJudge, OutputDifference, explain_difference
 from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.methods.method import Method

@@ -11,7 +11,8 @@ from decoding.analysis.luck import rerolled
 from decoding.common.interruption import CancelledError, in_one_piece, interruptible, others_begin, pause_point
 from decoding.compare import comparison, contestants
 from decoding.compare.comparison import measured_call, trees_on_prefix
-from decoding.compare.contestants import Contestant, run_baseline
+from decoding.compare.contestants import Contestant
+from decoding.compare.hf_generate import run_baseline
 from decoding.costs.calibration import acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import measure_costs
 from decoding.methods.methods import METHODS

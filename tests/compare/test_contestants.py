@@ -3,7 +3,8 @@
 import pytest
 
 from decoding.common.errors import SettingsError
-from decoding.compare.contestants import BASELINES, format_contestant, parse_contestant
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.hf_generate import BASELINES
 from decoding.methods.methods import METHODS, PRESETS, method_label, settings_words
 
 CHANGED = [

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.table_source import TableSource, path_tokens
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.drafters import LookupOrDraftDrafter, PromptLookupDrafter, SuffixDrafter
 from decoding.drafters.suffix import LONGEST_MATCH, matched
 from decoding.methods.method import fitting

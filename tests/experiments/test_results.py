@@ -77,7 +77,7 @@ def test_results_of_another_processor_stand_beside_those_that_are_there(monkeypa
         ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763 64-Core Processor"),
     ],
 )
-def test_a_processor_whose_name_has_no_number_is_told_by_family_and_model(name, said):
+def test_a_processor_whose_name_has_no_number_is_named_by_family_and_model(name, said):
     one = f"processor\t: 0\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: {name}\n"
     assert processor_name(f"{one}\n{one.replace('25', '26')}") == said
     assert processor_name(f"model name : {name}") == name and processor_name("")

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks import offload as benchmark
 from benchmarks.fakes import make_pair
 from decoding.common.errors import OutOfMemoryError, PairError, SettingsError
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import MarginJudge
 from decoding.engines.attention import GROUPED_SDPA
 from decoding.methods.method import CACHE_POLICIES

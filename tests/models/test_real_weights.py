@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair, release
 from decoding.session.session import DecodeSession, Limits

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.prompts import load_prompts
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.heads.head import with_draft
 from decoding.methods.methods import METHODS
 from decoding.models import widening

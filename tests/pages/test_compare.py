@@ -15,7 +15,8 @@ from decoding.analysis.slowdown import stretches
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
-from decoding.compare.contestants import BASELINES, format_contestant, parse_contestant
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.hf_generate import BASELINES
 from decoding.compare.identity import OutputDifference
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.metrics import Spread, spread

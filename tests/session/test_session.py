@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PromptError, SettingsError
-from decoding.compare.contestants import run_baseline
+from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
 from decoding.engines.base import Visibility
 from decoding.methods.method import CACHE_POLICIES

@@ -287,7 +287,7 @@ def proposed_values(info: "SettingInfo", default: Setting) -> str:
 
 def _plan_content() -> dict[str, Any]:
     """Widgets for everything but the methods; returns it as in a grid file, with an empty name if none was given."""
-    from decoding.compare.contestants import BASELINES
+    from decoding.compare.hf_generate import BASELINES
     from decoding.methods.methods import METHODS
 
     with st.container(border=True, key="sweep_part_prompts"):

@@ -109,7 +109,8 @@ def include(field: ContestantForm, method: "Method") -> None:
 
 def contestant_bar(field: ContestantForm) -> None:
     """One button per contestant that opens its settings, and one that adds another where there is room for it."""
-    from decoding.compare.contestants import BASELINES, parse_contestant
+    from decoding.compare.contestants import parse_contestant
+    from decoding.compare.hf_generate import BASELINES
 
     names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
@@ -213,7 +214,7 @@ def slot_words(key: str) -> tuple[str, str]:
 
     While the button is open its text stays as it was, as a change would close it.
     """
-    from decoding.compare.contestants import BASELINES
+    from decoding.compare.hf_generate import BASELINES
 
     name, kept, icon = st.session_state[key], f"{key}_words", ":material/tune:"
     if st.session_state.get(f"{key}_open") and kept in st.session_state:
@@ -234,7 +235,8 @@ def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
     Raises:
         SettingsError: too few, too many, duplicates, or settings that contradict one another.
     """
-    from decoding.compare.contestants import BASELINES, Contestant
+    from decoding.compare.contestants import Contestant
+    from decoding.compare.hf_generate import BASELINES
 
     chosen: list[Contestant] = []
     for key in slots(field):
