@@ -9,7 +9,7 @@ import torch
 from decoding.analysis.budgets import budgets
 from decoding.analysis.luck import rerolled
 from decoding.common.interruption import CancelledError, in_one_piece, interruptible, others_begin, pause_point
-from decoding.compare import comparison, contestants
+from decoding.compare import comparison, hf_generate
 from decoding.compare.comparison import measured_call, trees_on_prefix
 from decoding.compare.contestants import Contestant
 from decoding.compare.hf_generate import run_baseline
@@ -83,7 +83,7 @@ def test_what_is_asked_about_a_run_gives_turns_and_can_be_cancelled(embedded, sa
     ("module", "contestant"),
     [
         (comparison, Contestant("Linear", method=METHODS["linear"])),
-        (contestants, Contestant("generate", baseline="hf_generate")),
+        (hf_generate, Contestant("generate", baseline="hf_generate")),
     ],
     ids=["a method", "generate"],
 )
