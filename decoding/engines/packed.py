@@ -58,8 +58,8 @@ class PackedLinear:
 class Float16Linear:
     """The same product in float32 with weights that float16 holds exactly: half the bytes are read, nothing is rounded.
 
-    So it is with models that were stored in float16. It pays for few rows, where weights are read; for many, as in a
-    large prefill, oneDNN's own product is the faster one.
+    So it is with models that were stored in float16. With AVX-512, what a row gives does not depend on how many there
+    are. It pays for few rows, where weights are read; for many, as in a large prefill, oneDNN's own product is faster.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import isclose, prod
 
 import pytest
+import torch
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
 from decoding.models.pair import embedded_pair
@@ -151,11 +152,13 @@ def test_a_run_against_itself_has_no_reason():
 
 
 def test_stored_logits_draft_and_verify_every_iteration_again_as_recorded():
-    """Trees, tests, verdicts and draws come out as they stand in the file, numbers to another processor's rounding."""
-    run = logits_run()
+    """Trees, tests, verdicts, draws and distributions come out as in the file, which was made with AVX-512: bit for bit
+    there, elsewhere to rounding.
+    """
+    run, near = logits_run(), 0.0 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1e-5
     for iteration in run.iterations:
         again = fork(run, None, iteration.index, ForkChange(), live=False).trace.iterations[-1]
-        assert differences([again], [iteration], near=1e-5) == []
+        assert differences([again], [iteration], near=near) == []
 
 
 def test_every_verifier_but_greedy_answers_on_every_recorded_tree():
