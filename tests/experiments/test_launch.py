@@ -92,7 +92,7 @@ def test_a_real_grid_is_started_stopped_and_goes_on(home):
         "methods": [{"method": "fixed_tree", "vary": {"max_depth": [2, 4]}}],
     }  # fmt: skip
     experiment = launch(write_grid(grid_from(content, "real"), home / "real"), folder=home / "real")
-    until = time.monotonic() + 90
+    until = time.monotonic() + 240
     try:
         while not list(experiment.path.glob("rows/*.parquet")):
             assert time.monotonic() < until and experiment.stand().running, experiment.output()

@@ -6,6 +6,7 @@ What differs from machine to machine is left out: times, memory, hardware, the e
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from decoding.trace.records import RunTrace
 
 SIZES = ("tiny", "embedded")
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, 0.95, 1.0, 7)}
+# With the usual seed a draw lies within rounding of the border between two tokens, and processors part there.
+BORDERLINE = {"embedded, delayed, nss, sampled": 8}
 LIMITS = Limits(12, rows="top")
 TEXT = "Once upon a time there was a little girl who had"
 TINY = tuple(range(20, 32))
@@ -48,7 +51,9 @@ def records(size: str) -> Iterator[tuple[str, Any]]:
             pair = embedded_pair()
             ids = pair.vocabulary.encode(TEXT)
         for title, method, sampling in _ways():
-            yield f"{size}, {title}", plain(_decoded(pair, method, ids, sampling))
+            name = f"{size}, {title}"
+            sampling = replace(sampling, seed=BORDERLINE.get(name, sampling.seed))
+            yield name, plain(_decoded(pair, method, ids, sampling))
 
 
 def _ways() -> Iterator[tuple[str, Method, Sampling]]:
