@@ -131,6 +131,10 @@ class TargetDistributions:
         wide = exact_dtype(self.logits.device)
         if self._probs is not None:
             return checked_distribution(self._probs[row].to(wide), f"target_probs[{row}]")
+        if self.sampling.greedy:
+            favourite = torch.zeros(self.logits.shape[-1], dtype=wide, device=self.logits.device)
+            favourite[self.argmax[row]] = 1.0
+            return favourite
         return checked_distribution(
             target_distribution(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]"
         )

@@ -15,7 +15,6 @@ from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import (
     Sampling,
     TargetDistributions,
-    check_distributions,
     checked_distribution,
     exact_dtype,
 )
@@ -96,9 +95,7 @@ class VerifiedTree:
 
     @cached_property
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
-        """Where the draft's distribution after each node stands: level and row; checked when first asked for."""
-        for level, (_, probs) in enumerate(self._draft.rows):
-            check_distributions(probs, f"draft_probs of level {level}")
+        """Where the draft's distribution after each node stands: level and row."""
         levels = enumerate(self._draft.rows)
         return {int(node): (level, row) for level, (nodes, _) in levels for row, node in enumerate(nodes)}
 
