@@ -14,6 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
     sys.path.insert(0, str(ROOT))
 BROWSER = "tests/browser"
+# Files that take minutes, most of them late in the alphabet: the last one of a run would be waited for alone.
+LONG = (
+    "tests/session/test_edits.py", "tests/session/test_checkpoints.py", "tests/benchmarks/test_random_runs.py",
+    "tests/trace/test_trace_fuzz.py", "tests/device/", "tests/analysis/test_doctor.py", "tests/training/",
+    "tests/pages/",
+)  # fmt: skip
 
 # Before torch and transformers are imported anywhere: both read these once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -60,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     order = config.getoption("order")
     if order is None:
-        items.sort(key=lambda item: not item.nodeid.startswith(f"{BROWSER}/"))
+        items.sort(key=lambda item: (not item.nodeid.startswith(f"{BROWSER}/"), not item.nodeid.startswith(LONG)))
         return
     if order == "reversed":
         items.reverse()

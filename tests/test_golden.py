@@ -1,7 +1,6 @@
 """What the program gave once it gives still: records, run keys, verdicts, addresses, names, files, resumed work."""
 
 import json
-import time
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,6 +13,7 @@ from decoding.trace.archive import load_run
 from decoding.training import embedded
 from decoding.training.folder import Training
 from tests.golden import data, files, halves, traces
+from tests.helpers.processes import ended
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,7 @@ def test_a_half_finished_sweep_goes_on(home):
     before, status = RowStore(experiment.path).table().to_pylist(), experiment.stand().status
     assert 0 < status.done < status.total
     experiment.resume()
-    while experiment.stand().running:
-        time.sleep(0.2)
+    ended(experiment)
     after = {row["key"]: row for row in RowStore(experiment.path).table().to_pylist()}
     assert experiment.stand().state == "finished" and len(after) == status.total
     assert all(after[row["key"]]["started"] == row["started"] for row in before), "what was kept is not run again"

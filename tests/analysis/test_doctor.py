@@ -85,7 +85,7 @@ def test_the_embedded_pair_has_no_fault(sampling):
 
 @pytest.mark.slow
 def test_the_embedded_target_made_wider_has_no_fault():
-    found = by_check(examine(settings(widen=2), PROMPTS[:2]))
+    found = by_check(examine(settings(widen=2), PROMPTS[:2], new_tokens=32))
     assert {each.verdict for each in found.values()} == {"sound"}
     assert "names of the tensors of target were not compared" in found["weights"].evidence
 
@@ -101,7 +101,7 @@ def test_a_wide_pair_on_disk_has_no_fault(tmp_path):
 
 @pytest.mark.slow
 def test_no_sample_prompt_is_unlike_the_embedded_drafts_training_text():
-    assert faults(examine(settings(), list(SAMPLES.values()))) == []
+    assert faults(examine(settings(), list(SAMPLES.values()), new_tokens=16)) == []
 
 
 # ---- One fault each.

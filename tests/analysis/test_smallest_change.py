@@ -72,7 +72,7 @@ def test_the_tree_as_it_was_is_drafted_again_and_every_answer_keeps_the_token(pa
         assert again == set(iteration.flatten_order) - {0}
     iteration = next(each for each in run.iterations if each.drafted)
     search = change_search(run, iteration.index, pair)
-    for path in list(absent_paths(iteration))[:4]:
+    for path in list(absent_paths(iteration))[:2]:
         found = smallest_changes(search, path)
         assert not (found.untried or found.unknown) and set(found.too_large) <= {"node_budget"}
         assert [change.size for change in found.changes] == sorted(change.size for change in found.changes)

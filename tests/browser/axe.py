@@ -20,8 +20,9 @@ STREAMLITS_OWN: tuple[tuple[str, str, str], ...] = ()
 
 # Runs the rules and leaves out the elements above. A target in a shadow root is a list of selectors, one per root.
 SCRIPT = """
-async ([impacts, known, within]) => {
-  const result = await axe.run(within || document, { resultTypes: ["violations"] });
+async ([impacts, known, within, rules]) => {
+  const options = rules ? { runOnly: rules } : {};
+  const result = await axe.run(within || document, { resultTypes: ["violations"], ...options });
   const inside = (root, one) => (root.shadowRoot || root).querySelector(one);
   const find = (target) => [].concat(target).reduce(inside, document);
   const ours = (rule, node) => {
@@ -75,23 +76,23 @@ def axe_script() -> str:
     return (PACKAGE / "axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(page, place: str, within: str | None = None) -> list[Violation]:
-    """Serious and critical violations on a page or `within` a selector; `place` names it in the report.
+def violations(page, place: str, within: str | None = None, rules: tuple[str, ...] | None = None) -> list[Violation]:
+    """Serious and critical violations of some `rules` or all, on a page or `within` a selector; `place` names it.
 
     What is found is looked for again a little later: a page that is drawn anew has other colours on the way there.
     """
     page.mouse.move(0, 0)  # an element under the pointer has other colours
-    found = _violations(page, place, within)
+    found = _violations(page, place, within, rules)
     for _ in range(LOOKS if found else 0):
         page.wait_for_timeout(PAUSE_MS)
-        again = _violations(page, place, within)
+        again = _violations(page, place, within, rules)
         found = [each for each in again if (each.rule, each.target) in {(old.rule, old.target) for old in found}]
     return found
 
 
-def _violations(page, place: str, within: str | None) -> list[Violation]:
+def _violations(page, place: str, within: str | None, rules: tuple[str, ...] | None) -> list[Violation]:
     page.wait_for_function(STILL)
-    found = page.evaluate(SCRIPT, [GRAVE, [entry[:2] for entry in STREAMLITS_OWN], within])
+    found = page.evaluate(SCRIPT, [GRAVE, [entry[:2] for entry in STREAMLITS_OWN], within, rules])
     return [Violation(place, **each) for each in found]
 
 

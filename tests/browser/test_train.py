@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from decoding.training.folder import MODULES, launch
+from tests.helpers.processes import ended
 
 WAIT_MS = 60_000
 TREE = ".ds-root[data-drawn-scene]"
@@ -21,8 +22,7 @@ def toy(monkeypatch):
     yield folder
     if folder.stand().running:
         os.kill(folder.launched().pid, signal.SIGKILL)
-        while folder.stand().running:
-            pass
+        ended(folder)
     folder.delete()
 
 

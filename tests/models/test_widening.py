@@ -116,22 +116,22 @@ def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, rol
 def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype, tolerance):
     pair = load(folders, dtype)
     for role in ROLES:
-        for ids in prompts:
+        for ids in prompts if dtype == "float32" else [each[:32] for each in prompts[:3]]:
             found = logits(pair, role, ids)
             assert (found[:, REAL_IDS:] - PADDED_LOGIT).abs().max() <= tolerance
             assert found[:, :REAL_IDS].max(-1).values.min() > PADDED_LOGIT + 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", family(ROLES, "draft"))
-def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders, prompts, role):
-    narrow, wide = embedded_pair(dtype="bfloat16"), load(folders, "bfloat16")
+def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders, prompts):
+    narrow, wide, texts = embedded_pair(dtype="bfloat16"), load(folders, "bfloat16"), [ids[:48] for ids in prompts[:4]]
 
-    def errors(pair):
-        found = [logits(pair, role, ids)[:, :REAL_IDS] - logits(embedded, role, ids) for ids in prompts]
+    def errors(pair, role):
+        found = [logits(pair, role, ids)[:, :REAL_IDS] - logits(embedded, role, ids) for ids in texts]
         return torch.cat(found).abs().mean()
 
-    assert errors(wide) < 1.2 * errors(narrow)
+    for role in ROLES:
+        assert errors(wide, role) < 1.2 * errors(narrow, role)
 
 
 @pytest.mark.slow
@@ -342,7 +342,7 @@ def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded,
         assert wide.target.info.name == f"embedded-target-{copies}x" and wide.draft.info.name == "embedded-draft"
         assert wide.target.info.parameters == model_shape("embedded", "target", copies).parameters
         assert memory_estimate(settings) > memory_estimate(PairSettings(device="cpu", dtype="float32"))
-        for ids in prompts:
+        for ids in prompts if copies == 2 else prompts[:2]:
             expected, found = logits(embedded, "target", ids), logits(wide, "target", ids)
             assert torch.allclose(found, expected, rtol=0, atol=1e-4)
         assert pair_identity(wide) != pair_identity(embedded)

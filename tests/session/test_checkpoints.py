@@ -32,9 +32,9 @@ REWOUND = {
 ENGINES = ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformers", "cuda_graph"))]
 
 
-@pytest.fixture(scope="module", params=["llama", pytest.param("gpt_neox", marks=pytest.mark.slow), "embedded"])
+@pytest.fixture(scope="module", params=["llama", "embedded"])
 def pair(request, tmp_path_factory, embedded):
-    """The embedded pair, or a random target of one architecture whose draft is itself with noise."""
+    """The embedded pair, a GPT-NeoX, or a random Llama whose draft is itself with noise."""
     if request.param == "embedded":
         return embedded
     folder = tmp_path_factory.mktemp(request.param)
@@ -70,7 +70,9 @@ def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
         held = session._models.target_cache, session._models.draft_cache
         caches.append(tuple(cache and cache.clone() for cache in held))
         loops.append(session._loops.copy())
-    for index in range(len(session.iterations)):
+    count = len(session.iterations)
+    ends = {0, 1, count // 2, count - 2, count - 1}
+    for index in range(count):
         again = session.rewind(index)
         assert again.elapsed_s == session.iterations[index].started_s and not again.finished
         assert vars(again._loops) == vars(loops[index])
@@ -78,11 +80,14 @@ def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
             if kept is not None:
                 one, other = (torch.stack([torch.stack(layer) for layer in each.rows()]) for each in (kept, cache))
                 assert torch.equal(one, other)
-        rest = list(again)
-        assert list(map(reported, rest)) == list(map(reported, session.iterations[index:]))
+        # To the end from some places; the others are followed to the next one, where the caches are compared again.
+        whole = index in ends
+        rest = list(again) if whole else [again.step()]
+        assert list(map(reported, rest)) == list(map(reported, session.iterations[index : index + len(rest)]))
         assert np.array_equal(rest[0].target_logits, session.iterations[index].target_logits, equal_nan=True)
-        assert again.tokens == session.tokens and again.stopped == session.stopped
-        assert [i.index for i in again.iterations] == list(range(len(session.iterations)))
+        if whole:
+            assert again.tokens == session.tokens and again.stopped == session.stopped
+            assert [i.index for i in again.iterations] == list(range(len(session.iterations)))
 
 
 def test_a_fork_rewinds_to_what_its_parent_did(embedded):

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from types import SimpleNamespace
 
@@ -84,6 +84,13 @@ def edited(draft, tables: Tables, interventions: Interventions):
         return None
 
 
+@lru_cache(maxsize=64)
+def edits_of(tree: str, place: int, interventions: Interventions):
+    """Of every draft, with the edits or None where they do not fit it, and whether they touch a first child."""
+    changed = [edited(draft, TABLES[place], interventions) for draft, _ in drafts(tree, place)]
+    return [(each, each is not None and touches_first_child(record_of(each), interventions)) for each in changed]
+
+
 class _Open(TableSource):
     """A table that answers for a node whose parent another source was asked about."""
 
@@ -106,13 +113,9 @@ def emitted(
     """
     probs, fitted = defaultdict(float), 0
     target = one_hot(TABLES[place]) if greedy else TABLES[place]
-    for number, (draft, chance) in enumerate(drafts(tree, place)):
-        changed = edited(draft, TABLES[place], interventions)
-        if (
-            changed is not None
-            and first is not None
-            and touches_first_child(record_of(changed), interventions) != first
-        ):
+    edits = edits_of(tree, place, interventions)
+    for number, ((_, chance), (changed, touches_first)) in enumerate(zip(drafts(tree, place), edits, strict=True)):
+        if first not in (None, touches_first):
             changed = None
         fitted += changed is not None
         if changed is None:
@@ -142,10 +145,12 @@ def test_edits_bias_the_output_exactly_where_they_say_so(tree):
     for verifier in filter(lambda name: allowed(tree, name), SAMPLERS):
         for kind, first in product((PUT_IN, TAKEN_OUT), (True, False)):
             worst = fits = 0
+            said = bias_of_edits(kind[0], VERIFIERS[verifier](), SAMPLED, first)
             for interventions, place in product(kind, range(len(TABLES))):
                 probs, fitted = emitted(tree, verifier, place, interventions, first)
                 worst, fits = max(worst, bias(probs, TABLES[place])), fits + fitted
-            said = bias_of_edits(kind[0], VERIFIERS[verifier](), SAMPLED, first)
+                if said and worst > 1e-4:  # that there is a bias takes one case; that there is none, all
+                    break
             case = (tree, verifier, "in" if kind is PUT_IN else "out", first, worst, fits)
             if not fits:
                 continue
@@ -155,10 +160,13 @@ def test_edits_bias_the_output_exactly_where_they_say_so(tree):
 @pytest.mark.parametrize("tree", family(TREES, *QUICK))
 def test_at_temperature_0_no_tree_can_bias_the_output(tree):
     for verifier in filter(lambda name: allowed(tree, name), [*SAMPLERS, "greedy"]):
+        fits = 0
         for interventions, place in product([*PUT_IN, *TAKEN_OUT], range(len(TABLES))):
-            probs, _ = emitted(tree, verifier, place, interventions, greedy=True)
+            probs, fitted = emitted(tree, verifier, place, interventions, greedy=True)
+            fits += fitted
             assert bias(probs, one_hot(TABLES[place])) < 1e-9, (verifier, interventions)
             assert bias_of_edits(interventions, VERIFIERS[verifier](), GREEDY) == ""
+        assert fits, "no draft was edited"
 
 
 @pytest.mark.parametrize("tree", family(TREES, *QUICK))
@@ -170,7 +178,7 @@ def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
                 for interventions in kind
                 for i, tables in enumerate(TABLES)
             )
-            assert max(bias(probs, tables) for probs, tables in distributions) > 1e-4, (verifier, kind[0])
+            assert any(bias(probs, tables) > 1e-4 for probs, tables in distributions), (verifier, kind[0])
             assert "target's distribution" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
 
 

@@ -22,7 +22,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("times", [0.2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [0.2, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_spoiled_file_opens_or_is_refused_in_a_sentence(kind: str, times: float):
     examples = max(1, round(times * EXAMPLES.get(kind, 12)))
 
