@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "diff": ("decoding.diff", (), "say where two saved runs part"),
     "export": ("decoding.export_config", (), "write a run's method as the configuration of an engine"),
     "import-metrics": ("decoding.import_metrics", (), "say what an engine's figures mean for its speculative decoding"),
-    "roofline": ("decoding.roofline", (), "model at which batch size speculation stops to pay on an accelerator"),
+    "roofline": ("decoding.roofline", (), "model at which batch size speculation stops paying on an accelerator"),
     "doctor": ("decoding.doctor", (), "say what lowers the acceptance of a pair, with evidence and what to do"),
     "recycle": ("decoding.recycle", (), "keep a matrix for token recycling, made from a folder of prompts"),
     "sweep": ("decoding.experiments.sweep", (), "run a grid of methods and settings"),

@@ -22,7 +22,7 @@ import transformers
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from benchmarks.reference import table
+from benchmarks.markdown import table
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
 from decoding.common.errors import PairError, run_main
 from decoding.common.files import ROOT
@@ -37,7 +37,7 @@ from decoding.session.session import DecodeSession, Limits
 TRIED = ("autoregressive", "linear", "dynatree", "dyspec", "eagle2")
 # Tokens that follow the prompts: of one from the beginning, of another that leaves no more in the context.
 FEW, LAST = (5, 8), 12
-STORED, TABLE = RESULTS / "architectures-cpu.json", ROOT / "docs" / "architectures.md"
+STORED, TABLE = RESULTS / "architectures-cpu.json", ROOT / "docs" / "model-types.md"
 OUTCOMES = {
     "right": "Right",
     "refused": "Refused, and why",
@@ -151,13 +151,14 @@ def document(record: dict) -> str:
     """The table for `docs`, of a stored run."""
     trials = [Trial(**trial) for trial in record["trials"]]
     parts = [
-        "# Which decoders work",
+        "# Which model types work",
         "Written by `python -m benchmarks.architectures --save` with transformers "
         f"{record['hardware']['transformers']} and torch {record['hardware']['torch']}: every model type that "
         f"`AutoModelForCausalLM` knows, as a tiny random target with {LAYERS} layers and a draft that is the target "
         "with noise, in float32 on a CPU. *Right*: "
         f"{len(TRIED)} methods ({', '.join(TRIED)}) write what `generate(do_sample=False)` writes, from a short prompt "
-        f"and to the last of {CONTEXT} positions, which are as many as every window is wide.",
+        f"and up to the end of the context of {CONTEXT} tokens, which is as long as every sliding window. *Near "
+        "ties*: places where rounding decides between the two best logits.",
     ]
     counts = Counter(trial.outcome for trial in trials)
     parts.append(", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]) + ".")

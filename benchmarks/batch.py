@@ -1,4 +1,4 @@
-"""When speculation stops to pay: measured passes over 1 to 64 sequences, and the best chain and tree of every batch.
+"""When speculation stops paying: measured passes over 1 to 64 sequences, and the best chain and tree of every batch.
 
     python -m benchmarks.batch [--widen 4] [--save]
 
@@ -104,7 +104,8 @@ def main() -> int:
             for p in points
         ],
     }  # fmt: skip
-    save_figures(args, "batch", figures, pair.target.device, f"widened-{args.widen}x" if args.widen > 1 else None)
+    part = f"widened-{args.widen}x" if args.widen > 1 else None
+    save_figures(args, "batch", figures, pair.target.device, part, by_processor=True)
     return 0
 
 

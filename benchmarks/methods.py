@@ -141,7 +141,7 @@ def goals(figures: list[dict], bases: dict[str, int]) -> list[str]:
         lines.append(f"goal {verdict}: {figure['label']} {value:.2f}x {base}, goal {goal}x")
     if best:
         left = best["ratio_to_autoregressive"]["median"]
-        lines.append(f"what is left against a baseline of the same engine: {best['label']} {left:.2f}x our own loop")
+        lines.append(f"speed-up over plain decoding by the same engine: {best['label']} {left:.2f}x")
     return lines
 
 
@@ -237,7 +237,8 @@ def main() -> int:
         "setup": f"{setup}, loops left out", "goals": goals(both["loop_free"], bases), "figures": both["loop_free"],
         "whole": both["whole"], "prompts": comparison.prompts,
     }  # fmt: skip
-    save_figures(args, "methods", saved, pair.target.device, f"widened-{args.widen}x" if args.widen > 1 else None)
+    part = f"widened-{args.widen}x" if args.widen > 1 else None
+    save_figures(args, "methods", saved, pair.target.device, part, by_processor=True)
     return 0
 
 

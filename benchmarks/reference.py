@@ -10,9 +10,10 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.markdown import between, table
 from decoding.common.files import ROOT
 from decoding.common.settings import SettingInfo, settings_of
 from decoding.drafters import DRAFTERS
@@ -24,13 +25,6 @@ from decoding.verifiers import VERIFIERS
 RECORDS = ROOT / "decoding" / "trace" / "records.py"
 GROUP = re.compile(r"((?:\w+, )+\w+): ")  # a comment on several fields begins with their names
 SAMPLED = Sampling(temperature=1.0)
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
-    """A Markdown table; columns after the first `left` stand at the right."""
-    aligned = ["---" if left is None or place < left else "---:" for place in range(len(heads))]
-    cells = [heads, aligned, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def methods_table() -> str:
@@ -158,18 +152,6 @@ WRITTEN: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "docs/files.md": {"records": records_tables, "codes": codes_tables},
 }
-
-
-def between(page: str, begin: str, end: str, written: str) -> str:
-    """A page with something new between two of its lines.
-
-    Raises:
-        ValueError: they are not there once each, in order.
-    """
-    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
-        raise ValueError(f"the page needs the lines {begin!r} and {end!r}, once each and in this order")
-    before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n\n{written}\n\n{end}{rest.partition(end)[2]}"
 
 
 def rewritten(text: str, parts: Mapping[str, Callable[[], str]]) -> str:

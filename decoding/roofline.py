@@ -137,7 +137,7 @@ def _acceptance(args: argparse.Namespace) -> Rates:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m decoding.roofline",
-        description="Model at which batch size speculation stops to pay, from config.json files and a data sheet.",
+        description="Model at which batch size speculation stops paying, from config.json files and a data sheet.",
         epilog=f"Known by name: {', '.join(KNOWN_MODELS)}.",
     )
     models = "a config.json, or a model that is known by name"

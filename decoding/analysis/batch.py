@@ -1,4 +1,4 @@
-"""When speculation stops to pay: speed-up of the best chain and of the best tree by the number of sequences in a batch.
+"""When speculation stops paying: speed-up of the best chain and of the best tree by the number of sequences in a batch.
 
     points = speed_by_batch(costs, Rates((0.7, 0.6), (0.65, 0.1)))     # costs: {1: CostModel, 8: CostModel, ...}
     points[0].tree.speedup, crossings(points, "tree")

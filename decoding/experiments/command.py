@@ -94,12 +94,17 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def save_figures(
-    args: argparse.Namespace, name: str, figures: dict, device: torch.device, part: str | None = None
+    args: argparse.Namespace,
+    name: str,
+    figures: dict,
+    device: torch.device,
+    part: str | None = None,
+    by_processor: bool = False,
 ) -> None:
-    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per GPU or processor.
+    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per GPU or kind of device.
 
-    On a processor the short name belongs to the one that came first; results of another stand beside it. What was run
-    of the benchmark, where that is not all of it, is its `part`, which gets a file of its own.
+    What was run of the benchmark, where that is not all of it, is its `part`, which gets a file of its own. Of figures
+    `by_processor` the short name belongs to the processor that came first; those of another stand beside it.
     """
     write_json(args.json, name, figures, device)
     if args.save:
@@ -107,10 +112,18 @@ def save_figures(
         hardware, part = describe_hardware(device), part and part.replace("=", "")
         gpu = hardware.get("gpu", "").removeprefix("NVIDIA ").replace(" ", "-")
         path = RESULTS / f"{'-'.join(filter(None, (name, device.type, gpu, part)))}.json"
-        if path.exists() and json.loads(path.read_text("utf-8"))["hardware"]["processor"] != hardware["processor"]:
+        if by_processor and _processor_of(path) not in ("", hardware["processor"]):
             processor = re.sub(r"[^\w.]+", "-", hardware["processor"]).strip("-")
             path = RESULTS / f"{'-'.join(filter(None, (name, device.type, gpu or processor, part)))}.json"
         write_json(path, name, figures, device)
+
+
+def _processor_of(path: Path) -> str:
+    """What the figures of a file were measured on; empty where there is none that says so: it may be overwritten."""
+    try:
+        return json.loads(path.read_text("utf-8"))["hardware"]["processor"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def save_records(

@@ -7,6 +7,7 @@ import pytest
 from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import known_shape
 from decoding.analysis.model_shape import eagle_head
+from decoding.analysis.own_server import OwnPoint, log_check, other_vocabulary, own_point
 from decoding.analysis.roofline import (
     STORED,
     caution,
@@ -15,7 +16,6 @@ from decoding.analysis.roofline import (
     published_gains,
     published_lengths,
 )
-from decoding.analysis.when_it_pays import OwnPoint, log_check, other_vocabulary, own_point
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.trace.engine_metrics import read_metrics
 

@@ -1,4 +1,4 @@
-"""Modelled passes by hand, where speculation stops to pay on built cases, acceptance, the sentence and the command."""
+"""Modelled passes by hand, where speculation stops paying on built cases, acceptance, the sentence and the command."""
 
 import json
 from dataclasses import replace

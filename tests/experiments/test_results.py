@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from benchmarks import readme_table
+from benchmarks.markdown import between
 from benchmarks.readme_table import BEGIN, END, LONG, README, load_results, section, summary
-from benchmarks.reference import between
 from decoding.engines.clock import processor_name
 from decoding.experiments import command, executors
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
@@ -61,12 +61,21 @@ def test_results_of_another_processor_stand_beside_those_that_are_there(monkeypa
     args, own = argparse.Namespace(json=None, save=True), command.describe_hardware(torch.device("cpu"))
     for processor in ("AMD EPYC family 26 model 2", "AMD EPYC family 25 model 1", "AMD EPYC family 26 model 2"):
         monkeypatch.setattr(command, "describe_hardware", lambda device, is_of=processor: {**own, "processor": is_of})
-        save_figures(args, "batch", {"figures": [processor]}, torch.device("cpu"), "widened-4x")
+        save_figures(args, "batch", {"figures": [processor]}, torch.device("cpu"), "widened-4x", by_processor=True)
     kept = {file.name: json.loads(file.read_text())["figures"] for file in tmp_path.iterdir()}
     assert kept == {
         "batch-cpu-widened-4x.json": ["AMD EPYC family 26 model 2"],
         "batch-cpu-AMD-EPYC-family-25-model-1-widened-4x.json": ["AMD EPYC family 25 model 1"],
     }
+
+
+@pytest.mark.parametrize("there", [b"{", b"[]", b'{"hardware": {"processor": "another one"}}'])
+def test_other_results_and_damaged_ones_are_overwritten(monkeypatch, tmp_path, there):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/reasons.py", "--save"])
+    (tmp_path / "reasons-cpu.json").write_bytes(there)
+    save_figures(argparse.Namespace(json=None, save=True), "reasons", {"figures": [1]}, torch.device("cpu"))
+    assert [json.loads(file.read_text())["figures"] for file in tmp_path.iterdir()] == [[1]]
 
 
 @pytest.mark.parametrize(

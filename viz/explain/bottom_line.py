@@ -45,7 +45,7 @@ def settings_words(line: BottomLine | None) -> str:
 
 
 def batch_words(gains: Mapping[int, float]) -> str:
-    """How many sequences may be decoded at once until a method stops to pay, by their modelled speed-ups."""
+    """How many sequences may be decoded at once until a method stops paying, by their modelled speed-ups."""
     sizes = sorted(gains)
     losing = next((place for place, size in enumerate(sizes) if gains[size] <= 1), None)
     source = "Modelled from passes measured here over batches, it"

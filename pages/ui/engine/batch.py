@@ -256,7 +256,7 @@ def _draw(judged: Judged) -> None:
     )
     if is_modelled:
         st.caption(escape_markdown(caution()))
-    if not contradicted:  # they all hold a schedule of K
+    if not contradicted:  # the chart, the table and the command all hold a schedule of K
         chart(_figure(found, judged.load, is_dark()), key="engine_batches", height=CHART_HEIGHT)
         st.html(batches_html(found))
         if judged.command:

@@ -7,9 +7,10 @@ import streamlit as st
 from decoding.analysis.batch import chain_by_batch, run_acceptance, speed_by_batch
 from decoding.analysis.bottom_line import Interval
 from decoding.common.errors import SettingsError
+from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
-from decoding.trace.engine_limits import MeasuredChain, draft_figures
+from decoding.trace.engine_limits import MeasuredChain
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from decoding.analysis.own_server import LogCheck, OwnPoint
 from decoding.analysis.roofline import gain_band, least_first, published_lengths
-from decoding.analysis.when_it_pays import BatchRow, LogCheck, OwnPoint
+from decoding.analysis.when_it_pays import BatchRow
 from decoding.trace.engine_metrics import EngineMetrics
 from viz.formats import listed, percent, plural
 
