@@ -21,7 +21,7 @@ from decoding.common.errors import DraftscopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 FROM_HERE = (sys.executable, "-m", "streamlit", "run", "app.py")
-START_LIMIT_S = 60.0
+START_LIMIT_S = 120.0
 # Before the first run of a page begins nothing runs either: its menu tells that there was one.
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
 UNCAUGHT = re.compile(r"Uncaught app execution|^job .* failed$", re.MULTILINE)

@@ -35,8 +35,9 @@ from decoding.recorded import recording_file
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits, open_pair
 from decoding.trace.archive import load_run
+from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config
-from decoding.trace.engine_limits import HEAD_PLACE, DraftFigures, draft_figures
+from decoding.trace.engine_limits import HEAD_PLACE
 from decoding.trace.engine_metrics import read_metrics
 from decoding.trace.records import RunTrace
 

@@ -15,7 +15,8 @@ from decoding.experiments.command import add_counting_argument, print_table
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown
+from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown
+from decoding.papers.explained import EXPLAINED
 from decoding.papers.judge import (
     EQUAL,
     MODELLED,

@@ -1,4 +1,4 @@
-"""Colours, shapes and dashes of every view, and the Plotly look that goes with them.
+"""Colours, Plotly symbols and dashes of every view, and the Plotly look that goes with them.
 
 The palette is Okabe-Ito, readable with any colour vision; shape and dash always repeat what colour says. Its
 yellow-orange and sky blue are darker than published, at least 3:1 against the white and the dark page; the bonus token

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def disk_errors(place: Path, advice: str = "choose another --out") -> Iterator[None]:
-    """Turn what a disk can refuse into a `DiskError`: it is full, or a place cannot be written, which has an advice."""
+    """Turn what a disk can refuse into a `DiskError`: it is full, or a place cannot be written: `advice` then."""
     try:
         yield
     except OSError as error:

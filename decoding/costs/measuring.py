@@ -304,7 +304,7 @@ def binary_tree(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def siblings(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same of a level: all see themselves alone."""
+    """Who sees whom and depths, as in `binary_tree`, of nodes of one level: all see themselves alone."""
     return np.eye(count, dtype=bool), np.zeros(count, dtype=np.int64)
 
 

@@ -145,7 +145,7 @@ def add_and_norm(
 ) -> tuple[Tensor, ...]:
     """`x` with what is `added`, the last of it first, and each norm of the sum, `[num_queries, hidden_size]` each.
 
-    Two at most are added. A norm is one or two of gain and bias; without a bias it is by the root mean square.
+    Two at most are added. `norms` are one or two pairs of gain and bias; without a bias it is by the root mean square.
     """
     x, added = x.contiguous(), tuple(each.contiguous() for each in added)
     count, size = x.shape

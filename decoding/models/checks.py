@@ -174,8 +174,9 @@ def check_tree_attention(
     it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix and
     path padding: layers that look back over less show it.
 
-    Returns the form of mask that works and the keys of a mask per layer type (None: one mask). Raises `PairError` where
-    the model ignores or misreads a tree mask, explicit positions or the cache, or looks back over less.
+    Returns the form of mask that works, `bool` or `additive`, and the keys of a mask per layer type (None: one mask).
+    Raises `PairError` where the model ignores or misreads a tree mask, explicit positions or the cache, or looks back
+    over less.
     """
     text = network.config.get_text_config()
     layer_types = sorted(set(getattr(text, "layer_types", None) or ()))

@@ -1,6 +1,6 @@
 """DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8.
 
-Figures 1 and 2 are in `EXPLAINED`.
+Figures 1 and 2 are in explained.py.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """DynaTree with adaptive pruning, the earlier version: Tables 1 to 7, and the sweep of Figures 3 and 7.
 
-Figure 1 is in `EXPLAINED`.
+Figure 1 is in explained.py.
 """
 
 from dataclasses import replace

@@ -11,14 +11,12 @@ from functools import partial
 from typing import Any, Literal
 
 from decoding.common.errors import printable, require
+from decoding.trace.draft_figures import DIGITS, DraftFigures, draft_figures
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import (
-    DIGITS,
-    DraftFigures,
     MeasuredChain,
     chain_limits,
     draft,
-    draft_figures,
     figure_notes,
     head,
     head_limits,
@@ -169,7 +167,7 @@ def _vllm_lookup(run: RunTrace) -> dict[str, Any]:
 
 
 def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) -> str:
-    """vLLM's command for a target and what is in its `--speculative-config`, without which it does not speculate."""
+    """vLLM's command for a target on so many `devices`, with its `--speculative-config`; empty: no speculation."""
     flags: dict[str, Any] = {"--tensor-parallel-size": devices} if devices > 1 else {}
     if config:
         flags["--speculative-config"] = json.dumps(config, ensure_ascii=False)
@@ -177,7 +175,7 @@ def vllm_command(target_name: str, config: Mapping[str, Any], devices: int = 1) 
 
 
 def sglang_chain_command(target_name: str, draft: str, method: str, length: int, devices: int = 1) -> str:
-    """SGLang's command for chains of one length, 0 for none, tensor parallel; `method` is what vLLM calls it."""
+    """SGLang's command for chains of one length, 0 for none, on so many `devices`; `method` is what vLLM calls it."""
     flags: dict[str, Any] = {"--model-path": printable(target_name)}
     if devices > 1:
         flags["--tp-size"] = devices

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from decoding.common.errors import EngineMetricsError, SettingsError
+from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_counts import EXPECTED, MAX_POSITIONS, Counted, added_up, contradictions, oddities, remarks
 from decoding.trace.engine_fields import METRIC_SOURCES
 from decoding.trace.engine_json import json_records
-from decoding.trace.engine_limits import draft_figures
 from decoding.trace.engine_text import text_records
 from decoding.trace.records import RunTrace
 

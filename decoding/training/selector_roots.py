@@ -247,7 +247,8 @@ def written(pair: Pair, begun: list[int], plan: RootPlan, number: int, seed: int
     method = METHODS["linear"].with_settings(length=4, sampled=True, verifier="block")
     drawn = replace(sampling, seed=seed)
     session = DecodeSession(pair, method, begun, drawn, Limits(count, record="none"))
-    list(session)
+    for _ in session:
+        pass
     return session.tokens
 
 

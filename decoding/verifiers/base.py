@@ -30,8 +30,8 @@ class VerifiedTree:
         tokens, parents: token and parent of every drafted node by id.
         entries: children of each verified node in draw order; one drawn twice appears twice.
 
-    Raises `ValueError` where rows are no distributions, or a parent stands after its child; the message names the
-    argument.
+    Raises `ValueError` where a parent stands after its child, or a row that is read is no distribution; the message
+    names the argument.
     """
 
     def __init__(self, draft: Draft, target: TargetDistributions):

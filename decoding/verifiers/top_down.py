@@ -37,14 +37,14 @@ class Solver:
 
     Args:
         target: the target's distribution, `[vocab_size]`.
-        draft: the distribution the entries were drawn from, `[vocab_size]`; None for a solver that does not look at it.
+        draft: the distribution the entries were drawn from, `[vocab_size]`; empty for a solver that looks at none.
         tokens: the entries, in draw order with repeats.
     """
 
     looks_at_draft: ClassVar[bool] = True
     random_order: ClassVar[bool] = False  # the order of tests is drawn
 
-    def __init__(self, target: Tensor, draft: Tensor | None, tokens: Sequence[int]):
+    def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
         self.target, self.draft, self.tokens = target, draft, tuple(tokens)
 
     @property
@@ -149,9 +149,10 @@ class TopDown(Decision):
         """The solver of a node that has children."""
         if node not in self._solved:
             tokens = [self.tree.tokens[child] for child in self._entries(node)]
+            target = self.tree.target_distribution(node)
             # What no test reads is not made: it would take longer than the walk.
-            draft = self.tree.draft_distribution(node) if self._solver.looks_at_draft else None
-            self._solved[node] = self._solver(self.tree.target_distribution(node), draft, tokens, **self._settings)
+            draft = self.tree.draft_distribution(node) if self._solver.looks_at_draft else target[:0]
+            self._solved[node] = self._solver(target, draft, tokens, **self._settings)
         return self._solved[node]
 
     def _entries(self, node: int) -> list[int]:

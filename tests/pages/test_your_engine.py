@@ -9,8 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.analysis.batch import Rates
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
+from decoding.analysis.own_server import LogCheck, OwnPoint
 from decoding.analysis.roofline import ACCELERATORS, Setup, gain_band
-from decoding.analysis.when_it_pays import LogCheck, OwnPoint, answer
+from decoding.analysis.when_it_pays import answer
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import read_metrics

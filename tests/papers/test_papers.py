@@ -19,9 +19,10 @@ from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.plan import DATA_SETS
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 from decoding.models.embedded import embedded_weights
-from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, not_shown, stored
+from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
+from decoding.papers.explained import EXPLAINED
 from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, of_time, verdict, words_of
 from decoding.papers.paper_result import (
     BY_NAME,

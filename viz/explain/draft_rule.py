@@ -38,9 +38,7 @@ class Places:
     def __init__(self, iteration: IterationTrace):
         self.iteration, self.rule = iteration, iteration.rule
         self.by_chance = iteration.rule.value == "chance"
-        self.children = (
-            iteration.rule.children or 1 << 30
-        )  # scored below a node; unlimited where the rule sets no limit
+        self.children = self.rule.children or 1 << 30  # scored below a node; unlimited where the rule sets no limit
         nodes, values = iteration.nodes, [1.0]
         if self.by_chance:
             # Products along the paths, from the root down: a node's parent comes before it.

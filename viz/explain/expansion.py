@@ -337,8 +337,7 @@ def _no_place(known: Known, parent_id: int, draft: DraftRank) -> str:
 
 def _stopped_early(known: Known) -> str:
     """A search that ended before its places were full."""
-    iteration = known.iteration
-    stopped = next((n for n in iteration.nodes if n.stop_reason in ("low_gain", "low_promise")), None)
+    iteration, stopped = known.iteration, known.stopped_early
     if stopped is None:
         return f"The tree ended with {plural(iteration.verified, 'node')}."
     words = stop_reason_text(iteration, stopped.node_id, known)

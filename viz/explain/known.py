@@ -275,6 +275,12 @@ class Known:
     iteration: IterationTrace
 
     @cached_property
+    def stopped_early(self) -> NodeTrace | None:
+        """The first node at which a search ended before its places were full; None where it did not."""
+        ends = (node for node in self.iteration.nodes if node.stop_reason in ("low_gain", "low_promise"))
+        return next(ends, None)
+
+    @cached_property
     def places(self) -> Places:
         """The competition for places in its tree."""
         return Places(self.iteration)

@@ -9,7 +9,8 @@ from itertools import groupby
 import streamlit as st
 
 from decoding.experiments.estimates import FEWEST
-from decoding.papers import CONTENTS, EXPLAINED, PAPER_RESULTS, Explained, not_shown
+from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown
+from decoding.papers.explained import EXPLAINED, Explained
 from decoding.papers.judge import Reproduction
 from decoding.papers.paper_result import PaperResult, place_of
 from pages.ui import PAGES

@@ -3,6 +3,7 @@ the best configuration, to write it as that of an inference engine, and of the b
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -34,8 +35,13 @@ SLOT, ENGINE_SLOT = "sweep_open", "sweep_engine"
 DECODES = "Rows of a sweep have no acceptance by depth, so its most typical run is decoded again."
 
 
-def decode_again(job: ModelTask, row: Mapping[str, Any], followed: ExperimentWatcher) -> Run:
-    """Decode the run of a table row of an experiment again; call it in the worker.
+def goes_past_end(followed: ExperimentWatcher) -> bool:
+    """Whether the runs of an experiment went on behind the end of the text; the page asks, for `asked` changes."""
+    return bool(followed.asked.get("ignore_end_of_text", True))
+
+
+def decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
+    """Decode the run of a table row of the experiment in a folder again; call it in the worker.
 
     Raises:
         DraftscopeError: another pair is in memory, or its prompt is not available.
@@ -44,12 +50,11 @@ def decode_again(job: ModelTask, row: Mapping[str, Any], followed: ExperimentWat
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
-    past_end = bool(followed.asked.get("ignore_end_of_text", True))
     limits = Limits(int(row["asked_tokens"]), past_end, rows="full", row_bytes=ROW_BYTES)
     session, prompt = begin_again(models.pair(), row, limits)
     run = Run(session.trace(), session=session, asked=_asked(session, prompt, row))
     decode_more(run, None, job)
-    same = same_text(kept_output(followed.folder, row["key"]), session.tokens[len(session.prompt_ids) :])
+    same = same_text(kept_output(folder, row["key"]), session.tokens[len(session.prompt_ids) :])
     run.origin = f"A run of the sweep {row['experiment']}, decoded again: {same}; times are from this decoding."
     return run
 
@@ -134,8 +139,8 @@ def draw_picked(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measur
                 "Open in Step through", key="sweep_open", type="primary", icon=":material/footprint:",
                 disabled=bool(refusal) or is_busy(SLOT), help=escape_markdown(refusal),
             ):  # fmt: skip
-                kept = dict(row)
-                start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, kept, followed))
+                again = dict(row), followed.folder, goes_past_end(followed)
+                start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, *again))
                 st.rerun()
             if st.button("Close", key="sweep_close", icon=":material/close:"):
                 pick(followed, None)
@@ -201,9 +206,10 @@ def draw_engine_button(followed: ExperimentWatcher, runs: pd.DataFrame, found: S
     if not st.button(LABEL, key=ENGINE_SLOT, icon=ICON, disabled=not ready, help=help_words):
         return
     first = next(each for each in found if each.label == best)
+    where = followed.folder, goes_past_end(followed)
 
     def decode(job: ModelTask) -> tuple[RunTrace, MeasuredChain | None]:
-        return decoded_again(lambda row: decode_again(job, row, followed).trace, runs, found, first)
+        return decoded_again(lambda row: decode_again(job, row, *where).trace, runs, found, first)
 
     start_job(ENGINE_SLOT, "Decoding the best again", decode)
     st.rerun()
