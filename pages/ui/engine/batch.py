@@ -9,19 +9,9 @@ import streamlit as st
 
 from decoding.analysis.batch import DraftShape, chain_by_batch
 from decoding.analysis.model_shape import ModelShape
+from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vocabulary, own_point
 from decoding.analysis.roofline import BATCHES, Setup, caution, roofline_costs
-from decoding.analysis.when_it_pays import (
-    MODELLED,
-    Answer,
-    BatchRow,
-    LogCheck,
-    OwnPoint,
-    answer,
-    log_check,
-    measured_answer,
-    other_vocabulary,
-    own_point,
-)
+from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
 from decoding.trace.engine_config import sglang_chain_command, vllm_command
 from decoding.trace.engine_fields import ENGINE_SOURCES
