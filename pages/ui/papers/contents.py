@@ -39,7 +39,7 @@ ORDERING = (
     f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts."
 )
 UNDECIDED = (
-    "Many are not: few prompts ({low} to {high} each) give wide intervals, and a small pair's methods often lie closer "
+    "Many are not: few prompts ({prompts} each) give wide intervals, and a small pair's methods often lie closer "
     "together. Each has its reason under Claims of the paper."
 )
 # All of them, paper by paper, tables before figures, by number.
@@ -79,7 +79,9 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
         words += f"{counts['does not hold']} do not hold, {counts['not decided']} are not decided"
     st.caption(escape_markdown(f"{words}."))
     if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
-        st.caption(escape_markdown(f"{ORDERING} {UNDECIDED.format(low=min(prompts), high=max(prompts))}"))
+        fewest, most = min(prompts), max(prompts)
+        undecided = UNDECIDED.format(prompts=f"{fewest} to {most}" if fewest < most else most)
+        st.caption(escape_markdown(f"{ORDERING} {undecided}"))
     opened = st.session_state.setdefault(OPENED, next(each.paper for each in IN_ORDER if each.key == chosen))
     for paper, found in groupby(IN_ORDER, key=lambda each: each.paper):
         entries = list(found)
