@@ -90,6 +90,7 @@ def test_back_forward_and_the_menu_return_to_the_run(ended):
     page.click(".st-key-start button")
     shows(page, 1)
     holds(page, iteration="1")
+    settled(page)  # what is still drawn would write its address after Back
     later = run_key(page)
     assert later != key
     page.go_back()
