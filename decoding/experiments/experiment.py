@@ -67,7 +67,7 @@ class Experiment(Job):
         return self.path.parent == SHIPPED
 
     def begin(self, grid: "Grid") -> None:
-        """Make the folder ready for a grid; `ExperimentError` where another process runs it, else a `DiskError`."""
+        """Make the folder ready for a grid; `ExperimentError` if another process runs it, `DiskError` if it is full."""
         status = self.status()
         if status.running and status.pid not in (0, os.getpid()):
             raise ExperimentError(f"Process {status.pid} is running {self.path}: wait for it or stop it.")
