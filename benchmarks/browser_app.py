@@ -24,6 +24,7 @@ FROM_HERE = (sys.executable, "-m", "streamlit", "run", "app.py")
 START_LIMIT_S = 120.0
 # Before the first run of a page begins nothing runs either: its menu tells that there was one.
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
+POPOVER = "[data-testid=stPopoverBody]"
 UNCAUGHT = re.compile(r"Uncaught app execution|^job .* failed$", re.MULTILINE)
 # `--no-sandbox`: build machines run as root. The rest keeps Chromium off the network.
 CHROMIUM_FLAGS = [
@@ -112,6 +113,24 @@ def running_app(
         said = log.read()
         if found := UNCAUGHT.search(said):
             raise RuntimeError(f"the app met what it did not catch:\n{said[found.start() :][:5000]}")
+
+
+def close_popover(page, limit_s: float = 60.0) -> None:
+    """Press Escape until no popover is open.
+
+    Once may not be enough: whether a popover is open is part of the page's state, and a rerun that began before the key
+    was pressed opens it once more.
+
+    Raises:
+        TimeoutError: one stays open.
+    """
+    deadline = time.monotonic() + limit_s
+    while page.locator(POPOVER).count():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"A popover is still open {limit_s:g} s after Escape was pressed first.")
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(500)
+        page.wait_for_selector(SETTLED, timeout=limit_s * 1000)
 
 
 def comes_up(url: str, server: subprocess.Popen) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import torch
 
-from benchmarks.browser_app import NODE_PLACES, SETTLED, launched_chromium, open_page, running_app, timed
+from benchmarks.browser_app import NODE_PLACES, SETTLED, close_popover, launched_chromium, open_page, running_app, timed
 from benchmarks.forks import FULL_TREE, SIZES, full_tree, goal_words, verdicts
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
@@ -91,7 +91,7 @@ def open_run(browser, url: str, file: Path):
     page.locator(".st-key-open_run input[type=file]").set_input_files(str(file))
     page.wait_for_selector(f"text={file.stem}.dscope", timeout=30_000)
     page.wait_for_selector(SETTLED)
-    page.keyboard.press("Escape")
+    close_popover(page)
     page.locator(".ds-root").first.wait_for()
     time.sleep(1.0)
     return page

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.browser_app import SETTLED
+from benchmarks.browser_app import POPOVER, SETTLED, close_popover
 from decoding.common.files import training_home
 from decoding.experiments.experiment import experiments_home
 from decoding.jobs.job import Status
@@ -15,7 +15,6 @@ from tests.helpers.experiments import made_experiment
 from tests.helpers.trainings import made_training
 
 WAIT_MS = 60_000
-POPOVER = "[data-testid=stPopoverBody]"
 DIALOG = "[role=dialog]"
 DRAWN = ".ds-root[data-drawn-scene]"
 RACE = ".race-root"
@@ -43,8 +42,7 @@ def step_through(page, judge: Callable) -> None:
         page.locator(POPOVER).wait_for(timeout=WAIT_MS)
         settle(page)
         judge(name, POPOVER)
-        page.keyboard.press("Escape")
-        page.locator(POPOVER).wait_for(state="detached", timeout=WAIT_MS)
+        close_popover(page)
 
 
 def verifiers(page, judge: Callable) -> None:
@@ -111,7 +109,7 @@ def compare(page, judge: Callable) -> None:
         field.fill(str(value))
         field.press("Enter")
         settle(page)
-    page.keyboard.press("Escape")
+    close_popover(page)
     page.click(".st-key-compare_start button")
     page.locator(".ds-table").wait_for(timeout=WAIT_MS)
     settle(page)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks.browser_app import SETTLED
+from benchmarks.browser_app import SETTLED, close_popover
 
 WAIT_MS = 90_000
 
@@ -23,7 +23,7 @@ def set_plan(page, **numbers: int) -> None:
         field.fill(str(value))
         field.press("Enter")
         settle(page)
-    page.keyboard.press("Escape")
+    close_popover(page)
 
 
 def view(page, name: str) -> None:
@@ -53,7 +53,7 @@ def test_compare_from_plan_to_files(open_page):
     toggle.click()
     settle(page)
     assert toggle.is_visible()
-    page.keyboard.press("Escape")
+    close_popover(page)
     expect(chip).not_to_have_text(before, timeout=WAIT_MS)
 
     page.locator(".st-key-compare_start button").click()

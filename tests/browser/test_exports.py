@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.browser_app import SETTLED
+from benchmarks.browser_app import SETTLED, close_popover
 from decoding.trace.archive import load_run, save_run
 from tests.helpers.traces import run_mixed
 
@@ -38,7 +38,7 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.set_input_files(".st-key-open_run input[type=file]", str(tmp_path / "rows.dscope"))
     page.get_by_text("Opened from a file").wait_for()
     page.wait_for_selector(SETTLED)  # what is drawn anew takes the focus away
-    page.keyboard.press("Escape")
+    close_popover(page)
     page.locator(ROOT).focus()
     for iteration in (2, 3):
         page.keyboard.press("ArrowDown")

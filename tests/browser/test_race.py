@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.browser_app import SETTLED
+from benchmarks.browser_app import SETTLED, close_popover
 from decoding.recorded import race_runs
 from pages.ui.race import recorded_race
 from tests.helpers.families import family
@@ -126,7 +126,7 @@ def test_a_race_of_ones_own_is_recorded_and_replayed(race):
         field.press("Enter")
         page.wait_for_timeout(250)
         page.wait_for_selector(SETTLED, timeout=WAIT_MS)
-    page.keyboard.press("Escape")
+    close_popover(page)
     page.locator(".st-key-race_start button").click()
     page.wait_for_selector(f"{ROOT}[data-race]:not([data-race=recorded])", timeout=WAIT_MS)
     page.wait_for_selector(SETTLED, timeout=WAIT_MS)

@@ -5,10 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.browser_app import SETTLED
+from benchmarks.browser_app import POPOVER, SETTLED, close_popover
 
 ROOT_ELEMENT = ".ds-root"
-POPOVER = "[data-testid=stPopoverBody]"
 
 
 def settled(page) -> None:
@@ -39,7 +38,7 @@ def started(kept):
     """The page with a run of its own, one iteration decoded."""
     page = kept
     page.keyboard.press("Escape")
-    page.locator(POPOVER).wait_for(state="detached")
+    close_popover(page)
     before = page.locator(ROOT_ELEMENT).get_attribute("data-drawn-scene").split(":")[0]
     page.click(".st-key-start button")
     page.locator(f"{ROOT_ELEMENT}:not([data-drawn-scene^='{before}:'])").wait_for(timeout=60_000)
@@ -202,8 +201,7 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     page.locator(f"{POPOVER} .st-key-settings_panel").wait_for()
     page.wait_for_timeout(300)
     settled(page)
-    page.keyboard.press("Escape")
-    page.locator(POPOVER).wait_for(state="detached")
+    close_popover(page)
     page.wait_for_timeout(300)
     settled(page)
     page.get_by_role("button", name="Paper's default").click()
@@ -241,8 +239,7 @@ def test_settings_keep_the_focus_while_they_are_open_and_their_button_tells_them
         expect(slider).to_have_value(f"{start + 0.05 * presses:g}")
         page.wait_for_timeout(1000)  # what is drawn anew loses the focus, or closes
         settled(page)
-    page.keyboard.press("Escape")
-    page.locator(POPOVER).wait_for(state="detached")
+    close_popover(page)
     expect(method).not_to_have_text(before)
     expect(page.locator(POPOVER)).to_have_count(0)
 
