@@ -15,13 +15,13 @@ from functools import lru_cache
 
 import torch
 
-from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, grid_trees, mass_gap, methods_at_budget
+from benchmarks.offline_trees import mass_gap, methods_at_budget
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import fitting
-from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair
 from decoding.papers.measured.depth_divergence import Root, Tree, roots
+from decoding.papers.measured.verifier_grid import GRID_LENGTH, GRID_PATHS, LARGEST, grid_trees
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run
@@ -69,8 +69,7 @@ def examine(job: tuple[str, str, str, tuple[int, ...], tuple[int, ...]]) -> Bloc
     for root in roots(pair, pair.vocabulary.encode(text), SAMPLINGS[name], positions):
         into = found.loops if root.in_loop else found.values
         into["roots",].append(1.0)
-        largest = root.tree(METHODS["iid_paths"].with_settings(paths=GRID_PATHS, length=GRID_LENGTH))
-        for shape, tree in grid_trees(largest).items():
+        for shape, tree in grid_trees(root.tree(LARGEST)).items():
             expected = tree.expected(SOLVERS) if shape[1] else dict.fromkeys(SOLVERS, 1.0)
             for verifier, tokens_per_pass in expected.items():
                 into["grid", shape, verifier].append(tokens_per_pass)

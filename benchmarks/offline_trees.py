@@ -5,7 +5,6 @@ contexts, so that both models' rows are computed once.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from decoding.engines.base import Visibility
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, tree_forward
-from decoding.papers.measured.depth_divergence import MOST_DEPTH, Root, Tree
+from decoding.papers.measured.depth_divergence import MOST_DEPTH, Root
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import TokenTree
 
@@ -104,25 +103,6 @@ def mass_gap(root: Root, one: Method, other: Method) -> float:
     drafts = [method.drafter.draft(None, source, session.tokens[-1], None) for method in (one, other)]
     first, second = (float(draft.tree.path_probs[draft.order[1:]].sum()) for draft in drafts)
     return first - second
-
-
-GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
-
-
-def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
-    """All i.i.d. trees (K, L) inside one of the largest: its first K paths, cut at depth L, are K independent paths."""
-    drawn = tree.draft.drawn.reshape(-1, GRID_PATHS)  # [levels, paths]
-    found = {}
-    for paths in range(1, GRID_PATHS + 1):
-        for length in range(GRID_LENGTH + 1):
-            part = drawn[:length, :paths].reshape(-1)
-            keep = np.isin(tree.draft.order, np.append(part, 0))
-            draft = replace(tree.draft, order=tree.draft.order[keep], drawn=part)
-            rows = torch.from_numpy(np.flatnonzero(keep))
-            found[paths, length] = Tree(
-                draft, TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows]), length
-            )
-    return found
 
 
 def methods_at_budget(nodes: int) -> dict[str, Method]:

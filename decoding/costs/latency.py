@@ -53,7 +53,9 @@ LEAST_ROUNDS, MOST_ROUNDS, BUDGET_S, BLOCKS = 6, 24, 4.0, 3
 PROMPT, WARM = 64, Sampling(temperature=1.0)
 ASKED_WITH, ASKED_ROUNDS = Action(2, 1, 1), 24
 LATENCIES = CalibrationCache("latency", LatencyModel.from_json, LatencyModel.as_json)
-BESIDE = CalibrationCache("beside", times_from_json, lambda times: {**vars(times), "paths_s": list(times.paths_s)})
+BESIDE = CalibrationCache(
+    "beside-passes", times_from_json, lambda times: {**vars(times), "paths_s": list(times.paths_s)}
+)
 
 
 def latency_model(pair: Pair, decoder: Decoder, verifier: str = "", again: bool = False) -> LatencyModel:
@@ -133,15 +135,16 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
             check_wanted()
             if session.limits.max_new_tokens - session.new_tokens <= action.trunk + action.branch:
                 continue  # the length limit would cut its tree
-            passes_s, begun = latency.passes_s(len(session.tokens), action), time.perf_counter()
-            session.step()
+            begun = time.perf_counter()
+            times = session.step().times
+            # Its own passes, not those that `latency` has: the machine may have been faster or slower then.
             if rounds >= 0:
-                found.append(time.perf_counter() - begun - passes_s)
+                found.append(time.perf_counter() - begun - times.verify_s - sum(times.draft_levels_s))
         rounds += 1
     if not all(beside):
         return usual
-    times = VerifierTimes.fitted(verifier, TIMED, [least_median(each, BLOCKS) for each in beside])
-    return replace(times, measured_with=costs.measured)
+    fitted = VerifierTimes.fitted(verifier, TIMED, [least_median(each, BLOCKS) for each in beside])
+    return replace(fitted, measured_with=costs.measured)
 
 
 @dataclass(frozen=True, eq=False)

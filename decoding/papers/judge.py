@@ -24,8 +24,9 @@ from decoding.experiments.estimates import (
     source_of,
 )
 from decoding.experiments.experiment import GRIDS
+from decoding.experiments.rows import LOOP_FREE
 from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult, Protocol, protocol_here
-from decoding.papers.rows import VIEWS, WIDE, Source, having, modelled, rows_of, separated
+from decoding.papers.rows import VIEWS, WIDE, Source, having, modelled, rows_of, separated, with_sampling
 from decoding.papers.stored import pass_costs, stored_records
 from decoding.trace.metrics import COUNTINGS, Counting
 
@@ -129,7 +130,7 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
 
 
 def _reproduction(paper_result: PaperResult, source: Source, counting: Counting) -> Reproduction:
-    kept = source.rows if paper_result.stored else counted(source.rows, counting)
+    kept = recorded(source.rows, counting) if paper_result.stored else counted(source.rows, counting)
     counts, times = _evidence(paper_result, kept)
 
     best = {way.words for way in paper_result.ways if way.best}
@@ -196,6 +197,16 @@ def _modelled(paper_result: PaperResult, plain: pd.DataFrame, pair: str) -> Evid
     passes = _days(pd.Series([each.measured for each in both]))
     basis = f"{MODELLED} of {pair}{WIDE} ({passes}), all else from the runs ({_days(plain['started'])})"
     return _at(paper_result, _viewed(paper_result, modelled(plain, *both)), basis)
+
+
+def recorded(records: pd.DataFrame, counting: Counting) -> pd.DataFrame:
+    """Records counted in one way, those that hold both; such as have no figure outside loops are left out there."""
+    if "temperature" in records:
+        records = with_sampling(records)
+    both = [name for name in map(str, records) if LOOP_FREE + name in records]
+    if counting == "whole" or not both:
+        return records
+    return records.assign(**{name: records[LOOP_FREE + name] for name in both}).dropna(subset=both)
 
 
 def _days(stamps: pd.Series) -> str:

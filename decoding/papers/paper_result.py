@@ -115,6 +115,8 @@ def protocol_here(rows: pd.DataFrame) -> Protocol:
     cut = f", cut to {_listed(cuts[cuts > 0])}" if (rows["prompt_tokens"] == cuts).any() else ""
     repeats = rows["repeat"].nunique()
     each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
+    if "roots" in rows:  # nothing is decoded
+        each = f"{_listed(rows['roots'])} roots in the target's text after each"
     hashes = sorted(rows["text_hash"].dropna().unique()) if "text_hash" in rows else []
     texts = f", hash {sha256(' '.join(hashes).encode()).hexdigest()[:8]}" if len(hashes) == count else ""
     return Protocol(
@@ -210,8 +212,8 @@ class PaperResult:
     only: Mapping[str, object] = field(default_factory=dict)  # values that columns must have for a result to count
     view: str = "runs"  # how results are transformed first, one of `rows.VIEWS`
     stored: str = ""  # benchmark whose records in `decoding/experiments/results` it uses; empty for a grid
-    # The one way of counting that such records hold, `no text` where they are of masks; None for a grid, whose runs
-    # hold both
+    # The one way of counting that such records hold, `no text` where they are of masks; None where they hold both, as
+    # the runs of a grid do
     holds: Counting | Literal["no text"] | None = None
     # basis, times: how the counts and the times in such records came about
     basis: str = "counts"
@@ -222,8 +224,8 @@ class PaperResult:
     needs: str = ""  # what the command needs to measure this; empty where the sample prompts suffice
 
     def __post_init__(self):
-        if bool(self.stored) != (self.holds is not None):
-            raise ValueError(f"{self.key}: stored records hold one way of counting, the runs of a grid both")
+        if self.holds and not self.stored:
+            raise ValueError(f"{self.key}: the runs of a grid hold both ways of counting")
         shape = {way.words: way.line.partition(":")[0] == "linear" for way in self.ways}
         for each in self.orderings:
             if each.figure.by_shape and shape[each.better] != shape[each.worse]:

@@ -135,14 +135,16 @@ def runs(rows: pd.DataFrame) -> pd.DataFrame:
 
     A prompt that is not `filled` is shorter than the requested length and must not count for it.
     """
-    return rows.assign(
-        sampling=[
-            f"T = {temperature:g}" if top_p == 1 else f"top-p = {top_p:g}"
-            for temperature, top_p in zip(rows["temperature"], rows["top_p"], strict=True)
-        ],
+    return with_sampling(rows).assign(
         drafted_per_pass=rows["drafted"] / rows["iterations"],
         filled=rows["prompt_tokens"] == rows["cut"],
     )
+
+
+def with_sampling(rows: pd.DataFrame) -> pd.DataFrame:
+    """The results with a column `sampling` that has temperature and top-p as text."""
+    each = zip(rows["temperature"], rows["top_p"], strict=True)
+    return rows.assign(sampling=[f"T = {t:g}" if top_p == 1 else f"top-p = {top_p:g}" for t, top_p in each])
 
 
 def passes(rows: pd.DataFrame) -> pd.DataFrame:

@@ -79,9 +79,10 @@ def _read(file: Path) -> pd.DataFrame:
         names = (hardware.get("gpu") or hardware["processor"], hardware["device"], f"torch {hardware['torch']}")
         texts = {"line": str, "sample": str}
         frame = pd.read_csv(records_beside(file), dtype=texts).rename(columns={"sample": "prompt"})
+        unsaid = {"prompt_set": content["benchmark"], "kind": ""}
         return frame.assign(
-            prompt_set=content["benchmark"], kind="", pair=content["pair"], machine=", ".join(names),
-            started=content["created"], prompt=frame["prompt"], line=frame["line"],
+            **{name: value for name, value in unsaid.items() if name not in frame}, pair=content["pair"],
+            machine=", ".join(names), started=content["created"], prompt=frame["prompt"], line=frame["line"],
         )  # fmt: skip
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"

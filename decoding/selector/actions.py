@@ -180,10 +180,6 @@ class LatencyModel:
         drafting = known[0] + known[4] * longer_draft_s
         return np.stack([drafting, *np.broadcast_arrays(known[1] + longer_target_s, known[2], known[3])])
 
-    def passes_s(self, length: int, action: Action) -> float:
-        """Seconds of the passes of an iteration, what is beside them left out."""
-        return float(self.parts(np.array([length]))[:3, 0, ACTIONS.index(action)].sum())
-
     @cached_property
     def _known(self) -> np.ndarray:
         """The four parts after the prefix of the curves, and draft levels, `[5, len(ACTIONS)]`."""

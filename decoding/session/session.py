@@ -251,10 +251,13 @@ class DecodeSession:
 
     @torch.inference_mode()
     def peek(self) -> tuple[Draft, TargetDistributions]:
-        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it."""
+        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it.
+
+        Where the text was not read yet it is now, so that the first step does not have to.
+        """
+        if not self._models.prefilled:
+            self._prefill()
         other = self.fork()
-        if not other._models.prefilled:
-            other._prefill()
         clock = PhaseClock(other.pair.target.device)
         following = other._next()
         draft, _ = following.draft(clock)

@@ -17,7 +17,7 @@ from decoding.experiments import sweep
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.measured import action_times, depth_divergence, draft_acceptance, tree_times
+from decoding.papers.measured import action_times, depth_divergence, draft_acceptance, tree_times, verifier_grid
 from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
@@ -84,6 +84,29 @@ def test_paths_that_share_a_node_count_it_each(monkeypatch):
     assert set(asked.values()) == {1}
 
 
+def test_expected_tokens_of_every_shape_are_those_of_the_paths_inside_one_tree():
+    root = TableRoot()
+    found = verifier_grid.expected_at(root, ("nss", "naive", "traversal"))
+    paths = [path_tokens(root.draft.tree, node) for node in root.draft.drawn.tolist()]  # level by level
+    assert {found[name, 1, 0] for name in ("nss", "naive", "traversal")} == {1.0}, "a tree without nodes"
+    assert ("naive", 2, 3) not in found and ("nss", 4, 8) in found and ("nss", 2, 0) not in found
+    first, deep = [path[0] for path in paths[:4]], paths[4 * 4]  # of all paths; five tokens of the first
+    assert found["nss", 1, 1] == pytest.approx(1 + float(TARGET[first[0]]))
+    assert found["nss", 3, 1] == pytest.approx(1 + float(TARGET[sorted(set(first[:3]))].sum()))
+    kept = np.cumprod([min(1.0, float(TARGET[token]) / (DRAFT[()] if level == 0 else ELSEWHERE)[token])
+                       for level, token in enumerate(deep)])  # fmt: skip
+    assert found["naive", 1, 5] == pytest.approx(1 + kept.sum())
+    assert found["traversal", 1, 5] >= found["naive", 1, 5]
+
+
+def test_figures_of_a_text_count_roots_outside_loops_apart():
+    tokens, seconds = np.array([2.0, 4.0, 3.0]), np.array([0.1, 0.3, 0.1])
+    found = verifier_grid.figures(tokens, seconds, np.array([True, False, True]))
+    assert found == {"tokens_per_iteration": 3.0, "throughput": pytest.approx(18.0),
+                     "loop_free_tokens_per_iteration": 2.5, "loop_free_throughput": pytest.approx(25.0)}  # fmt: skip
+    assert set(verifier_grid.figures(tokens, seconds, np.zeros(3, bool))) == {"tokens_per_iteration", "throughput"}
+
+
 def timed_row(paths: int = 2, trunk: int = 1, branch: int = 2, **more) -> dict:
     shape = {"paths": paths, "trunk": trunk, "branch": branch}
     made = row("delayed", "p", 100.0, experiment=grid_name("action_times"), method="delayed", prompt_tokens=50, **more)
@@ -146,7 +169,9 @@ def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [draft_acceptance, depth_divergence, tree_times], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [draft_acceptance, depth_divergence, tree_times, verifier_grid], ids=lambda module: module.__name__
+)
 def test_what_is_kept_fills_its_paper_result(module, tmp_path, monkeypatch, capsys):
     name = module.__name__.removeprefix("benchmarks.")
     words = ["x", "--quick", "--count", "1", "--device", "cpu", "--json", str(tmp_path / f"{name}-cpu.json")]

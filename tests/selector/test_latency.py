@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from decoding.costs import latency as measuring
 from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel, VerifierTimes
-from decoding.session.session import unrecorded
+from decoding.session.session import Limits, unrecorded
 from tests.helpers.selectors import COSTS, LATENCY
 
 
@@ -83,7 +84,6 @@ def test_what_is_beside_the_passes_is_that_of_the_verifier_by_k():
         levels = len(action.level_widths)
         passes_s = plain[action] - 0.002 - levels * 0.0005
         assert with_khisti[action] == pytest.approx(passes_s + beside_s), action
-        assert timed.passes_s(256, action) == pytest.approx(passes_s)
     assert LatencyModel.from_json(json.loads(json.dumps(timed.as_json()))) == timed
     printed = timed.action_s(np.array([256]), "paper")
     assert np.array_equal(printed, LATENCY.action_s(np.array([256]), "paper")), "Eq. 11 as printed knows passes alone"
@@ -97,7 +97,25 @@ def test_times_of_a_verifier_are_found_again():
     assert found.paths_s == pytest.approx(times.paths_s) and found.node_s == pytest.approx(times.node_s)
     assert found.level_s == pytest.approx(times.level_s)
     quick = VerifierTimes.fitted("nss", measuring.TIMED, [-1e-4] * len(measured))
-    assert min(*quick.paths_s, quick.level_s, quick.node_s) == 0, "passes that took less than modelled are not paid out"
+    assert min(*quick.paths_s, quick.level_s, quick.node_s) == 0
+
+
+class PassesOf8:
+    """A session whose iterations take 11 ms, of which 6 ms are the target's pass and 2 ms the draft's."""
+
+    limits, new_tokens, clock = Limits(1000), 0, 0.0
+
+    def step(self):
+        PassesOf8.clock += 0.011
+        return SimpleNamespace(times=SimpleNamespace(verify_s=0.006, draft_levels_s=(0.001, 0.001)))
+
+
+def test_what_is_beside_the_passes_is_taken_from_the_same_iterations(monkeypatch, embedded):
+    """`LATENCY` has passes that take longer than these iterations do."""
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: PassesOf8.clock)
+    times = measuring.verifier_times(embedded, LATENCY, lambda *_: PassesOf8(), "nss")
+    found = [float(times.seconds(np.array([k]), np.array([4]), np.array([2 + 4 * k]))[0]) for k in (2, 3, 4)]
+    assert found == pytest.approx([0.003] * 3, rel=0.05) and times.verifier == "nss"
 
 
 def test_where_passes_are_slow_nothing_beside_them_is_timed():

@@ -195,7 +195,7 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     if claims := claims_of(outcome):
         st.markdown(f"**Claims of the paper, judged on our runs with the same {sampled}**")
         other = None
-        if not paper_result.stored:
+        if not paper_result.holds:
             way: Counting = "whole" if outcome.counting == "loop_free" else "loop_free"
             other = judgement(paper_result, kept, shown.source, counting=way).outcome
         st.html(orderings_html(claims, other))
@@ -228,10 +228,10 @@ def draw_counting(outcome: Reproduction) -> None:
     """The switch between whole and loop-free texts, and what the figures of this paper result count."""
     paper_result = outcome.paper_result
     with st.container(key="papers_counting", horizontal=True, vertical_alignment="center", gap="small"):
-        counting = counting_switch(COUNTED, "whole", disabled=bool(paper_result.stored))
-        if paper_result.stored and outcome.counted:
+        counting = counting_switch(COUNTED, "whole", disabled=bool(paper_result.holds))
+        if paper_result.holds and outcome.counted:
             words = f"These records hold {outcome.counted} only, and are shown under both"
-        elif paper_result.stored:
+        elif paper_result.holds:
             words = "These records are of masks: no text is counted"
         elif outcome.tokens:
             low, high = min(outcome.tokens.values()), max(outcome.tokens.values())

@@ -1,0 +1,275 @@
+"""Tokens per pass of every verifier on i.i.d. trees of every shape, and with its selector (delayed expansion, Tables 8
+to 15).
+
+At roots along text that the target writes, trees of K 1 to 4 paths and L 0 to 8 levels are drawn. The expected tokens
+of every verifier on each are exact: only texts, roots and trees are sampled, and all verifiers see the same ones.
+Tokens per second are these over the time of iterations: passes priced by their rows as measured here, and what real
+iterations with the verifier take beside them. Without a draft (L 0) all K are one.
+"""
+
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import cycle, islice, product
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from decoding.common.errors import PromptError, run_main
+from decoding.common.prompts import Prompt, load_prompts
+from decoding.costs.latency import latency_model
+from decoding.drafters import DelayedDrafter
+from decoding.experiments.command import arguments, pair_from, print_table, save_records
+from decoding.experiments.estimates import estimate
+from decoding.experiments.plan import encode, in_turn
+from decoding.experiments.rows import LOOP_FREE
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, load_pair, pair_identity
+from decoding.models.presets import EMBEDDED, PairSettings, add_pair_arguments
+from decoding.papers.measured.depth_divergence import Root, Tree, roots
+from decoding.sampling.sampling import Sampling, TargetDistributions
+from decoding.selector.actions import ACTIONS, DISTINCT_OF, PLACES, Action, LatencyModel
+from decoding.selector.chooser import NetworkOutputs
+from decoding.selector.store import SelectorCard, all_selectors, fits, load_network
+from decoding.session.session import unrecorded
+
+GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
+# The paper says nothing of the draft's temperature; here it is the target's.
+SAMPLINGS = tuple(Sampling(each, draft_temperature=each) for each in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(
+    Sampling(1.0, top_p) for top_p in (0.9, 0.99)
+)
+KINDS = ("stories", "code", "translation", "mathematics")  # as the paper's data sets
+FIRST, SPACING = 8, 16  # tokens before the first root, and between two
+SINGLE_PATH = ("naive", "block")
+SOLVERS = ("nss", *SINGLE_PATH, "naive_tree", "spectr", "specinfer", "khisti", "traversal", "traversal_wor")
+LARGEST = METHODS["iid_paths"].with_settings(paths=GRID_PATHS, length=GRID_LENGTH)
+# Whole runs by which modelled times are checked: tokens, shapes (K, L) and samplings.
+CHECKED = 64
+CHECKED_SHAPES = ((1, 4), (2, 4), (4, 2), (3, 6))
+CHECKED_AT = (Sampling(0.6, draft_temperature=0.6), Sampling(1.0))
+Key = tuple[str, int, int]  # verifier, K and L; K 0 where its selector chooses
+WIDE = 4  # the embedded target is made so many times as wide, so that passes cost what they do with real models
+
+
+def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
+    """All i.i.d. trees (K, L) inside one of the largest: its first K paths, cut at depth L, are K independent paths."""
+    assert tree.draft.drawn is not None
+    drawn = tree.draft.drawn.reshape(-1, GRID_PATHS)  # [levels, paths]
+    found = {}
+    for paths in range(1, GRID_PATHS + 1):
+        for length in range(GRID_LENGTH + 1):
+            part = drawn[:length, :paths].reshape(-1)
+            keep = np.isin(tree.draft.order, np.append(part, 0))
+            draft = replace(tree.draft, order=tree.draft.order[keep], drawn=part)
+            rows = torch.from_numpy(np.flatnonzero(keep))
+            found[paths, length] = Tree(
+                draft, TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows]), length
+            )
+    return found
+
+
+def shapes_of(verifier: str) -> list[tuple[int, int]]:
+    """The shapes (K, L) that a verifier is measured on."""
+    most = 1 if verifier in SINGLE_PATH else GRID_PATHS
+    return [(1, 0), *((k, length) for k in range(1, most + 1) for length in range(1, GRID_LENGTH + 1))]
+
+
+@dataclass(frozen=True)
+class GridJob:
+    """One text and how it is examined: what a process of its own is given.
+
+    Attributes:
+        pair: that writes the text and drafts; in place of a widened one the plain one, which computes the same.
+        latencies: times of the pair that is judged on this machine, by verifier.
+        selectors: that are asked, by verifier. roots, trees: places in the text, and draws at each.
+    """
+
+    pair: PairSettings
+    prompt: Prompt
+    sampling: Sampling
+    solvers: tuple[str, ...]
+    latencies: Mapping[str, LatencyModel]
+    selectors: Mapping[str, SelectorCard]
+    roots: int
+    trees: int
+
+
+@lru_cache(maxsize=1)
+def _pair(settings: PairSettings) -> Pair:
+    torch.set_num_threads(1)
+    return load_pair(settings)
+
+
+def expected_at(root: Root, solvers: Sequence[str]) -> dict[Key, float]:
+    """Exact expected tokens of verifiers on all their shapes inside one tree drawn at a root."""
+    trees = grid_trees(root.tree(LARGEST))
+    found: dict[Key, float] = {}
+    for (paths, length), tree in trees.items():
+        asked = tuple(name for name in solvers if (paths, length) in shapes_of(name))
+        expected = tree.expected(asked) if length else dict.fromkeys(asked, 1.0)
+        found |= {(name, paths, length): tokens for name, tokens in expected.items()}
+    return found
+
+
+def selecting(card: SelectorCard, latency: LatencyModel, pair: Pair) -> Method:
+    """Delayed expansion with a selector that counts with given times, whatever this process would measure."""
+    identity = pair_identity(pair)
+    chooser = card.chooser(NetworkOutputs(load_network(card)), latency, identity)
+    method = METHODS["delayed"].with_settings(verifier=card.verifier)
+    return replace(method, drafter=DelayedDrafter(selector=card.name, chooser=chooser))
+
+
+def records_of(job: GridJob) -> list[dict[str, Any]]:
+    """The records of one text: a line for each verifier and shape, means over roots and trees."""
+    pair = _pair(job.pair)
+    ids = encode(pair, job.prompt.text)
+    methods = {name: selecting(card, job.latencies[name], pair) for name, card in job.selectors.items()}
+    tokens, seconds, loops = defaultdict(list), defaultdict(list), []
+    for root in roots(pair, ids, job.sampling, tuple(FIRST + SPACING * place for place in range(job.roots))):
+        length = np.array([len(root.session.tokens)])
+        plain_s = {name: each.action_s(length)[0] for name, each in job.latencies.items()}
+        asked_s = {name: job.latencies[name].action_s(length, selecting=True)[0] for name in methods}
+        loops += [root.in_loop] * job.trees
+        session = root.session
+        for method in list(methods.values())[:1]:
+            session = session.fork(method)
+            session.peek()  # reads the text as selectors need it, once for all of them
+        for seed in range(job.trees):
+            here = Root(session.fork(sampling=replace(job.sampling, seed=1000 * session.new_tokens + seed)))
+            for (name, paths, depth), expected in expected_at(here, job.solvers).items():
+                tokens[name, paths, depth].append(expected)
+                seconds[name, paths, depth].append(plain_s[name][ACTIONS.index(Action(paths, 0, depth))])
+            for name, method in methods.items():
+                tree = here.tree(method)
+                chosen = Action(*(int(tree.draft.settings[part]) for part in Action._fields))
+                tokens[name, 0, 0].append(tree.expected((name,))[name])
+                seconds[name, 0, 0].append(asked_s[name][PLACES[DISTINCT_OF[ACTIONS.index(chosen)]]])
+    if not loops:
+        return []
+    told = {
+        "sample": f"{job.prompt.kind}/{job.prompt.name}", "prompt_set": "samples", "kind": job.prompt.kind,
+        "prompt_tokens": len(ids), "cut": 0, "asked_tokens": FIRST + SPACING * (job.roots - 1), "roots": job.roots,
+        "temperature": job.sampling.temperature, "top_p": job.sampling.top_p,
+        "draft_temperature": job.sampling.draft_temperature, "repeat": 0,
+    }  # fmt: skip
+    outside = ~np.array(loops)
+    return [
+        line_of(key, job.selectors) | told | figures(np.array(tokens[key]), np.array(seconds[key]), outside)
+        for key in tokens
+    ]  # fmt: skip
+
+
+def line_of(key: Key, selectors: Mapping[str, SelectorCard]) -> dict[str, Any]:
+    """The columns that name a method with its verifier, and its shape or its selector."""
+    verifier, paths, length = key
+    if paths:
+        return {"line": f"iid_paths:verifier={verifier}", "method": "iid_paths", "settings.verifier": verifier,
+                "settings.paths": paths, "settings.length": length}  # fmt: skip
+    return {"line": f"delayed:verifier={verifier}", "method": "delayed", "settings.verifier": verifier,
+            "settings.selector": selectors[verifier].name}  # fmt: skip
+
+
+def figures(tokens: np.ndarray, seconds: np.ndarray, outside: np.ndarray) -> dict[str, float]:
+    """Tokens per pass and per second of one text, over all its roots and over those outside loops, if any."""
+    found = {"tokens_per_iteration": tokens.mean(), "throughput": tokens.sum() / seconds.sum()}
+    if outside.any():
+        found |= {
+            LOOP_FREE + name: value for name, value in figures(tokens[outside], seconds[outside], ~outside[:0]).items()
+        }
+    return found
+
+
+def time_shares(
+    pair: Pair, prompts: Sequence[Prompt], latencies: Mapping[str, LatencyModel], runs: int
+) -> dict[str, list[float]]:
+    """Modelled over measured time of whole runs of `CHECKED` tokens by verifier, verifiers in turn.
+
+    The iteration that reads the prompt is left out, and those whose trees the length limit would cut.
+    """
+    shares = defaultdict(list)
+    cases = product(prompts, CHECKED_SHAPES, CHECKED_AT, latencies)
+    for prompt, (paths, depth), sampling, verifier in islice(cycle(cases), runs):
+        action = Action(paths, 0, depth)
+        method = METHODS["delayed"].with_settings(verifier=verifier, **action._asdict())
+        session = unrecorded(pair, method, encode(pair, prompt.text), CHECKED, sampling)
+        session.step()
+        lengths, started = [], time.perf_counter()
+        while CHECKED - session.new_tokens > depth:
+            lengths.append(len(session.tokens))
+            session.step()
+        measured_s = time.perf_counter() - started
+        modelled_s = latencies[verifier].action_s(np.array(lengths))[:, ACTIONS.index(action)].sum()
+        shares[verifier].append(float(modelled_s) / measured_s)
+    return dict(shares)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0] + " to 15).")
+    add_pair_arguments(parser)
+    parser.set_defaults(widen=0)
+    parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 2 with --quick)")
+    parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (8; 1 with --quick)")
+    parser.add_argument("--trees", type=int, metavar="N", help="drawn at each root (2; 1 with --quick)")
+    args = parser.parse_args()
+    args.widen = args.widen or (WIDE if args.target == EMBEDDED and not args.quick else 1)
+    started = time.perf_counter()
+    pair = pair_from(args)
+    solvers = ("nss", "traversal") if args.quick else SOLVERS
+    prompts = in_turn(load_prompts(args.prompts), () if args.prompts else KINDS)[
+        : args.count or (2 if args.quick else 16)
+    ]
+    if not prompts:
+        raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
+    identity = pair_identity(pair)
+    cards = {card.verifier: card for card in reversed(all_selectors()) if fits(card, identity)}
+    cards = {name: card for name, card in cards.items() if name in solvers}
+    # Before anything else runs here: these are times. What is stored was measured in one sitting.
+    latency_model(pair, unrecorded, again=args.save)
+    latencies = {name: latency_model(pair, unrecorded, name) for name in solvers}
+    shares = time_shares(pair, prompts, latencies, 2 if args.quick else 200)
+    every = [share for each in shares.values() for share in each]
+    print(f"modelled over measured time of {len(every)} whole runs: {estimate(every)}\n", flush=True)
+    print_table(
+        ("verifier", "runs", "modelled / measured"), [(n, len(each), estimate(each)) for n, each in shares.items()]
+    )
+    samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
+    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 2)
+    jobs = [
+        GridJob(replace(pair.settings, widen=1), prompt, sampling, solvers, latencies, cards, count, trees)
+        for prompt in prompts for sampling in samplings
+    ]  # fmt: skip
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:
+        records = []
+        for done, part in enumerate(workers.map(records_of, jobs), 1):
+            records += part
+            print(f"\r{done} of {len(jobs)} texts", end="" if done < len(jobs) else "\n", file=sys.stderr, flush=True)
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {trees} "
+          f"trees, {len(samplings)} samplings; exact over verification, means over prompts\n")  # fmt: skip
+    rows = []
+    frame = pd.DataFrame(records)
+    for line, here in frame.groupby("line"):
+        shape = ["settings.paths", "settings.length"]
+        shape = shape if here["method"].iloc[0] == "iid_paths" else ["settings.selector"]
+        best = here.groupby(shape)["tokens_per_iteration"].mean().idxmax()
+        best = best if isinstance(best, tuple) else (best,)
+        kept = here[(here[shape] == list(best)).all(axis=1)]
+        by_prompt = kept.groupby("sample")[["tokens_per_iteration", "throughput"]].mean()
+        words = " ".join(f"{part:g}" if isinstance(part, float) else part for part in best)
+        rows.append((line, words, *(estimate(by_prompt[name]) for name in by_prompt)))
+    print_table(("verifier", "best K L", "tokens per pass", "tokens/s, modelled"), rows)
+    costs = {name: each.as_json() for name, each in latencies.items()}
+    save_records(args, "verifier_grid", pair, records, started, latencies=costs, time_shares=shares)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
