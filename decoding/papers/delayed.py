@@ -130,7 +130,9 @@ def _with_selector(name: str) -> str:
 
 def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> PaperResult:
     shaped = {name: VERIFIERS[name][0] for name in SELECTOR} | {"traversal_wor": "Traversal"}
-    papers = {name: {figure.column: VERIFIERS[name][1:][place]} for name in (*SELECTOR, "traversal")}
+    papers: dict[str, Mapping[object, float]] = {
+        name: {figure.column: VERIFIERS[name][1:][place]} for name in (*SELECTOR, "traversal")
+    }
     ways = [_shaped(name, words, papers[name.removesuffix("_wor")]) for name, words in shaped.items()]
     for name, paper in SELECTOR.items():
         ways.append(replace(_delayed(name, {figure.column: paper[place]}), words=_with_selector(name)))

@@ -16,15 +16,14 @@ from decoding.common.errors import ExperimentError, PairError, PromptError, run_
 from decoding.compare.contestants import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
-from decoding.experiments.experiment import SHIPPED, Experiment
-from decoding.experiments.grid import grid_from, grid_toml, kept_grid
+from decoding.experiments.experiment import Experiment
+from decoding.experiments.grid import grid_from, grid_toml
 from decoding.experiments.plan import blocks, prompts_of, run_key
-from decoding.experiments.rows import MEASURED, SERIES, RowStore
+from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
-from decoding.models.embedded import embedded_weights
-from decoding.models.pair import PairSettings, embedded_pair, pair_identity
+from decoding.models.pair import PairSettings, pair_identity
 from decoding.selector.store import SELECTORS
 from tests.helpers.selectors import store
 
@@ -224,20 +223,6 @@ def test_a_selector_trained_anew_makes_other_runs(pair, tmp_path, monkeypatch):
     (tmp_path / "mine" / "selector" / SELECTORS.weights).unlink()
     with pytest.raises(PairError, match=r"The selector in .* is damaged"):
         run_key(identity, one.conditions, contestant)
-
-
-def test_the_kept_runs_of_selectors_are_of_those_that_come_with_the_program():
-    pair, found = embedded_pair(), 0
-    for folder in sorted(SHIPPED.glob("*")):
-        rows = RowStore(folder).table(["settings", "weights"]).to_pylist()
-        now = [row for row in rows if row["weights"] == embedded_weights()]
-        kept = {row["key"] for row in now if json.loads(row["settings"]).get("selector")}
-        found += len(kept)
-        if kept:
-            planned = kept_grid(folder)
-            plan = blocks(planned, pair, pair_identity(pair), prompts_of(planned.prompts))
-            assert kept <= {run.key for block in plan for run in block.runs}, folder
-    assert found
 
 
 def command(folder: Path, content: str | None = None) -> subprocess.Popen:

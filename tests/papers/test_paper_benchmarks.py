@@ -14,7 +14,7 @@ import torch
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
-from decoding.experiments.experiment import GRIDS
+from decoding.experiments.experiment import GRIDS, RESULTS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
 from decoding.papers.measured import action_times, depth_divergence, draft_acceptance, tree_times, verifier_grid
@@ -22,6 +22,7 @@ from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.store import all_selectors
 from decoding.verifiers.theory import SOLVERS
 from tests.helpers.selectors import LATENCY
 from tests.helpers.traces import DYNATREE, dynatree_recovered, iteration_of
@@ -105,6 +106,12 @@ def test_figures_of_a_text_count_roots_outside_loops_apart():
     assert found == {"tokens_per_iteration": 3.0, "throughput": pytest.approx(18.0),
                      "loop_free_tokens_per_iteration": 2.5, "loop_free_throughput": pytest.approx(25.0)}  # fmt: skip
     assert set(verifier_grid.figures(tokens, seconds, np.zeros(3, bool))) == {"tokens_per_iteration", "throughput"}
+
+
+def test_the_stored_figures_of_selectors_are_of_those_that_come_with_the_program():
+    asked = json.loads((RESULTS / "verifier_grid-cpu.json").read_text("utf-8"))["selectors"]
+    shipped = {card.verifier: card for card in all_selectors() if card.shipped}
+    assert asked == {name: {"name": card.name, "created": card.created} for name, card in shipped.items()}
 
 
 def timed_row(paths: int = 2, trunk: int = 1, branch: int = 2, **more) -> dict:

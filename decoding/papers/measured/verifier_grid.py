@@ -267,7 +267,8 @@ def main() -> int:
         rows.append((line, words, *(estimate(by_prompt[name]) for name in by_prompt)))
     print_table(("verifier", "best K L", "tokens per pass", "tokens/s, modelled"), rows)
     costs = {name: each.as_json() for name, each in latencies.items()}
-    save_records(args, "verifier_grid", pair, records, started, latencies=costs, time_shares=shares)
+    asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
+    save_records(args, "verifier_grid", pair, records, started, latencies=costs, time_shares=shares, selectors=asked)
     return 0
 
 
