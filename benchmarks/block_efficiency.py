@@ -21,7 +21,6 @@ from decoding.experiments.command import arguments, choose_prompts, print_table,
 from decoding.methods.method import fitting
 from decoding.models.pair import Pair, embedded_pair
 from decoding.papers.measured.depth_divergence import Root, Tree, roots
-from decoding.papers.measured.verifier_grid import GRID_LENGTH, GRID_PATHS, LARGEST, grid_trees
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run
@@ -69,11 +68,6 @@ def examine(job: tuple[str, str, str, tuple[int, ...], tuple[int, ...]]) -> Bloc
     for root in roots(pair, pair.vocabulary.encode(text), SAMPLINGS[name], positions):
         into = found.loops if root.in_loop else found.values
         into["roots",].append(1.0)
-        for shape, tree in grid_trees(root.tree(LARGEST)).items():
-            expected = tree.expected(SOLVERS) if shape[1] else dict.fromkeys(SOLVERS, 1.0)
-            for verifier, tokens_per_pass in expected.items():
-                into["grid", shape, verifier].append(tokens_per_pass)
-            into["naive tree - naive",].append(expected["naive_tree"] - expected["naive"])
         for budget in budgets:
             _budget(root, budget, SAMPLINGS[name], into)
     return found
@@ -141,28 +135,6 @@ def drafter_tables(found: list[BlockEfficiency], budgets: tuple[int, ...], names
             figures[f"{budget}: {drafter}"] = {n: vars(c) if c else None for n, c in zip(names, cells, strict=True)}
             figures[f"{budget}: {drafter}"]["all"] = vars(whole)
         print_table(("drafter", *names, "all", "nodes", "forwards"), rows)
-    return figures
-
-
-def grid_table(found: list[BlockEfficiency], names: tuple[str, ...]) -> dict:
-    """Verifiers on the paper's grid of i.i.d. trees, the best shape of each."""
-    print(f"\ni.i.d. trees, best of K in 1..{GRID_PATHS}, L in 0..{GRID_LENGTH} for each verifier and sampling (K,L)")
-    shapes = [(k, length) for k in range(1, GRID_PATHS + 1) for length in range(GRID_LENGTH + 1)]
-    rows, figures = [], {}
-    for verifier in SOLVERS:
-        cells, best_means = [], []
-        for name in names:
-            means = {shape: mean_over(found, ("grid", shape, verifier), (name,)) for shape in shapes}
-            means = {shape: mean for shape, mean in means.items() if mean}
-            if not means:
-                cells.append("-")
-                continue
-            shape = max(means, key=lambda shape: means[shape].value)
-            cells.append(f"{means[shape]} {shape[0]},{shape[1]}")
-            best_means.append(means[shape].value)
-            figures[f"{verifier} at {name}"] = {"shape": shape, **vars(means[shape])}
-        rows.append((verifier, *cells, f"{statistics.mean(best_means):.3f}"))
-    print_table(("verifier", *names, "mean"), rows)
     return figures
 
 
@@ -254,7 +226,7 @@ def main() -> int:
         print(f"embedded pair, {len(prompts)} prompts of {len(kinds)} kinds, {outside} roots; {inside} more in loops, "
               f"left out below; draft temperature that of the target, at least {COLDEST_DRAFT}")  # fmt: skip
         figures = {"drafters": drafter_tables(found, budgets, names)}
-        figures["grid"], figures["equal"] = grid_table(found, names), equal_table(found, names)
+        figures["equal"] = equal_table(found, names)
         real = prompts[:2] if args.quick else prompts[:16]
         figures["real"] = real_table(real, workers, ("T=0", "T=1"), budgets[-1] if args.quick else 64,
                                      24 if args.quick else 64)  # fmt: skip

@@ -100,20 +100,20 @@ def test_times_of_a_verifier_are_found_again():
     assert min(*quick.paths_s, quick.level_s, quick.node_s) == 0
 
 
-class PassesOf8:
+class TimedSession:
     """A session whose iterations take 11 ms, of which 6 ms are the target's pass and 2 ms the draft's."""
 
     limits, new_tokens, clock = Limits(1000), 0, 0.0
 
     def step(self):
-        PassesOf8.clock += 0.011
+        TimedSession.clock += 0.011
         return SimpleNamespace(times=SimpleNamespace(verify_s=0.006, draft_levels_s=(0.001, 0.001)))
 
 
 def test_what_is_beside_the_passes_is_taken_from_the_same_iterations(monkeypatch, embedded):
     """`LATENCY` has passes that take longer than these iterations do."""
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: PassesOf8.clock)
-    times = measuring.verifier_times(embedded, LATENCY, lambda *_: PassesOf8(), "nss")
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: TimedSession.clock)
+    times = measuring.verifier_times(embedded, LATENCY, lambda *_: TimedSession(), "nss")
     found = [float(times.seconds(np.array([k]), np.array([4]), np.array([2 + 4 * k]))[0]) for k in (2, 3, 4)]
     assert found == pytest.approx([0.003] * 3, rel=0.05) and times.verifier == "nss"
 

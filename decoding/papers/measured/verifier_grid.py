@@ -1,10 +1,10 @@
-"""Tokens per pass of every verifier on i.i.d. trees of every shape, and with its selector (delayed expansion, Tables 8
-to 15).
+"""Tokens per pass of every verifier on i.i.d. trees of every shape, and with its selector.
 
-At roots along text that the target writes, trees of K 1 to 4 paths and L 0 to 8 levels are drawn. The expected tokens
-of every verifier on each are exact: only texts, roots and trees are sampled, and all verifiers see the same ones.
-Tokens per second are these over the time of iterations: passes priced by their rows as measured here, and what real
-iterations with the verifier take beside them. Without a draft (L 0) all K are one.
+For Tables 4 to 15 of delayed expansion. At roots along text that the target writes, trees of K 1 to 4 paths and L 0 to
+8 levels are drawn, the same for all verifiers; a verifier's selector draws its own tree at the same roots. The expected
+tokens of every verifier on each tree are exact: only texts, roots and trees are sampled. Tokens per second are these
+over the time of iterations: passes priced by their rows as measured here, and what real iterations with the verifier
+take beside them. Without a draft (L 0) all K are one.
 """
 
 import os
@@ -57,7 +57,7 @@ CHECKED = 64
 CHECKED_SHAPES = ((1, 4), (2, 4), (4, 2), (3, 6))
 CHECKED_AT = (Sampling(0.6, draft_temperature=0.6), Sampling(1.0))
 Key = tuple[str, int, int]  # verifier, K and L; K 0 where its selector chooses
-WIDE = 4  # the embedded target is made so many times as wide, so that passes cost what they do with real models
+WIDEN = 4  # of the embedded target, so that passes cost what they do with real models
 
 
 def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
@@ -155,15 +155,15 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
                 seconds[name, 0, 0].append(asked_s[name][PLACES[DISTINCT_OF[ACTIONS.index(chosen)]]])
     if not loops:
         return []
-    told = {
+    conditions = {
         "sample": f"{job.prompt.kind}/{job.prompt.name}", "prompt_set": "samples", "kind": job.prompt.kind,
         "prompt_tokens": len(ids), "cut": 0, "asked_tokens": FIRST + SPACING * (job.roots - 1), "roots": job.roots,
         "temperature": job.sampling.temperature, "top_p": job.sampling.top_p,
-        "draft_temperature": job.sampling.draft_temperature, "repeat": 0,
+        "draft_temperature": job.sampling.draft_temperature, "repeat": 0, "text_hash": job.prompt.hash,
     }  # fmt: skip
     outside = ~np.array(loops)
     return [
-        line_of(key, job.selectors) | told | figures(np.array(tokens[key]), np.array(seconds[key]), outside)
+        line_of(key, job.selectors) | conditions | figures(np.array(tokens[key]), np.array(seconds[key]), outside)
         for key in tokens
     ]  # fmt: skip
 
@@ -212,15 +212,30 @@ def time_shares(
     return dict(shares)
 
 
+def print_best(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print each verifier with the shape that has most tokens per pass, and with its selector."""
+    rows = []
+    for line, here in pd.DataFrame(records).groupby("line"):
+        shape = ["settings.paths", "settings.length"]
+        shape = shape if here["method"].iloc[0] == "iid_paths" else ["settings.selector"]
+        best = here.groupby(shape)["tokens_per_iteration"].mean().idxmax()
+        best = best if isinstance(best, tuple) else (best,)
+        kept = here[(here[shape] == list(best)).all(axis=1)]
+        by_prompt = kept.groupby("sample")[["tokens_per_iteration", "throughput"]].mean()
+        words = " ".join(f"{part:g}" if isinstance(part, float) else part for part in best)
+        rows.append((line, words, *(estimate(by_prompt[name]) for name in by_prompt)))
+    print_table(("verifier", "best K L", "tokens per pass", "tokens/s, modelled"), rows)
+
+
 def main() -> int:
-    parser = arguments(__doc__.splitlines()[0] + " to 15).")
+    parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     parser.set_defaults(widen=0)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 2 with --quick)")
     parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (8; 1 with --quick)")
     parser.add_argument("--trees", type=int, metavar="N", help="drawn at each root (2; 1 with --quick)")
     args = parser.parse_args()
-    args.widen = args.widen or (WIDE if args.target == EMBEDDED and not args.quick else 1)
+    args.widen = args.widen or (WIDEN if args.target == EMBEDDED and not args.quick else 1)
     started = time.perf_counter()
     pair = pair_from(args)
     solvers = ("nss", "traversal") if args.quick else SOLVERS
@@ -254,18 +269,7 @@ def main() -> int:
             print(f"\r{done} of {len(jobs)} texts", end="" if done < len(jobs) else "\n", file=sys.stderr, flush=True)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {trees} "
           f"trees, {len(samplings)} samplings; exact over verification, means over prompts\n")  # fmt: skip
-    rows = []
-    frame = pd.DataFrame(records)
-    for line, here in frame.groupby("line"):
-        shape = ["settings.paths", "settings.length"]
-        shape = shape if here["method"].iloc[0] == "iid_paths" else ["settings.selector"]
-        best = here.groupby(shape)["tokens_per_iteration"].mean().idxmax()
-        best = best if isinstance(best, tuple) else (best,)
-        kept = here[(here[shape] == list(best)).all(axis=1)]
-        by_prompt = kept.groupby("sample")[["tokens_per_iteration", "throughput"]].mean()
-        words = " ".join(f"{part:g}" if isinstance(part, float) else part for part in best)
-        rows.append((line, words, *(estimate(by_prompt[name]) for name in by_prompt)))
-    print_table(("verifier", "best K L", "tokens per pass", "tokens/s, modelled"), rows)
+    print_best(records)
     costs = {name: each.as_json() for name, each in latencies.items()}
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
     save_records(args, "verifier_grid", pair, records, started, latencies=costs, time_shares=shares, selectors=asked)
