@@ -62,6 +62,16 @@ def test_a_figure_has_a_line_per_way_over_its_axis():
     assert not lines_figure(LINES, "speed-up", "length").layout.annotations
 
 
+def test_of_more_methods_than_colours_those_of_one_family_share_theirs():
+    names = [f"{letter}{rest}" for letter in "ABCDEFG" for rest in ("", ", delayed")]
+    traces = lines_figure([PaperMark(name, 1, 1.0) for name in names], "tokens/s", "T").data
+    looks = {trace.name: (trace.line.color, trace.line.dash, trace.marker.symbol) for trace in traces}
+    assert len(set(looks.values())) == len(names) and len({look[0] for look in looks.values()}) == 7
+    assert looks["C"][0] == looks["C, delayed"][0] and looks["C"][1:] != looks["C, delayed"][1:]
+    few = lines_figure([PaperMark(name, 1, 1.0) for name in names[:8]], "tokens/s", "T").data
+    assert len({trace.line.color for trace in few}) == 8
+
+
 def test_places_of_two_settings_are_coloured_marks():
     marks = [PaperMark(way, at, at * 100 + up) for way, up in (("low", 2), ("lower", 1)) for at in (0.8, 0.9)]
     level = PaperMark("Tree <b>", 0.8, 70.0)

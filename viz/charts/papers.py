@@ -92,7 +92,8 @@ def table_figure(marks: Sequence[PaperMark], words: str, dark: bool = False) -> 
 def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool = False) -> go.Figure:
     """A line per method over an axis, ours filled with intervals, the paper's open; two panels where far apart.
 
-    Over names, such as kinds of text, marks are placed side by side without a line.
+    Over names, such as kinds of text, marks are placed side by side without a line. With more methods than colours,
+    those whose names are alike up to a comma share one.
 
     Args:
         words: what is measured, with its unit. axis: what it is measured over.
@@ -101,10 +102,10 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
     figure = make_subplots(1, 1 + apart, horizontal_spacing=0.1)
     numbers = [mark.at for mark in marks if mark.at is not None and not isinstance(mark.at, str)]
     ways, intervals = list(dict.fromkeys(mark.way for mark in marks)), any(mark.low is not None for mark in marks)
-    for number, way in enumerate(ways):
+    for number, (way, look) in enumerate(zip(ways, _looks(ways), strict=True)):
         aside = beside(numbers, number, len(ways)) if intervals and not named else 0.0
         mine = [mark for mark in marks if mark.way == way]
-        _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
+        _add_line(figure, mine, look, "markers" if named else "lines+markers", aside)
     figure.update_traces(cliponaxis=False)  # do not clip marks at 0
     style(figure, dark, height=LINES_HEIGHT, showlegend=True, margin={"l": 56, "r": 16, "t": 26, "b": 46})
     figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"})
@@ -162,15 +163,32 @@ def places_figure(
     return figure.update_yaxes(title_text=across, tickvals=sorted(set(up.values())), automargin=True)
 
 
-def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: str, aside: float) -> None:
+def _looks(ways: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Colour, dash and symbol of each method, which all differ while there are colours enough."""
+    if len(ways) <= len(SERIES):
+        return list(zip(SERIES, SERIES_DASHES, SERIES_SYMBOLS, strict=False))[: len(ways)]
+    kin = [way.partition(",")[0] for way in ways]
+    colors = list(dict.fromkeys(kin))
+    looks = []
+    for number, family in enumerate(kin):
+        color, member = colors.index(family), kin[:number].count(family)
+        looks.append((
+            SERIES[color % len(SERIES)], SERIES_DASHES[member % len(SERIES_DASHES)],
+            SERIES_SYMBOLS[(color + member) % len(SERIES_SYMBOLS)],
+        ))  # fmt: skip
+    return looks
+
+
+def _add_line(
+    figure: go.Figure, mine: Sequence[PaperMark], look: tuple[str, str, str], mode: str, aside: float
+) -> None:
     """The marks of one method, ours shifted by `aside` so that intervals do not overlap.
 
     The paper's are in the second panel if there is one, else without a line next to ours.
     """
     ours = [mark for mark in mine if mark.ours is not None]
     theirs = [mark for mark in mine if mark.paper is not None]
-    color, dash = SERIES[number % len(SERIES)], SERIES_DASHES[number % len(SERIES_DASHES)]
-    symbol, name = SERIES_SYMBOLS[number % len(SERIES_SYMBOLS)], escaped(mine[0].way)
+    (color, dash, symbol), name = look, escaped(mine[0].way)
     apart = len(list(figure.select_xaxes())) > 1
     if ours:
         figure.add_scatter(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle, islice, product
 from multiprocessing import get_context
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import torch
 
 from decoding.common.errors import PromptError, run_main
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.costs.latency import latency_model
+from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import arguments, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
@@ -52,8 +53,9 @@ FIRST, SPACING = 8, 16  # tokens before the first root, and between two
 SINGLE_PATH = ("naive", "block")
 SOLVERS = ("nss", *SINGLE_PATH, "naive_tree", "spectr", "specinfer", "khisti", "traversal", "traversal_wor")
 LARGEST = METHODS["iid_paths"].with_settings(paths=GRID_PATHS, length=GRID_LENGTH)
-# Whole runs by which modelled times are checked: tokens, shapes (K, L) and samplings.
+# Whole runs by which modelled times are checked: tokens, shapes (K, L) and samplings; passes timed around each.
 CHECKED = 64
+PROBES = 8
 CHECKED_SHAPES = ((1, 4), (2, 4), (4, 2), (3, 6))
 CHECKED_AT = (Sampling(0.6, draft_temperature=0.6), Sampling(1.0))
 Key = tuple[str, int, int]  # verifier, K and L; K 0 where its selector chooses
@@ -193,22 +195,33 @@ def time_shares(
 ) -> dict[str, list[float]]:
     """Modelled over measured time of whole runs of `CHECKED` tokens by verifier, verifiers in turn.
 
-    The iteration that reads the prompt is left out, and those whose trees the length limit would cut.
+    The iteration that reads the prompt is left out, and those whose trees the length limit would cut. A machine's speed
+    moves within minutes by more than the model errs: passes of one row, timed around each run, say by how much.
     """
     shares = defaultdict(list)
+    known = next(iter(latencies.values()))
+    length = known.lengths[len(known.lengths) // 2]
+    probe = RowProbe(pair.target, length)
+
+    def slower() -> float:
+        times = [probe.pass_s(length) for _ in range(ROW_WARM_UPS + PROBES)]
+        return min(times[ROW_WARM_UPS:]) / float(known.target_pass_s(length))  # kept times are the least, too
+
     cases = product(prompts, CHECKED_SHAPES, CHECKED_AT, latencies)
     for prompt, (paths, depth), sampling, verifier in islice(cycle(cases), runs):
         action = Action(paths, 0, depth)
         method = METHODS["delayed"].with_settings(verifier=verifier, **action._asdict())
         session = unrecorded(pair, method, encode(pair, prompt.text), CHECKED, sampling)
         session.step()
+        speeds = [slower()]
         lengths, started = [], time.perf_counter()
         while CHECKED - session.new_tokens > depth:
             lengths.append(len(session.tokens))
             session.step()
         measured_s = time.perf_counter() - started
+        speeds.append(slower())
         modelled_s = latencies[verifier].action_s(np.array(lengths))[:, ACTIONS.index(action)].sum()
-        shares[verifier].append(float(modelled_s) / measured_s)
+        shares[verifier].append(mean(speeds) * float(modelled_s) / measured_s)
     return dict(shares)
 
 
