@@ -60,7 +60,7 @@ def show(both: Both, counting: Counting) -> None:
         print(f"  not run: {paper_result.command}{needs}{elsewhere}")
         return
     print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}{elsewhere}")
-    header = ["entry", *([paper_result.axis or "at"] if paper_result.by else []), "runs", "tokens"]
+    header = ["entry", *([paper_result.axis or "at"] if paper_result.by else []), "runs", paper_result.unit]
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: list(outcome.values[:1]), False: places_of(outcome)}  # one that is the same everywhere is shown once
@@ -90,8 +90,8 @@ def _gain(claim: JudgedClaim) -> str:
 def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     paper_result, key = outcome.paper_result, (way.words, value)
     at = "all" if way.flat else value
-    tokens = f"{outcome.tokens[key]:,.0f}" if key in outcome.tokens else "-"
-    cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0), tokens]
+    units = f"{outcome.units[key]:,.0f}" if key in outcome.units else "-"
+    cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0), units]
     for figure in paper_result.figures:
         paper = number_of_paper(way, figure, value)
         ours = outcome.ours.get((key, figure.column))
@@ -136,6 +136,7 @@ def _result(both: Both) -> dict:
         "numbers": paper_result.numbers,
         **_command(whole),
         "run": whole.run,
+        "took_s": whole.took_s,
         "protocol": [each._asdict() for each in compared(paper_result.protocol, whole.here)] if whole.run else [],
         "note": paper_result.protocol.note,
         "statistics": [figure.words for figure in paper_result.figures],
@@ -145,7 +146,8 @@ def _result(both: Both) -> dict:
             for way, outcome in both.items()
         },
         "entries": [
-            {"entry": way.words, "at": value, "tokens": [each.tokens.get((way.words, value)) for each in (whole, free)],
+            {"entry": way.words, "at": value,
+             paper_result.unit: [each.units.get((way.words, value)) for each in (whole, free)],
              "figures": {
                  figure.words: {"paper": number_of_paper(way, figure, value),
                                 **{name: _written(each, way, value, figure.column) for name, each in both.items()}}

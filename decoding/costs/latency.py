@@ -160,7 +160,7 @@ class FixedChooser(Chooser):
 def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
     """Seconds more of real iterations in which a selector is asked: the same trees with and without, in turn.
 
-    The network's weights are random, its size is the paper's.
+    The network's weights are random, its size is that of trained ones.
     """
     sizes, names = (pair.target.info.hidden_size, pair.draft.info.hidden_size), SCALARS
     network = NetworkOutputs(SelectorNetwork(SelectorConfig(*sizes)))

@@ -6,8 +6,9 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 import torch
@@ -18,10 +19,15 @@ from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
+from decoding.experiments.rows import LOOP_FREE
+from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import pair_settings
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
+
+Item = TypeVar("Item")
+Figures = dict[str, float]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -82,6 +88,25 @@ def encoded_prompts(pair: Pair, folder: Path | None, count: int) -> list[tuple[s
     return [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in choose_prompts(folder, count)]
 
 
+def encoded_texts(pair: Pair, folder: Path | None, count: int) -> list[tuple[dict[str, str], list[int]]]:
+    """The same as (columns that name the text in a record, token ids)."""
+    return [(text_columns(prompt, folder), encode(pair, prompt.text)) for prompt in choose_prompts(folder, count)]
+
+
+def text_columns(prompt: Prompt, folder: Path | None) -> dict[str, str]:
+    """What a record says of the text it was measured on."""
+    return {"sample": f"{prompt.kind}/{prompt.name}", "prompt_set": "samples" if folder is None else folder.name,
+            "kind": prompt.kind, "text_hash": prompt.hash}  # fmt: skip
+
+
+def in_both_ways(
+    items: Sequence[Item], outside: Sequence[bool], figures: Callable[[Sequence[Item]], Figures]
+) -> Figures:
+    """Figures of all items and, under their names for loop-free text, of those outside loops; the latter if any."""
+    free = [item for item, is_outside in zip(items, outside, strict=True) if is_outside]
+    return {**figures(items), **({LOOP_FREE + name: value for name, value in figures(free).items()} if free else {})}
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print aligned columns: the first to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
@@ -132,7 +157,9 @@ def save_records(
     """Say how long a benchmark took that `started` by `time.perf_counter`, and keep its records and `more` figures."""
     took_s = time.perf_counter() - started
     print(f"{took_s:.0f} s")
-    save_figures(args, name, {"pair": pair.info.name, "took_s": took_s, **more, "records": records}, pair.target.device)
+    weights = embedded_weights() if pair.info.name.startswith(EMBEDDED_NAME) else None
+    figures = {"pair": pair.info.name, "weights": weights, "took_s": took_s, **more, "records": records}
+    save_figures(args, name, figures, pair.target.device)
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:

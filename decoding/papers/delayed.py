@@ -1,7 +1,7 @@
 """Dynamic delayed tree expansion: verifiers on i.i.d. paths (Tables 2, 3, 8 to 15), and the selector (Tables 4 to 7).
 
-Tables 2 and 3 are judged by runs, Tables 4 to 15 by what `benchmarks.verifier_grid` stored; Figure 1 and the latency
-model of Eq. 11 use `benchmarks.depth_divergence` and `benchmarks.action_times`.
+All tables are judged by what `benchmarks.verifier_grid` stored; Figure 1 and the latency model of Eq. 11 use
+`benchmarks.depth_divergence` and `benchmarks.action_times`.
 """
 
 import tomllib
@@ -29,7 +29,6 @@ VERIFIERS: dict[str, tuple[str, float, float]] = {
     "block": ("Block", 4.30, 13.36), "specinfer": ("SpecInfer", 4.58, 13.55), "spectr": ("SpecTr", 4.61, 13.32),
     "khisti": ("Khisti", 4.41, 12.75), "traversal": ("Traversal", 5.31, 15.89),
 }  # fmt: skip
-SINGLE_PATH = ("naive", "block")
 BEST_OF = ("settings.paths", "settings.length")
 PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"), ("SpecInfer", "NaiveTree"),
          ("Block", "Naive"))  # fmt: skip
@@ -37,39 +36,22 @@ PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"),
 KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy"}
 
 
-def _verifier(name: str, paper: Mapping[object, float]) -> Entry:
-    """A verifier with its best shape of i.i.d. paths; one for a single path with its best chain."""
-    if name in SINGLE_PATH:
-        sampled = {"settings.sampled": True}
-        return Entry(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
-    return Entry(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
-
-
-def _table(number: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping]) -> PaperResult:
-    return PaperResult(
-        f"delayed/table-{number}", PAPER, f"Table {number}: {of_what}",
-        "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, papers[name]) for name in VERIFIERS),
-        tuple(Ordering(better, worse, figure) for better, worse in PAIRS),
-    )  # fmt: skip
-
-
 # What the records of a benchmark hold that leaves nothing of verification to chance.
 EXACT: dict[str, Any] = {
-    "stored": "verifier_grid", "basis": "exact expectations at roots of the target's text",
+    "stored": "verifier_grid", "unit": "trees", "basis": "exact expectations at roots of the target's text",
     "times": "modelled from measured passes",
 }  # fmt: skip
 
 
-def _whole(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
-    """A table of appendix F over its whole grid: with the rows of delayed expansion, traversal as it is published and
-    ours beside it.
-    """
+def _table(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
+    """A table of the verifiers, traversal as it is published and ours beside it; in appendix F also with selectors."""
     ways = [_shaped(name, VERIFIERS[name][0], papers[name]) for name in VERIFIERS if name != "traversal"]
     ways.append(_shaped("traversal_wor", "Traversal", papers["traversal"]))  # as it is published
     ways.append(_shaped("traversal", "Traversal, repeats kept", {}))
-    ways += [_delayed(name, papers[f"{name}{DELAYED}"]) for name in SELECTOR]
     orderings = [Ordering(better, worse, figure) for better, worse in PAIRS]
-    orderings += [Ordering(_delayed(name, {}).words, VERIFIERS[name][0], figure) for name in SELECTOR]
+    for name in SELECTOR if more else ():
+        ways.append(_delayed(name, papers[f"{name}{DELAYED}"]))
+        orderings.append(Ordering(_delayed(name, {}).words, VERIFIERS[name][0], figure))
     return PaperResult(
         f"delayed/table-{_first(numbers)}", PAPER, f"{_named(numbers)}: {of_what}", "", PROTOCOL, (figure,),
         tuple(ways), tuple(orderings), **EXACT, **more,
@@ -162,7 +144,7 @@ def _appendix() -> tuple[PaperResult, ...]:
     found = []
     for numbers, of_what, figure, section, axis in APPENDIX:
         papers = (_by_kind if axis is BY_KIND else _by_sampling)(figure, section)
-        found.append(_whole(numbers, of_what, figure, papers, **axis))
+        found.append(_table(numbers, of_what, figure, papers, **axis))
     return tuple(found)
 
 
@@ -192,7 +174,7 @@ def _figure_1(
     return PaperResult(
         f"delayed/figure-1{letter}", PAPER, f"Figure 1, {title} by depth", "", OFFLINE, figures, ways,
         tuple(Ordering(way.words, way.words, figures[0], at=at) for way in ways),
-        by="depth", stored="depth_divergence", holds="loop_free", basis="exact expectations", axis="node depth",
+        by="depth", stored="depth_divergence", unit="roots", basis="exact expectations", axis="node depth",
     )  # fmt: skip
 
 

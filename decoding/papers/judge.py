@@ -4,6 +4,7 @@
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -25,9 +26,18 @@ from decoding.experiments.estimates import (
 )
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import LOOP_FREE
-from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult, Protocol, protocol_here
-from decoding.papers.rows import VIEWS, WIDE, Source, having, modelled, rows_of, separated, with_sampling
-from decoding.papers.stored import pass_costs, stored_records
+from decoding.papers.paper_result import (
+    PER_PASS,
+    THROUGHPUT,
+    Entry,
+    Figure,
+    Ordering,
+    PaperResult,
+    Protocol,
+    protocol_here,
+)
+from decoding.papers.rows import VIEWS, WIDE, Source, having, modelled, pair_names, rows_of, separated, with_sampling
+from decoding.papers.stored import pass_costs, stored_records, took
 from decoding.trace.metrics import COUNTINGS, Counting
 
 EQUAL = 0.03
@@ -50,8 +60,8 @@ def verdict(gain: Estimate) -> Verdict:
 Key = tuple[str, object]  # name of an entry, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
 DRAFTED = ["drafted", "accepted"]
-READ = ("pair", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations", "wall_s",
-        "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
+READ = ("pair", "weights", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations",
+        "wall_s", "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
 MODELLED = "times modelled from measured passes"
 OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
 
@@ -80,16 +90,17 @@ class Reproduction:
     runs: Mapping[Key, int]
     judged: tuple[JudgedClaim, ...]
     where: tuple[str, ...]  # pairs, machines and days of the results
-    # counting: what the figures count, `no text` for masks. tokens: counted per run by entry and value, where runs have
-    # tokens.
+    # counting: what the figures count, `no text` for masks. units: how many tokens, or what else the paper result
+    # counts, in each run or record, by entry and value.
     counting: Counting | Literal["no text"] = "whole"
-    tokens: Mapping[Key, float] = field(default_factory=dict)
+    units: Mapping[Key, float] = field(default_factory=dict)
     # bases: how counts and times came about. here: how our results were measured.
     bases: tuple[str, ...] = ()
     here: Protocol = field(default_factory=Protocol)
     one_way: int = 0  # runs that hold only the other way of counting, and are left out
     # Other results, which do not count because they cannot be mixed: their pairs, machines or texts
     elsewhere: tuple[str, ...] = ()
+    took_s: float | None = None  # of a benchmark all of it, of runs their decoding; None where none was run
 
     @property
     def counted(self) -> str:
@@ -145,7 +156,7 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
             found = of(figure, key[0]).at.get(key)
             if found is not None and len(found) and len(by_prompt := _by_prompt(found, figure)):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
-                used.append(found[["pair", "machine", "started"]])
+                used.append(found[[name for name in ("pair", "weights", "machine", "started") if name in found]])
     there, timed = {key for key, _ in ours}, {figure.timed for figure in paper_result.figures}
     main = times if timed == {True} else counts
     shown = {key: found if len(found) else times.at[key] for key, found in main.at.items() if key in there}
@@ -158,15 +169,34 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
     where: tuple[str, ...] = ()
     if used:
         runs = pd.concat(used)
+        runs = runs.assign(pair=pair_names(runs))
         where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
         paper_result.holds or counting,
-        {key: float(found["new_tokens"].mean()) for key, found in shown.items() if "new_tokens" in found},
-        tuple(bases), protocol_here(having(kept, paper_result.only, known=True)) if used else Protocol(),
-        len(source.rows) - len(kept), source.elsewhere,
+        {key: many for key, found in shown.items() if (many := _counted(paper_result, found)) is not None},
+        tuple(bases), _protocol(having(kept, paper_result.only, known=True)) if used else Protocol(),
+        len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),
     )  # fmt: skip
+
+
+def _protocol(rows: pd.DataFrame) -> Protocol:
+    return protocol_here(rows.assign(pair=pair_names(rows)))
+
+
+def _took_s(paper_result: PaperResult, rows: pd.DataFrame) -> float | None:
+    if not paper_result.stored:
+        return float(rows["wall_s"].sum()) if len(rows) else None
+    found = took(paper_result.stored)
+    return None if found is None else found[0]
+
+
+def _counted(paper_result: PaperResult, found: pd.DataFrame) -> float | None:
+    """How many tokens each of some runs counts, or what else each record does; None where they do not say."""
+    column = "counted" if paper_result.stored else "new_tokens"
+    many = found[column].mean() if column in found else np.nan
+    return None if np.isnan(many) else float(many)
 
 
 def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, Evidence]:
@@ -206,7 +236,7 @@ def recorded(records: pd.DataFrame, counting: Counting) -> pd.DataFrame:
     both = [name for name in map(str, records) if LOOP_FREE + name in records]
     if counting == "whole" or not both:
         return records
-    return records.assign(**{name: records[LOOP_FREE + name] for name in both}).dropna(subset=both)
+    return records.assign(**{name: records[LOOP_FREE + name] for name in both}).dropna(subset=both, how="all")
 
 
 def _days(stamps: pd.Series) -> str:
@@ -316,6 +346,8 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
         said = of_time(first, second, ordering.better, ordering.worse)
     elif of_runs and ordering.figure == PER_PASS and not pd.concat((first, second))[DRAFTED].isna().any(axis=None):
         said = of_tokens(first, second, ordering.better, ordering.worse)
+    elif paper_result.stored and {*EXPECTED} <= {*first} & {*second}:
+        said = of_trees(first, second, ordering.better, ordering.worse)
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
         said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), names[0], names[1])
@@ -398,6 +430,24 @@ def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse
         share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
         counts.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
     return f"Tokens drafted per pass: {counts[0]}; {counts[1]}."
+
+
+EXPECTED = (PER_PASS.column, THROUGHPUT.column)  # of records on trees, both exact over verification
+
+
+def of_trees(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on two entries of trees: which were best, their tokens, and the modelled time of an iteration."""
+    parts = []
+    for name, rows in ((better_name, better), (worse_name, worse)):
+        tokens, seconds = rows[PER_PASS.column].mean(), (rows[PER_PASS.column] / rows[THROUGHPUT.column]).mean()
+        shape = ""
+        if {"settings.paths", "settings.length"} <= {*rows} and rows["settings.paths"].notna().all():
+            (paths, length), _ = Counter(zip(rows["settings.paths"], rows["settings.length"], strict=True)).most_common(
+                1
+            )[0]
+            shape = f" (mostly K {paths:.0f}, L {length:.0f})"
+        parts.append(f"{name}{shape} commits {tokens:.2f} tokens in {1000 * seconds:.1f} ms")
+    return f"In an iteration {', '.join(parts)}."
 
 
 def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:

@@ -5,7 +5,7 @@ How something was measured, in a paper or here, is a `Protocol`; `compared` puts
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -99,9 +99,7 @@ def protocol_here(rows: pd.DataFrame) -> Protocol:
     """How results, at least one, were measured; of records that are no runs only where."""
     where = Protocol(pair=_listed(rows["pair"]), hardware=_listed(rows["machine"]))
     if "asked_tokens" not in rows:
-        return where
-    sets, kinds = _listed(rows["prompt_set"]), _listed(rows["kind"])
-    count = len(rows[["prompt_set", "kind", "prompt"]].drop_duplicates())
+        return replace(where, prompts=_texts(rows)) if "text_hash" in rows else where
     samplings = (
         rows[["temperature", "top_p", "draft_temperature"]].drop_duplicates().sort_values(["temperature", "top_p"])
     )
@@ -117,14 +115,20 @@ def protocol_here(rows: pd.DataFrame) -> Protocol:
     each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
     if "roots" in rows:  # nothing is decoded
         each = f"{_listed(rows['roots'])} roots in the target's text after each"
-    hashes = sorted(rows["text_hash"].dropna().unique()) if "text_hash" in rows else []
-    texts = f", hash {sha256(' '.join(hashes).encode()).hexdigest()[:8]}" if len(hashes) == count else ""
     return Protocol(
-        where.pair, where.hardware,
-        f"{count} of {sets} ({kinds}{texts})",
+        where.pair, where.hardware, _texts(rows),
         (f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}") + cut,
         _listed(rows["asked_tokens"]), "; ".join(words), each,
     )  # fmt: skip
+
+
+def _texts(rows: pd.DataFrame) -> str:
+    """Which texts results were measured on: `16 of samples (stories, code, hash 01234567)`."""
+    sets, kinds = _listed(rows["prompt_set"]), _listed(rows["kind"])
+    count = len(rows[["prompt_set", "kind", "prompt"]].drop_duplicates())
+    hashes = sorted(rows["text_hash"].dropna().unique()) if "text_hash" in rows else []
+    texts = f", hash {sha256(' '.join(hashes).encode()).hexdigest()[:8]}" if len(hashes) == count else ""
+    return f"{count} of {sets} ({kinds}{texts})"
 
 
 def _listed(values: pd.Series) -> str:
@@ -212,6 +216,7 @@ class PaperResult:
     only: Mapping[str, object] = field(default_factory=dict)  # values that columns must have for a result to count
     view: str = "runs"  # how results are transformed first, one of `rows.VIEWS`
     stored: str = ""  # benchmark whose records in `decoding/experiments/results` it uses; empty for a grid
+    unit: str = "tokens"  # what a row of results counts: tokens, roots, trees, ...
     # The one way of counting that such records hold, `no text` where they are of masks; None where they hold both, as
     # the runs of a grid do
     holds: Counting | Literal["no text"] | None = None

@@ -26,16 +26,18 @@ class Source(NamedTuple):
     elsewhere: tuple[str, ...] = ()
 
 
-def family_of(rows: pd.DataFrame) -> pd.Series:
-    """Pair and machine of every result, where a pair and its widened one are one.
+def pair_names(rows: pd.DataFrame, pairs: pd.Series | None = None) -> pd.Series:
+    """The pair of every result, or `pairs`; the embedded pair is another one with other weights than it comes with."""
+    pairs = rows["pair"] if pairs is None else pairs
+    if "weights" not in rows:
+        return pairs
+    earlier = pairs.str.startswith(EMBEDDED_NAME) & rows["weights"].ne(embedded_weights())
+    return pairs.where(~earlier, pairs + ", earlier weights")
 
-    The embedded pair is another one with other weights than it comes with, whatever its width.
-    """
-    pairs = rows["pair"].str.removesuffix(WIDE)
-    if "weights" in rows:
-        earlier = pairs.str.startswith(EMBEDDED_NAME) & rows["weights"].ne(embedded_weights())
-        pairs = pairs.where(~earlier, pairs + ", earlier weights")
-    return pairs + " on " + rows["machine"]
+
+def family_of(rows: pd.DataFrame) -> pd.Series:
+    """Pair and machine of every result, where a pair and its widened one are one."""
+    return pair_names(rows, rows["pair"].str.removesuffix(WIDE)) + " on " + rows["machine"]
 
 
 def separated(rows: pd.DataFrame) -> list[Source]:

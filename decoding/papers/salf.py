@@ -192,7 +192,7 @@ def _ranks(
     """One part of what `benchmarks.draft_ranks` measures, by rank."""
     return PaperResult(
         f"salf/{key}", PAPER, title, "", Protocol(note=note), figures, OF_EACH, orderings, by="rank",
-        only={"part": part}, stored="draft_ranks", holds="loop_free", needs=HEADS,
+        only={"part": part}, stored="draft_ranks", unit="trees" if part == "shares" else "roots", needs=HEADS,
         axis="rank in the draft's distribution (5: fifth or lower)" if part == "shares"
         else "rank of the token that the head is conditioned on",
     )  # fmt: skip

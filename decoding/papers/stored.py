@@ -83,6 +83,7 @@ def _read(file: Path) -> pd.DataFrame:
         return frame.assign(
             **{name: value for name, value in unsaid.items() if name not in frame}, pair=content["pair"],
             machine=", ".join(names), started=content["created"], prompt=frame["prompt"], line=frame["line"],
+            weights=content.get("weights"),
         )  # fmt: skip
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"

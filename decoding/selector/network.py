@@ -11,7 +11,7 @@ from decoding.selector.features import SCALARS, Features
 
 @dataclass(frozen=True)
 class SelectorConfig:
-    """Sizes of a selector's network.
+    """Sizes of a selector's network; the paper's has a width of 128 and 512 hidden units first, but asking it counts.
 
     Attributes:
         target_size, draft_size: of the hidden states it reads.
@@ -25,8 +25,8 @@ class SelectorConfig:
 
     target_size: int
     draft_size: int
-    width: int = 128
-    hidden: tuple[int, int] = (512, 32)
+    width: int = 32
+    hidden: tuple[int, int] = (128, 32)
     dropout: float = 0.1
     state_dropout: float = 0.8
     scalars: int = len(SCALARS)

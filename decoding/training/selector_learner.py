@@ -181,7 +181,7 @@ class SelectorSettings:
             policy settles on one action before it has seen that roots differ.
         scatter: of a policy, spread of the logarithms of random factors on drafting, on a target pass, on what rows add
             to it and on all beside passes: every example is on a machine of its own.
-        width, hidden: of the network, see `SelectorConfig`; smaller than the paper's, as asking counts.
+        width, hidden: of the network, see `SelectorConfig`.
         dropout, state_dropout, weight_decay, learning_rate: of the network.
         look_every: steps between two looks at held-out roots; the weights that did best there are kept.
     """
@@ -193,8 +193,8 @@ class SelectorSettings:
     worst: float = 0.1
     entropy: float = 0.05
     scatter: float = 1.0
-    width: int = 32
-    hidden: tuple[int, int] = (128, 32)
+    width: int = SelectorConfig.width
+    hidden: tuple[int, int] = SelectorConfig.hidden
     dropout: float = 0.2
     state_dropout: float = 0.8
     weight_decay: float = 0.02

@@ -1,6 +1,7 @@
 """Draft tokens by rank: shares, accuracy and calibration against values found by hand, and the records of them."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -24,13 +25,15 @@ from decoding.papers.measured.draft_ranks import (
     distribution_calibration_error,
     rank_shares,
     records_behind_ranks,
+    records_of_shares,
 )
 from decoding.training.head_data import text_features
 from tests.papers.test_papers import BY_KEY
 
 
 def one(right, confidence, top, target_top) -> Conditioned:
-    return Conditioned(*(np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top)))
+    parts = (np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top))
+    return Conditioned(*parts, np.ones(len(right), bool))
 
 
 def test_accuracy_and_calibration_by_hand():
@@ -69,9 +72,28 @@ def head(pair, tmp_path, monkeypatch):
 
 def test_shares_of_ranks_are_those_of_the_trees(pair, head):
     method = METHODS["eagle2"].with_settings(node_budget=8, beam_width=6, max_depth=2, draft_head=head)
-    shares = rank_shares(pair, method, pair.vocabulary.encode("Once upon a time"), 6)
-    assert shares.shape == (RANKS,) and shares.sum() == pytest.approx(1.0)
+    ids = pair.vocabulary.encode("Once upon a time")
+    made = records_of_shares(pair, method, "talf", {"sample": "p"}, ids, 6)
+    shares = [each["share"] for each in made]
+    assert [each["rank"] for each in made] == list(range(1, RANKS + 1)) and sum(shares) == pytest.approx(1.0)
     assert shares[0] >= shares[1] >= shares[2] > 0
+    assert all(each["loop_free_share"] == each["share"] and each["sample"] == "p" for each in made)
+
+
+def test_shares_are_of_all_tokens_together():
+    counts = [np.array([3, 1, 0, 0, 0]), np.array([1, 0, 0, 0, 3])]
+    assert rank_shares(counts).tolist() == [0.5, 0.125, 0, 0, 0.375]
+    assert np.isnan(rank_shares([])).all() and np.isnan(rank_shares([np.zeros(RANKS)])).all()
+
+
+def test_roots_in_loops_count_in_whole_texts_alone():
+    sure = np.full(4, 0.5)
+    looping = replace(one([True, True, False, False], sure, sure, sure), outside=np.array([True, True, False, False]))
+    lost = replace(looping, outside=np.zeros(4, bool))
+    first, second = (each for each in records_behind_ranks([looping, lost], "talf", [{}, {}]) if each["rank"] == 1)
+    assert (first["accuracy"], first["counted"]) == (0.5, 4)
+    assert (first["loop_free_accuracy"], first["loop_free_counted"]) == (1.0, 2)
+    assert not any(name.startswith("loop_free") for name in second)
 
 
 @torch.inference_mode()
@@ -112,14 +134,14 @@ def test_pseudo_values_have_less_bias_than_the_error_of_few_roots():
     for _ in range(40):
         parts = [prompt() for _ in range(12)]
         plain.append(calibration_error(parts, 0, np.arange(12)))
-        records = records_behind_ranks(parts, "talf", [str(n) for n in range(12)])
+        records = records_behind_ranks(parts, "talf", [{"sample": str(n)} for n in range(12)])
         jackknifed.append(np.mean([each["ece"] for each in records if each["rank"] == 1]))
     assert abs(np.mean(jackknifed)) < 0.5 * np.mean(plain)
 
 
 def test_one_prompt_has_no_pseudo_value():
     sure = np.full(20, 0.5)
-    records = records_behind_ranks([one(np.arange(20) % 2 == 0, sure, sure, sure)], "talf", ["p"])
+    records = records_behind_ranks([one(np.arange(20) % 2 == 0, sure, sure, sure)], "talf", [{"sample": "p"}])
     assert len(records) == RANKS and all("ece" not in each and each["accuracy"] == 0.5 for each in records)
 
 

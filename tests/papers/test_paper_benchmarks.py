@@ -14,6 +14,7 @@ import torch
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
+from decoding.experiments.command import in_both_ways
 from decoding.experiments.experiment import GRIDS, RESULTS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
@@ -38,8 +39,10 @@ def test_tests_are_counted_where_the_draft_put_them():
                            steps=dynatree_recovered().steps)  # fmt: skip
     found = draft_acceptance.tests_by_bin([dynatree_recovered(), dynatree_recovered(), looping])
     assert list(found) == [0.15, 0.55, 0.65, 0.85], "the final token is no test"
-    assert found[0.55] == {"tested": 2, "accepted": 1.0, "target_probability": pytest.approx(0.96)}
-    assert found[0.65] == {"tested": 2, "accepted": 0.0, "target_probability": pytest.approx(0.17)}
+    for place, tested, accepted, target in ((0.55, 3, 1.0, 0.96), (0.65, 3, 0.0, 0.17)):
+        whole = {"counted": tested, "tested": tested, "accepted": accepted, "target_probability": pytest.approx(target)}
+        free = {f"loop_free_{name}": 2 if value == tested else value for name, value in whole.items()}
+        assert found[place] == whole | free
     assert [draft_acceptance.middle(p) for p in (0.0, 0.0999, 0.1, 0.95, 1.0)] == [0.05, 0.05, 0.15, 0.95, 0.95]
 
 
@@ -101,11 +104,12 @@ def test_expected_tokens_of_every_shape_are_those_of_the_paths_inside_one_tree()
 
 
 def test_figures_of_a_text_count_roots_outside_loops_apart():
-    tokens, seconds = np.array([2.0, 4.0, 3.0]), np.array([0.1, 0.3, 0.1])
-    found = verifier_grid.figures(tokens, seconds, np.array([True, False, True]))
-    assert found == {"tokens_per_iteration": 3.0, "throughput": pytest.approx(18.0),
-                     "loop_free_tokens_per_iteration": 2.5, "loop_free_throughput": pytest.approx(25.0)}  # fmt: skip
-    assert set(verifier_grid.figures(tokens, seconds, np.zeros(3, bool))) == {"tokens_per_iteration", "throughput"}
+    trees = [(2.0, 0.1), (4.0, 0.3), (3.0, 0.1)]  # tokens and seconds of each
+    found = in_both_ways(trees, [True, False, True], verifier_grid.figures)
+    assert found == {"counted": 3, "tokens_per_iteration": 3.0, "throughput": pytest.approx(18.0),
+                     "loop_free_counted": 2, "loop_free_tokens_per_iteration": 2.5,
+                     "loop_free_throughput": pytest.approx(25.0)}  # fmt: skip
+    assert not any(name.startswith("loop_free") for name in in_both_ways(trees, [False] * 3, verifier_grid.figures))
 
 
 def test_the_stored_figures_of_selectors_are_of_those_that_come_with_the_program():
@@ -136,14 +140,15 @@ def test_modelled_times_see_the_contexts_of_the_measured_passes():
 def test_drafting_is_modelled_by_nodes_and_by_layers():
     def drafted(nodes: int, levels: list[float], took: float):
         times = SimpleNamespace(draft_levels_s=levels, draft_s=took)
-        return SimpleNamespace(drafted=nodes, draft_forwards=len(levels), times=times)
+        return SimpleNamespace(drafted=nodes, draft_forwards=len(levels), times=times, in_loop=False)
 
     greedy, layers = [drafted(16, [0.002] * 9, 0.03)] * 3, [drafted(18, [0.003] * 4, 0.02)] * 2
-    found = {each["line"]: each for each in tree_times.records_of(greedy, layers, "p", 16)}
+    found = {each["line"]: each for each in tree_times.records_of(greedy, layers, {"sample": "p"}, 16)}
     assert [found[line]["draft_ms"] for line in tree_times.LINES] == pytest.approx([30.0, 32.0, 20.0, 8.0])
     assert [found[line]["forwards"] for line in tree_times.LINES] == [9, 16, 4, 4]
     assert [found[line]["drafted"] for line in tree_times.LINES] == [16, 16, 18, 18]
-    assert tree_times.records_of([], layers, "p", 16) == []
+    assert [found[line]["loop_free_draft_ms"] for line in tree_times.LINES] == pytest.approx([30.0, 32.0, 20.0, 8.0])
+    assert tree_times.records_of([], layers, {"sample": "p"}, 16) == []
 
 
 def test_times_of_another_machine_are_refused(monkeypatch):

@@ -251,7 +251,7 @@ def test_whole_and_loop_free_texts_are_two_views_of_the_same_rows():
     drafts = frame["line"] == "dynatree"
     frame.loc[drafts, "loop_free_throughput"] = 0.5 * frame["throughput"][drafts]
     whole, free = (judge(BY_KEY["dynatree/table-1"], frame, way) for way in ("whole", "loop_free"))
-    assert (whole.tokens[DYNATREE, None], free.tokens[DYNATREE, None]) == (100, 40)
+    assert (whole.units[DYNATREE, None], free.units[DYNATREE, None]) == (100, 40)
     found = [next(each for each in way.judged if each.ordering.better == DYNATREE).verdict for way in (whole, free)]
     assert found == ["holds", "does not hold"]
     frame.loc[frame["prompt"] == "p0", [name for name in frame if name.startswith(LOOP_FREE)]] = None
@@ -452,13 +452,29 @@ def test_a_paper_compares_with_the_statistic_that_it_computed():
         assert shares == {column}, key
 
 
-def test_a_sweep_whose_figure_was_never_measured_has_no_best():
-    paper_result = BY_KEY["delayed/table-2"]
-    way = paper_result.ways[0]
-    made = [row(way.line, "a", 100.0, experiment=grid_name(paper_result.grid), method="iid_paths", **{
-        "settings.verifier": "nss", "settings.paths": paths, "settings.length": 2,
-        "loop_free_tokens_per_iteration": math.nan}) for paths in (1, 2)]  # fmt: skip
-    assert not judge(paper_result, pd.DataFrame(made)).run
+def of_shape(verifier: str, prompt: str, paths: int, tokens: float, **more) -> dict:
+    """A record of `benchmarks.verifier_grid`."""
+    return {"line": f"iid_paths:verifier={verifier}", "method": "iid_paths", "sample": prompt, "temperature": 1.0,
+            "top_p": 1.0, "settings.verifier": verifier, "settings.paths": paths, "settings.length": 2,
+            "tokens_per_iteration": tokens, "throughput": 40.0 * tokens} | more  # fmt: skip
+
+
+def test_a_sweep_whose_figure_was_never_measured_has_no_best(results):
+    store(results, "verifier_grid", [of_shape("nss", "a", paths, math.nan) for paths in (1, 2)])
+    assert not judge(BY_KEY["delayed/table-2"], frame()).run
+
+
+def test_a_claim_on_trees_that_fails_says_what_was_best_and_what_it_takes(results):
+    made = [of_shape(verifier, p, paths, tokens + 0.1 * (paths == 2) + 0.02 * n)
+            for verifier, tokens in (("naive", 3.0), ("block", 2.0)) for n, p in enumerate("abcd")
+            for paths in (1, 2)]  # fmt: skip
+    store(results, "verifier_grid", made)
+    lost = next(each for each in judge(BY_KEY["delayed/table-3"], frame()).judged if each.ordering.better == "Block")
+    assert lost.verdict == "does not hold"
+    assert lost.reason == (
+        "In an iteration Block (mostly K 2, L 2) commits 2.13 tokens in 25.0 ms, "
+        "Naive (mostly K 2, L 2) commits 3.13 tokens in 25.0 ms."
+    )
 
 
 def test_reasons_come_from_the_rows():
@@ -594,21 +610,18 @@ def test_the_best_setting_is_chosen_by_the_other_prompts():
     assert outcome.ours[(way.words, None), "throughput"].value < 110, "900 was lucky on one prompt each"
 
 
-def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats():
-    paper_result = BY_KEY["delayed/table-3"]
-    way, more = paper_result.ways[0], {"settings.verifier": "nss", "settings.paths": 1, "settings.length": 2}
+def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats(results):
     speeds = {0.2: (100.0, 100.0, 9.0), 0.4: (200.0, 200.0, 200.0), 1.0: (600.0, 600.0, 600.0)}
-    shared = {"experiment": grid_name(paper_result.grid), "method": "iid_paths", **more}
     made = [
-        row(way.line, prompt, speed, temperature=temperature, repeat=repeat, **shared)
+        of_shape(verifier, prompt, 1, 2.0, throughput=speed, temperature=temperature, repeat=repeat)
+        for verifier in ("nss", "spectr")
         for prompt in "abc"
         for temperature, found in speeds.items()
         for repeat, speed in enumerate(found)
     ]
-    other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
-             for n, each in enumerate(made)]  # fmt: skip
-    outcome = judge(paper_result, pd.DataFrame([*made, *other]))
-    assert outcome.ours[(way.words, None), "throughput"].value == pytest.approx(300.0)
+    store(results, "verifier_grid", made)
+    outcome = judge(BY_KEY["delayed/table-3"], frame())
+    assert outcome.ours[("NSS", None), "throughput"].value == pytest.approx(300.0)
 
 
 HARDWARE = {"processor": "A processor", "device": "cpu", "torch": "9.9"}
@@ -626,8 +639,8 @@ def of(key: str, line: str, prompt: str, speed: float = 100.0, **more) -> dict:
 
 
 def store(folder, benchmark: str, records: list[dict], **more) -> None:
-    content = {"benchmark": benchmark, "pair": "Embedded pair", "created": "2030-01-02T00:00:00Z",
-               "hardware": HARDWARE}  # fmt: skip
+    content = {"benchmark": benchmark, "pair": "Embedded pair", "weights": embedded_weights(),
+               "created": "2030-01-02T00:00:00Z", "hardware": HARDWARE}  # fmt: skip
     folder.mkdir(exist_ok=True)
     file = folder / f"{benchmark}-{more.pop('device', 'cpu')}.json"
     file.write_text(json.dumps(content | more))
@@ -830,17 +843,23 @@ def test_stored_records_bear_one_label_whichever_way_is_asked(results, capsys, c
     masks = [{"part": "random", "line": line, "sample": f"random {n}", "nodes": 256, "prefix": 0, "blocks": 9 + n}
              for line in ("as made", "depth") for n in range(4)]  # fmt: skip
     store(results, "mask_order", masks)
-    drafting = [{"line": line, "sample": p, "nodes": 64, "draft_ms": 9.0, "forwards": 9.0}
-                for line in ("greedy", "threshold") for p in PROMPTS]  # fmt: skip
-    store(results, "tree_times", drafting)
     acted = [{"line": line, "sample": p, "nodes": 5, "pass_ms": 9.0, "of_measured": 1.0}
              for line in ("measured", "rows") for p in PROMPTS]  # fmt: skip
     store(results, "action_times", acted)
     for key, said in (("dyspec/table-5", "exact counts of the masks"),
-                      ("dyspec/equation-3", "loop-free texts; counts; measured and modelled times"),
                       ("delayed/equation-11", "whole texts; measured and modelled times")):  # fmt: skip
         papers.show({way: judge(BY_KEY[key], frame(), way) for way in COUNTINGS}, counting)
         assert capsys.readouterr().out.splitlines()[4].startswith(f"  {said}"), key
+
+
+def test_stored_records_of_earlier_weights_are_of_another_pair(results):
+    store(results, "depth_divergence", depths(), weights="others")
+    outcome = judge(BY_KEY["delayed/figure-1b"], frame())
+    assert outcome.where == ("Embedded pair, earlier weights on A processor, cpu, torch 9.9, 2030-01-02",)
+    assert outcome.here.pair == "Embedded pair, earlier weights"
+    store(results, "depth_divergence", depths(), device="cuda", created="2030-02-01T00:00:00Z")
+    outcome = judge(BY_KEY["delayed/figure-1b"], frame())
+    assert outcome.here.pair == "Embedded pair" and outcome.elsewhere == ()
 
 
 def test_no_claim_of_equation_3_is_between_two_models_and_trees_have_their_true_size(results):

@@ -2,13 +2,12 @@
 
 At roots along text that the target writes, paths are drawn from the draft; after each of their nodes both distributions
 are known in full, so their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
-exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound. Roots in text that repeats itself
-are left out.
+exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -17,7 +16,7 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
@@ -124,19 +123,31 @@ def _at(tree: VerifiedTree, node: int, solvers: Sequence[str]) -> dict[str, dict
 
 
 def records_of(
-    pair: Pair, name: str, ids: list[int], count: int, paths: int, samplings: Sequence[Sampling], solvers: Sequence[str]
+    pair: Pair,
+    text: Mapping[str, str],
+    ids: list[int],
+    count: int,
+    paths: int,
+    samplings: Sequence[Sampling],
+    solvers: Sequence[str],
 ) -> list[dict[str, Any]]:
     """The records of one prompt: means over its roots under all samplings."""
     positions = tuple(8 + SPACING * place for place in range(count))
     found: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+    outside: dict[tuple[str, int], list[bool]] = defaultdict(list)
     for sampling in samplings:
         for root in roots(pair, ids, sampling, positions):
-            if not root.in_loop:
-                for key, figures in figures_along(root, paths, solvers).items():
-                    found[key].append(figures)
+            for key, figures in figures_along(root, paths, solvers).items():
+                found[key].append(figures)
+                outside[key].append(not root.in_loop)
     return [
-        {"line": line, "sample": name, "depth": depth, **_means(figures)} for (line, depth), figures in found.items()
+        {"line": line, **text, "depth": depth, **in_both_ways(figures, outside[line, depth], _counted_means)}
+        for (line, depth), figures in found.items()
     ]
+
+
+def _counted_means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {"counted": len(figures), **_means(figures)}
 
 
 def main() -> int:
@@ -147,13 +158,13 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_prompts(pair, args.prompts, args.count or (2 if args.quick else 24))
+    prompts = encoded_texts(pair, args.prompts, args.count or (2 if args.quick else 24))
     count, paths = args.roots or (1 if args.quick else 3), 1 if args.quick else 2
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
     records = []
-    for sample, ids in prompts:
-        records += records_of(pair, sample, ids, count, paths, samplings, solvers)
+    for text, ids in prompts:
+        records += records_of(pair, text, ids, count, paths, samplings, solvers)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip

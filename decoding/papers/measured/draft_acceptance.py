@@ -1,20 +1,20 @@
 """Draft probability against acceptance, node by node (DySpec, Figure 2): are likely draft tokens accepted?
 
 Nodes of DySpec's trees that the verifier tested, in ten bins of the draft's probability given their parent: the share
-of tests that passed, and the target's probability of the same tokens. Iterations inside repeated text are left out.
-Runs are recorded in full; sweeps are not, because recording takes time.
+of tests that passed, and the target's probability of the same tokens. Runs are recorded in full, as sweeps are not:
+recording takes time.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import mean
 from typing import Any
 
 import pandas as pd
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.presets import add_pair_arguments
@@ -32,26 +32,29 @@ def middle(probability: float) -> float:
 
 
 def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, float]]:
-    """Tests of drafted nodes by the centre of their draft probability's bin.
+    """Tests of drafted nodes by the centre of their draft probability's bin, in both ways of counting.
 
     Given are how many were `tested`, the share `accepted`, and the mean `target_probability` at temperature 1.
     """
     tests: dict[float, list[tuple[bool, float]]] = defaultdict(list)
+    outside: dict[float, list[bool]] = defaultdict(list)
     for iteration in iterations:
-        if iteration.in_loop:
-            continue
         for step in iteration.steps:
             if step.kind == "test" and step.child_id is not None:
                 node = iteration.nodes[step.child_id]
                 if node.draft_probability is not None and node.target_probability is not None:
-                    tests[middle(node.draft_probability)].append((step.accepted, node.target_probability))
+                    place = middle(node.draft_probability)
+                    tests[place].append((step.accepted, node.target_probability))
+                    outside[place].append(not iteration.in_loop)
+    return {place: in_both_ways(found, outside[place], _shares) for place, found in sorted(tests.items())}
+
+
+def _shares(tests: Sequence[tuple[bool, float]]) -> dict[str, float]:
     return {
-        place: {
-            "tested": len(found),
-            "accepted": mean(accepted for accepted, _ in found),
-            "target_probability": mean(probability for _, probability in found),
-        }
-        for place, found in sorted(tests.items())
+        "counted": len(tests),
+        "tested": len(tests),
+        "accepted": mean(accepted for accepted, _ in tests),
+        "target_probability": mean(probability for _, probability in tests),
     }
 
 
@@ -63,15 +66,15 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_prompts(pair, args.prompts, args.count or (4 if args.quick else 16))
+    prompts = encoded_texts(pair, args.prompts, args.count or (4 if args.quick else 16))
     limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
     records = []
     for temperature in TEMPERATURES:
         sampling = Sampling(temperature, draft_temperature=DRAFT_TEMPERATURE)
-        for sample, ids in prompts:
+        for text, ids in prompts:
             session = DecodeSession(pair, METHODS["dyspec"], ids, sampling, limits)
             for place, found in tests_by_bin(session).items():
-                records.append({"line": f"{temperature:g}", "sample": sample, "draft_probability": place, **found})
+                records.append({"line": f"{temperature:g}", **text, "draft_probability": place, **found})
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     rows = []

@@ -8,15 +8,16 @@ pseudo-value, n E - (n - 1) E without it, and their mean is free of most of the 
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_texts, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
+from decoding.experiments.rows import LOOP_FREE
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
 from decoding.methods.method import Method
@@ -25,6 +26,8 @@ from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import LoopDetector
+from decoding.trace.records import IterationTrace
 from decoding.training.head_data import children_features, text_features
 from decoding.training.head_learner import target_sides
 from decoding.training.head_losses import Drafted, Sides, TextWindows, unroll
@@ -34,20 +37,38 @@ RANKS = 5  # the last is the fifth or lower
 BINS = 10  # of equal size; the paper does not say how many
 
 
-def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> np.ndarray:
-    """Shares `[RANKS]` of the verified tokens of a prompt's trees by rank in the draft's distribution; nan without any.
+def rank_counts(iteration: IterationTrace) -> np.ndarray:
+    """How many verified tokens of a tree have each rank in the draft's distribution, `[RANKS]`.
 
     A tree that holds a token holds every likelier one with the same parent, so that ranks can be counted in it.
     """
+    siblings, counts = Counter[int](), np.zeros(RANKS)
+    for node in iteration.nodes[1:]:
+        if not node.pruned and node.flat_index is not None:
+            counts[min(siblings[node.parent_id], RANKS - 1)] += 1
+            siblings[node.parent_id] += 1
+    return counts
+
+
+def rank_shares(counts: Sequence[np.ndarray]) -> np.ndarray:
+    """The shares of the ranks in some trees, `[RANKS]`; nan without tokens."""
+    total = np.sum(counts, 0) if len(counts) else np.zeros(RANKS)
+    return total / total.sum() if total.any() else np.full(RANKS, np.nan)
+
+
+def records_of_shares(
+    pair: Pair, method: Method, line: str, text: Mapping[str, str], prompt_ids: list[int], tokens: int
+) -> list[dict]:
+    """By rank, its share of the verified tokens of the trees after one prompt."""
     session = DecodeSession(pair, method, prompt_ids, limits=Limits(tokens, ignore_end_of_text=True))
-    counts = np.zeros(RANKS)
-    for iteration in session:
-        siblings: Counter[int] = Counter()
-        for node in [] if iteration.in_loop else iteration.nodes[1:]:
-            if not node.pruned and node.flat_index is not None:
-                counts[min(siblings[node.parent_id], RANKS - 1)] += 1
-                siblings[node.parent_id] += 1
-    return counts / counts.sum() if counts.any() else np.full(RANKS, np.nan)
+    trees = [(rank_counts(iteration), not iteration.in_loop) for iteration in session]
+    counts, outside = zip(*trees, strict=True)
+    whole, free = rank_shares(counts), rank_shares([each for each, is_free in trees if is_free])
+    return [
+        {"part": "shares", "line": line, **text, "rank": rank, "counted": len(trees), "share": share,
+         LOOP_FREE + "counted": sum(outside), LOOP_FREE + "share": free[rank - 1]}
+        for rank, share in enumerate(whole, 1) if np.isfinite(share)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,14 @@ class Conditioned:
     # top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`
     top: np.ndarray
     target_top: np.ndarray
+    outside: np.ndarray  # bool `[roots]`: the text does not repeat itself there
+
+    def __len__(self) -> int:
+        return len(self.right)
+
+    def loop_free(self) -> "Conditioned":
+        """The roots outside loops alone."""
+        return Conditioned(*(getattr(self, each.name)[self.outside] for each in fields(self)))
 
 
 def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> np.ndarray:
@@ -86,7 +115,12 @@ def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> C
     probs, wanted_distribution = _distribution(sides, behind), _distribution(sides, theirs)
     wanted, (top, chosen) = wanted_distribution.argmax(-1, keepdim=True), probs.max(-1, keepdim=True)
     found = (chosen == wanted, probs.gather(-1, wanted), top, wanted_distribution.gather(-1, chosen))
-    return Conditioned(*(part[first_root - 1 :, :, 0].cpu().numpy() for part in found))
+    parts = [part[first_root - 1 :, :, 0].cpu().numpy() for part in found]
+    loops, outside = LoopDetector(), []
+    for token in tokens[first_root:].tolist():
+        loops.push((token,))
+        outside.append(not loops.in_loop)
+    return Conditioned(*parts, np.array(outside))
 
 
 def accuracy(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
@@ -130,20 +164,31 @@ def _distribution(sides: Sides, features: torch.Tensor) -> torch.Tensor:
 FIGURES = {"accuracy": accuracy, "ece": calibration_error, "distribution_ece": distribution_calibration_error}
 
 
-def records_behind_ranks(parts: Sequence[Conditioned], line: str, samples: Sequence[str]) -> list[dict]:
+def records_behind_ranks(parts: Sequence[Conditioned], line: str, texts: Sequence[Mapping[str, str]]) -> list[dict]:
     """What every prompt contributes to the figures of one head after each of its ranked tokens."""
-    every = np.arange(len(parts))
+    free = {number: kept for number, part in enumerate(parts) if len(kept := part.loop_free())}
     records = []
     for rank in range(RANKS):
-        whole = {name: figure(parts, rank, every) for name, figure in FIGURES.items()}
-        for prompt, sample in enumerate(samples):
-            found = {"accuracy": accuracy(parts, rank, every[prompt : prompt + 1])}
-            if len(every) > 1:
-                rest = np.delete(every, prompt)
-                found |= {name: len(every) * whole[name] - (len(every) - 1) * FIGURES[name](parts, rank, rest)
-                          for name in ("ece", "distribution_ece")}  # fmt: skip
-            records.append({"part": "behind", "line": line, "sample": sample, "rank": rank + 1, **found})
+        whole, outside = _contributions(parts, rank), _contributions(list(free.values()), rank)
+        loop_free = dict(zip(free, outside, strict=True))
+        for number, (text, found) in enumerate(zip(texts, whole, strict=True)):
+            also = {LOOP_FREE + name: value for name, value in loop_free.get(number, {}).items()}
+            records.append({"part": "behind", "line": line, **text, "rank": rank + 1, **found, **also})
     return records
+
+
+def _contributions(parts: Sequence[Conditioned], rank: int) -> list[dict[str, float]]:
+    """What every prompt contributes to the figures after the token of one rank."""
+    every, made = np.arange(len(parts)), []
+    whole = {name: figure(parts, rank, every) for name, figure in FIGURES.items()} if len(parts) else {}
+    for prompt, part in enumerate(parts):
+        found = {"counted": float(len(part)), "accuracy": accuracy(parts, rank, every[prompt : prompt + 1])}
+        if len(every) > 1:
+            rest = np.delete(every, prompt)
+            found |= {name: len(every) * whole[name] - (len(every) - 1) * FIGURES[name](parts, rank, rest)
+                      for name in ("ece", "distribution_ece")}  # fmt: skip
+        made.append(found)
+    return made
 
 
 def main() -> int:
@@ -155,18 +200,16 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_prompts(pair, args.prompts, args.count or (4 if args.quick else 24))
+    prompts = encoded_texts(pair, args.prompts, args.count or (4 if args.quick else 24))
     tokens = args.max_new_tokens or (32 if args.quick else 128)
     texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, (_, ids) in enumerate(prompts)]
     records: list[dict] = []
     for loss, head in zip(LOSSES, args.heads, strict=True):
         method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
-        for sample, ids in prompts:
-            shares = rank_shares(pair, method, ids, tokens)
-            records += [{"part": "shares", "line": loss, "sample": sample, "rank": rank, "share": share}
-                        for rank, share in enumerate(shares, 1) if np.isfinite(share)]  # fmt: skip
+        for columns, ids in prompts:
+            records += records_of_shares(pair, method, loss, columns, ids, tokens)
         parts = [conditioned(pair, head, text, first) for text, first in texts]
-        records += records_behind_ranks(parts, loss, [sample for sample, _ in prompts])
+        records += records_behind_ranks(parts, loss, [columns for columns, _ in prompts])
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts")
     for name in ("share", *FIGURES):
         found = [[[each[name] for each in records if (each["line"], each["rank"]) == (loss, rank) and name in each]

@@ -6,11 +6,12 @@ of one token each, on the same prompt. Here a node that is a leaf is never asked
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import mean, median
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
@@ -26,14 +27,13 @@ LINES = {"greedy": "greedy", "greedy model": "nodes x T_draft", "threshold": "th
 
 
 def passes(pair: Pair, method: str, prompt_ids: list[int], tokens: int, **settings: int) -> list[IterationTrace]:
-    """The iterations of a run but the first, which warms up, and those in a loop."""
+    """The iterations of a run that draft, without the first, which warms up."""
     chosen, limits = METHODS[method].with_settings(**settings), Limits(tokens, ignore_end_of_text=True)
-    found = list(DecodeSession(pair, chosen, prompt_ids, SAMPLING, limits))[1:]
-    return [each for each in found if not each.in_loop and each.draft_forwards]
+    return [each for each in list(DecodeSession(pair, chosen, prompt_ids, SAMPLING, limits))[1:] if each.draft_forwards]
 
 
 def records_of(
-    greedy: Sequence[IterationTrace], threshold: Sequence[IterationTrace], sample: str, size: int
+    greedy: Sequence[IterationTrace], threshold: Sequence[IterationTrace], text: Mapping[str, str], size: int
 ) -> list[dict]:
     """Milliseconds of drafting per pass, measured and by the model, of one prompt and size; none without passes.
 
@@ -43,18 +43,28 @@ def records_of(
         return []
     draft_s = median(seconds for each in greedy for seconds in each.times.draft_levels_s)
     made = []
-    for form, found, asked in (
-        ("greedy", greedy, mean(each.drafted for each in greedy)),
-        ("threshold", threshold, mean(each.draft_forwards for each in threshold)),
-    ):
-        forwards, drafted = (mean(getattr(each, name) for each in found) for name in ("draft_forwards", "drafted"))
-        for line, seconds, count in (
-            (form, median(each.times.draft_s for each in found), forwards),
-            (f"{form} model", asked * draft_s, asked),
+    for form, found, of_model in (("greedy", greedy, "drafted"), ("threshold", threshold, "draft_forwards")):
+        outside = [not each.in_loop for each in found]
+        for line, figures in (
+            (form, _measured),
+            (f"{form} model", partial(_modelled, asked=of_model, draft_s=draft_s)),
         ):
-            made.append({"line": line, "sample": sample, "nodes": size, "draft_ms": 1000 * seconds, "forwards": count,
-                         "drafted": drafted})  # fmt: skip
+            made.append({"line": line, **text, "nodes": size, **in_both_ways(found, outside, figures)})
     return made
+
+
+def _measured(passes: Sequence[IterationTrace]) -> dict[str, float]:
+    return {
+        "counted": len(passes),
+        "draft_ms": 1000 * median(each.times.draft_s for each in passes),
+        "forwards": mean(each.draft_forwards for each in passes),
+        "drafted": mean(each.drafted for each in passes),
+    }
+
+
+def _modelled(passes: Sequence[IterationTrace], asked: str, draft_s: float) -> dict[str, float]:
+    forwards = mean(getattr(each, asked) for each in passes)
+    return _measured(passes) | {"draft_ms": 1000 * forwards * draft_s, "forwards": forwards}
 
 
 def main() -> int:
@@ -65,12 +75,12 @@ def main() -> int:
     args = parser.parse_args()
     started, tokens = time.perf_counter(), args.max_new_tokens or (24 if args.quick else 64)
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
-    prompts, records = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
-    for sample, ids in prompts:
+    prompts, records = encoded_texts(pair, args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
+    for text, ids in prompts:
         for size in sizes:
             greedy = passes(pair, "dyspec", ids, tokens, node_budget=size)
             threshold = passes(pair, "dyspec_threshold", ids, tokens, node_budget=4 * size, mean_nodes=size)
-            records += records_of(greedy, threshold, sample, size)
+            records += records_of(greedy, threshold, text, size)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; ms of drafting\n")
     rows = []
     for size in sizes:

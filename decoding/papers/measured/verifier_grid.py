@@ -28,10 +28,16 @@ from decoding.common.errors import PromptError, run_main
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
-from decoding.experiments.command import arguments, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    arguments,
+    in_both_ways,
+    pair_from,
+    print_table,
+    save_records,
+    text_columns,
+)
 from decoding.experiments.estimates import estimate
 from decoding.experiments.plan import encode, in_turn
-from decoding.experiments.rows import LOOP_FREE
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, load_pair, pair_identity
@@ -91,12 +97,14 @@ class GridJob:
 
     Attributes:
         pair: that writes the text and drafts; in place of a widened one the plain one, which computes the same.
+        text: what records say of the prompt.
         latencies: times of the pair that is judged on this machine, by verifier.
         selectors: that are asked, by verifier. roots, trees: places in the text, and draws at each.
     """
 
     pair: PairSettings
     prompt: Prompt
+    text: Mapping[str, str]
     sampling: Sampling
     solvers: tuple[str, ...]
     latencies: Mapping[str, LatencyModel]
@@ -158,14 +166,14 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
     if not loops:
         return []
     conditions = {
-        "sample": f"{job.prompt.kind}/{job.prompt.name}", "prompt_set": "samples", "kind": job.prompt.kind,
-        "prompt_tokens": len(ids), "cut": 0, "asked_tokens": FIRST + SPACING * (job.roots - 1), "roots": job.roots,
-        "temperature": job.sampling.temperature, "top_p": job.sampling.top_p,
-        "draft_temperature": job.sampling.draft_temperature, "repeat": 0, "text_hash": job.prompt.hash,
+        **job.text, "prompt_tokens": len(ids), "cut": 0, "asked_tokens": FIRST + SPACING * (job.roots - 1),
+        "roots": job.roots, "temperature": job.sampling.temperature, "top_p": job.sampling.top_p,
+        "draft_temperature": job.sampling.draft_temperature, "repeat": 0,
     }  # fmt: skip
-    outside = ~np.array(loops)
+    outside = [not each for each in loops]
     return [
-        line_of(key, job.selectors) | conditions | figures(np.array(tokens[key]), np.array(seconds[key]), outside)
+        line_of(key, job.selectors) | conditions
+        | in_both_ways(list(zip(tokens[key], seconds[key], strict=True)), outside, figures)
         for key in tokens
     ]  # fmt: skip
 
@@ -180,14 +188,10 @@ def line_of(key: Key, selectors: Mapping[str, SelectorCard]) -> dict[str, Any]:
             "settings.selector": selectors[verifier].name}  # fmt: skip
 
 
-def figures(tokens: np.ndarray, seconds: np.ndarray, outside: np.ndarray) -> dict[str, float]:
-    """Tokens per pass and per second of one text, over all its roots and over those outside loops, if any."""
-    found = {"tokens_per_iteration": tokens.mean(), "throughput": tokens.sum() / seconds.sum()}
-    if outside.any():
-        found |= {
-            LOOP_FREE + name: value for name, value in figures(tokens[outside], seconds[outside], ~outside[:0]).items()
-        }
-    return found
+def figures(trees: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Tokens per pass and per second over some trees of one text, from the tokens and the seconds of each."""
+    tokens, seconds = (sum(column) for column in zip(*trees, strict=True))
+    return {"counted": len(trees), "tokens_per_iteration": tokens / len(trees), "throughput": tokens / seconds}
 
 
 def time_shares(
@@ -272,7 +276,10 @@ def main() -> int:
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 2)
     jobs = [
-        GridJob(replace(pair.settings, widen=1), prompt, sampling, solvers, latencies, cards, count, trees)
+        GridJob(
+            replace(pair.settings, widen=1), prompt, text_columns(prompt, args.prompts), sampling, solvers, latencies,
+            cards, count, trees,
+        )
         for prompt in prompts for sampling in samplings
     ]  # fmt: skip
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:

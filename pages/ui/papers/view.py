@@ -72,14 +72,15 @@ def table_html(outcome: Reproduction) -> str:
         f'<th colspan="{1 + with_paper}" scope="colgroup">{html.escape(figure.words)}</th>'
         for figure, with_paper in zip(paper_result.figures, printed, strict=True)
     )
-    tokens = '<th rowspan="2" scope="col">tokens<br>per run</th>' if outcome.tokens else ""
+    each = "in each" if outcome.paper_result.stored else "per run"
+    units = f'<th rowspan="2" scope="col">{outcome.paper_result.unit}<br>{each}</th>' if outcome.units else ""
     paper = '<th scope="col" class="paper">paper</th>'
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
         '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
         f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
-        f"{tokens}{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"{units}{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -91,8 +92,8 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
         runs = outcome.runs.get(key)
         cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.paper_result.by else []
         cells.append(f"<td>{runs or 0:,}</td>")
-        if outcome.tokens:
-            cells.append(f"<td>{outcome.tokens[key]:,.0f}</td>" if key in outcome.tokens else f"<td>{NOTHING}</td>")
+        if outcome.units:
+            cells.append(f"<td>{outcome.units[key]:,.0f}</td>" if key in outcome.units else f"<td>{NOTHING}</td>")
         for figure, with_paper in zip(outcome.paper_result.figures, printed, strict=True):
             found = outcome.ours.get((key, figure.column))
             ours = NOTHING if found is None and runs is not None else words_of(figure, found)
@@ -233,10 +234,10 @@ def draw_counting(outcome: Reproduction) -> None:
             words = f"These records hold {outcome.counted} only, and are shown under both"
         elif paper_result.holds:
             words = "These records are of masks: no text is counted"
-        elif outcome.tokens:
-            low, high = min(outcome.tokens.values()), max(outcome.tokens.values())
+        elif outcome.units:
+            low, high = min(outcome.units.values()), max(outcome.units.values())
             many = f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
-            words = f"{many} tokens counted per run"
+            words = f"{many} {paper_result.unit} counted {'for each number' if paper_result.stored else 'per run'}"
         else:
             words = ""
         st.caption(escape_markdown("; ".join(filter(None, (words, *outcome.bases)))), width="stretch")
