@@ -8,11 +8,12 @@ that runs it; the page Papers shows the same.
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from decoding.common.errors import ExperimentError, run_main
 from decoding.experiments.command import add_counting_argument, print_table
-from decoding.experiments.estimates import FEWEST
+from decoding.experiments.estimates import FEWEST, estimate
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown
@@ -24,6 +25,7 @@ from decoding.papers.judge import (
     Reproduction,
     claim_words,
     judge,
+    modelled_shares,
     number_of_paper,
     places_of,
     undecided,
@@ -100,7 +102,7 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     return cells
 
 
-def manifest(outcomes: list[Both]) -> dict:
+def manifest(outcomes: list[Both], shares: Sequence[float]) -> dict:
     """Every paper result with both protocols, our figures, the verdicts counted in both ways, and what was not run."""
     return {
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -109,6 +111,7 @@ def manifest(outcomes: list[Both]) -> dict:
             way: undecided([each for both in outcomes for each in both[way].judged], GAP) | {"goal": GOAL}
             for way in COUNTINGS
         },
+        "modelled over measured time of whole runs": vars(estimate(shares)) if len(shares) else None,
         "paper results": {both["whole"].paper_result.key: _result(both) for both in outcomes},
         "explained": {
             each.key: {"title": f"{each.paper}, {each.title}", "words": each.words, "page": each.page}
@@ -186,6 +189,9 @@ def main() -> int:
         show(both, args.counted)
     run = sum(both["whole"].run for both in outcomes)
     print(f"\n{run} of {len(outcomes)} tables and figures are run, from {len(rows):,} rows")
+    shares = modelled_shares(rows) if len(rows) else []
+    if len(shares):
+        print(f"modelled over measured time of {len(shares)} whole runs: {estimate(shares)}")
     for way, words in COUNTINGS.items():
         claims = [each for both in outcomes for each in both[way].judged]
         verdicts = [each.verdict for each in claims]
@@ -194,7 +200,7 @@ def main() -> int:
         print(f"{words}: {counts or 'no claims'}; not decided of those with a gap above {GAP:.0%} in the paper: "
               f"{open_['not decided']} of {open_['claims']}, goal at most {GOAL:.0%}")  # fmt: skip
     if args.manifest:
-        args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
+        args.manifest.write_text(json.dumps(manifest(outcomes, shares), indent=1, default=str) + "\n", encoding="utf-8")
     return 0
 
 

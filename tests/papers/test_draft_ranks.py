@@ -32,8 +32,8 @@ from tests.papers.test_papers import BY_KEY
 
 
 def one(right, confidence, top, target_top) -> Conditioned:
-    parts = (np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top))
-    return Conditioned(*parts, np.ones(len(right), bool))
+    parts = [np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top)]
+    return Conditioned(parts[0], parts[1], parts[2], parts[3], np.ones(len(right), bool))
 
 
 def test_accuracy_and_calibration_by_hand():

@@ -23,7 +23,7 @@ from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.dyspec import PAPER as DYSPEC
 from decoding.papers.explained import EXPLAINED
-from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, of_time, verdict, words_of
+from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, modelled_shares, of_time, verdict, words_of
 from decoding.papers.paper_result import (
     BY_NAME,
     OVER_DEPTH_2,
@@ -335,6 +335,21 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     )
 
 
+def test_modelled_times_are_held_against_whole_runs_of_the_wide_pair(results):
+    results.mkdir()
+    for number, each in enumerate(
+        (costs("Embedded pair", 1, 2), costs("Embedded pair" + WIDE, 11, 10, "2030-03-04T00:00:00Z"))
+    ):
+        (results / f"batch-{number}.json").write_text(json.dumps(each))
+    plain = rows().assign(verified=200, target_passes=25, rebuild_s=0.0, prompt_tokens=1)
+    assert not len(modelled_shares(plain))
+    own, wide = pass_costs("a test").values()
+    whole = plain.assign(pair="Embedded pair" + WIDE, wall_s=2 * modelled(plain, own, wide)["wall_s"])
+    shares = modelled_shares(pd.concat([plain, whole[whole["prompt"] != "p0"]], ignore_index=True))
+    lines = modelled(plain, own, wide)["line"].nunique()
+    assert shares.tolist() == pytest.approx([0.5] * 5 * lines), "of every run that was made with both"
+
+
 def test_texts_are_never_mixed_the_newest_count():
     long = rows({name: 2 * speed for name, speed in SPEEDS.items()}, prompt_set="long", text_hash="c0ffee",
                 started="2031-01-01T00:00:00")  # fmt: skip
@@ -376,7 +391,7 @@ def test_a_place_whose_texts_all_loop_has_no_other_way_of_counting(capsys):
     for counting, outcome in both.items():
         papers.show(both, counting)
         assert capsys.readouterr().out.count(" at loops, ") == (4 if counting == "whole" else 0) < len(outcome.judged)
-    ways = [set(each) for each in papers.manifest([both])["paper results"][paper_result.key]["claims"]]
+    ways = [set(each) for each in papers.manifest([both], [])["paper results"][paper_result.key]["claims"]]
     assert sum("loop_free" in each for each in ways) == 4 and all("whole" in each for each in ways)
 
 
@@ -566,7 +581,7 @@ def test_numbers_of_the_paper_stay_when_a_result_is_run(key, capsys):
     made = [of(key, line, p, **more, kind=kind) for line in lines for p in PROMPTS for kind in ("stories", "letters")]
     both = {way: judge(paper_result, frame(*made), way) for way in COUNTINGS}
     assert both["whole"].run
-    written = [figure["paper"] for each in papers.manifest([both])["paper results"][key]["entries"]
+    written = [figure["paper"] for each in papers.manifest([both], [])["paper results"][key]["entries"]
                for figure in each["figures"].values()]  # fmt: skip
     printed = [number for way in paper_result.ways for number in way.paper.values()]
     assert sorted(each for each in written if each is not None) == sorted(printed)

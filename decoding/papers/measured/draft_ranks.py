@@ -115,12 +115,12 @@ def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> C
     probs, wanted_distribution = _distribution(sides, behind), _distribution(sides, theirs)
     wanted, (top, chosen) = wanted_distribution.argmax(-1, keepdim=True), probs.max(-1, keepdim=True)
     found = (chosen == wanted, probs.gather(-1, wanted), top, wanted_distribution.gather(-1, chosen))
-    parts = [part[first_root - 1 :, :, 0].cpu().numpy() for part in found]
+    right, confidence, mine, theirs_of_it = (part[first_root - 1 :, :, 0].cpu().numpy() for part in found)
     loops, outside = LoopDetector(), []
     for token in tokens[first_root:].tolist():
         loops.push((token,))
         outside.append(not loops.in_loop)
-    return Conditioned(*parts, np.array(outside))
+    return Conditioned(right, confidence, mine, theirs_of_it, np.array(outside))
 
 
 def accuracy(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
