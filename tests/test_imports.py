@@ -37,8 +37,8 @@ TORCH_FREE = (
 FORBIDDEN: dict[str | None, set[str]] = {
     "decoding": {"streamlit", "plotly", "networkx", "viz", "pages", "app", "benchmarks", "tests"},
     "viz": {"torch", "transformers", "streamlit", "pages", "app", "benchmarks", "tests"},
-    "pages": {"app", "tests"},
-    "benchmarks": {"streamlit", "pages", "app"},
+    "pages": {"app", "benchmarks", "tests"},
+    "benchmarks": {"streamlit", "pages", "app", "tests"},
     None: {"tests"},
 }
 # What viz/ may see of decoding/: records, figures made of nothing else, and errors.
@@ -138,7 +138,9 @@ def test_no_import_against_the_arrows():
         ("viz/x.py", "from decoding.tree.draft import TokenTree"),
         ("viz/x.py", "import torch.nn.functional as F"),
         ("benchmarks/x.py", "import streamlit"),
+        ("benchmarks/x.py", "from tests.helpers import traces"),
         ("pages/x.py", "import app"),
+        ("pages/x.py", "from benchmarks import house"),
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str):

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import PromptError
+from decoding.common.files import write_whole
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
@@ -183,7 +184,7 @@ def write_json(path: Path | None, name: str, figures: dict, device: torch.device
         **figures,
     }
     rounded = json.loads(json.dumps(record), parse_float=lambda digits: float(f"{float(digits):.6g}"))
-    path.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(rounded, indent=1) + "\n").encode())
     print(f"written to {path}")
 
 

@@ -141,6 +141,17 @@ def pair_settings(args: argparse.Namespace, **others: Any) -> PairSettings:
     return PairSettings(**asked | others)
 
 
+def pair_words(settings: PairSettings) -> list[str]:
+    """The arguments that choose a pair on the command line, but for those at their defaults."""
+    words = []
+    for each in fields(PairSettings):
+        value = getattr(settings, each.name)
+        if each.name in ARGUMENTS and value != each.default:
+            flag = f"--{each.name.replace('_', '-')}"
+            words += [flag] if isinstance(value, bool) else [flag, str(value)]
+    return words
+
+
 def pair_name(settings: PairSettings) -> str:
     """What a pair is called on the screen and in records."""
     names = [Path(name).name if name != EMBEDDED else EMBEDDED for name in (settings.target, settings.draft)]

@@ -10,7 +10,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.compare.comparison import Score, score, trees_on_prefix
 from decoding.compare.contestants import Contestant, format_contestant
-from decoding.models.presets import CONTEXT_LENGTH
+from decoding.models.presets import pair_words
 from decoding.sampling.sampling import Sampling
 from decoding.trace.exports import csv_table
 from decoding.trace.metrics import RunMetrics
@@ -258,13 +258,7 @@ def command(outcome: ComparisonResult) -> str:
     greedy = asdict(Sampling())
     for name, value in asdict(plan.sampling).items():
         words += [f"--{name.replace('_', '-')}={value}"] if value != greedy[name] else []
-    words += ["--target", settings.target, "--draft", settings.draft]
-    words += ["--widen", str(settings.widen)] if settings.widen > 1 else []
-    words += ["--device", settings.device, "--dtype", settings.dtype]
-    words += ["--context-length", str(settings.context_length)] if settings.context_length != CONTEXT_LENGTH else []
-    words += ["--split"] if settings.split else []
-    words += ["--chat"] if plan.prompt.chat and settings.chat else []
-    return shlex.join(words)
+    return shlex.join([*words, *pair_words(replace(settings, chat=settings.chat and plan.prompt.chat))])
 
 
 def _metrics_record(metrics: RunMetrics | None) -> dict | None:
