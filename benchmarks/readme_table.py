@@ -11,9 +11,14 @@ import json
 import sys
 from pathlib import Path
 
+import pandas as pd
+
 from benchmarks.markdown import between, table
 from decoding.common.files import ROOT
-from decoding.experiments.experiment import RESULTS
+from decoding.experiments.estimates import counted, estimate
+from decoding.experiments.experiment import RESULTS, SHIPPED
+from decoding.experiments.rows import RowStore
+from decoding.models.embedded import embedded_weights
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -27,6 +32,7 @@ LINES = {
     "scaling": "Cost against size", "offload": "A target mostly off the device",
     "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
+DRAFTERS_GRID = "heads_that_pay"
 HEADER = (
     "method",
     "tok/s",
@@ -84,6 +90,7 @@ def section(results: dict[str, list[dict]]) -> str:
             blocks.append(f"{_source(record)}.")
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
+    blocks.append(_drafters(RowStore(SHIPPED / DRAFTERS_GRID).frame()))
     blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     blocks += [_batches(record) for record in results.get("batch", ())]
     lines = []
@@ -91,6 +98,34 @@ def section(results: dict[str, list[dict]]) -> str:
         reported = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
         lines += [f"* {heading}: {line}" for line in reported or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
+
+
+def _drafters(rows: pd.DataFrame) -> str:
+    """Every drafter with the draft model and with a head, in its fastest settings, fastest first."""
+    rows = rows[rows["weights"] == embedded_weights()]
+    rows = counted(rows, "loop_free").assign(draft=rows["settings.draft_head"].fillna(""))
+    found = []
+    for _, here in rows.groupby(["method", "draft"]):
+        speeds = here.groupby(["label", "prompt"])["throughput"].median().unstack("prompt")
+        label = speeds.mean(axis=1).idxmax()
+        tokens = here[here["label"] == label]["tokens_per_iteration"].mean()
+        found.append((estimate(speeds.loc[label].dropna()), label, tokens))
+    found.sort(key=lambda each: -each[0].value)
+    goal = "reached" if found and found[0][1].startswith("SALF + TALF") else "missed"
+    heads = ("drafter in its fastest settings", "tokens/s", "tokens per iteration")
+    cells = [
+        (label, f"{speed.value:.0f} ({speed.low:.0f} to {speed.high:.0f})", f"{tokens:.2f}")
+        for speed, label, tokens in found
+    ]
+    return (
+        "### Which drafter is the fastest\n\n"
+        f"{', '.join(rows['pair'].unique())}, {', '.join(rows['machine'].unique())}, greedy, "
+        f"{rows['prompt'].nunique()} prompts x {rows['asked_tokens'].max()} tokens, loops left out; means over prompts "
+        f"with 95% intervals. Settings are chosen on these prompts.\n\n{table(heads, cells, 1)}\n\n"
+        f"* goal {goal}: SALF with the TALF head is the fastest\n\n"
+        f"`python -m benchmarks.sweep decoding/experiments/grids/{DRAFTERS_GRID}.toml`, "
+        f"{rows['started'].min()[:10]} to {rows['started'].max()[:10]}."
+    )
 
 
 def _modelled(record: dict) -> str:
