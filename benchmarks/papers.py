@@ -7,11 +7,11 @@ that runs it; the page Papers shows the same.
 
 import argparse
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from decoding.common.errors import ExperimentError, run_main
+from decoding.common.files import utc_stamp
 from decoding.experiments.command import add_counting_argument, print_table
 from decoding.experiments.estimates import FEWEST, estimate
 from decoding.experiments.experiment import all_experiments
@@ -105,7 +105,7 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
 def manifest(outcomes: list[Both], shares: Sequence[float]) -> dict:
     """Every paper result with both protocols, our figures, the verdicts counted in both ways, and what was not run."""
     return {
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "written": utc_stamp(),
         "rule": f"docs/experiments.md: equal within {EQUAL:.0%}, else by the 95% interval",
         "not decided": {
             way: undecided([each for both in outcomes for each in both[way].judged], GAP) | {"goal": GOAL}

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,3 +91,8 @@ def user_folder(content: str) -> Path:
 def training_home() -> Path:
     """Where trainings are kept that name no other place: `DRAFTSCOPE_TRAINING`, else the user's cache folder."""
     return Path(os.environ.get("DRAFTSCOPE_TRAINING") or user_folder("training"))
+
+
+def utc_stamp() -> str:
+    """The time as stored files have it: `2030-01-02T03:04:05Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

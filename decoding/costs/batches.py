@@ -7,7 +7,6 @@ Real passes over real caches: products over the rows of all sequences, attention
 What an iteration takes beside its passes is counted once for the whole batch, as in an engine that serves batches.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import is_out_of_memory
+from decoding.common.files import utc_stamp
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.costs.measuring import (
     CalibrationCache,
@@ -93,7 +93,7 @@ def measure_batches(
             if not found or not is_out_of_memory(error):
                 raise
             break
-        measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        measured = utc_stamp()
         found[batch] = replace(
             alone, target=target, draft=draft, batch=batch, measured=measured, others=round(other_work.share(), 3),
             prefix_length=min(PREFIX_LENGTH, pair.context // 2),

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from decoding.common.cost_model import CALIBRATION, COSTS_KIND, QUIET, CostCurve, CostModel, CostPoint
 from decoding.common.errors import DiskError, is_out_of_memory
-from decoding.common.files import user_folder, write_whole
+from decoding.common.files import user_folder, utc_stamp, write_whole
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
 from decoding.common.settings import present_engines
@@ -216,7 +216,7 @@ def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> C
     )
     iteration_s, level_s, iterations = _overheads(pair, decoder, target, draft)
     plain_s = _plain_overhead(pair, decoder) if iterations else None
-    measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    measured = utc_stamp()
     return CostModel(
         target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair),
         others=round(other_work.share(), 3), plain_s=plain_s,

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import PromptError
-from decoding.common.files import write_whole
+from decoding.common.files import utc_stamp, write_whole
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
@@ -177,7 +177,7 @@ def write_json(path: Path | None, name: str, figures: dict, device: torch.device
         )
     record = {
         "benchmark": name,
-        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "created": utc_stamp(),
         "command": typed_command(),
         "commit": code_version(),
         "hardware": describe_hardware(device),

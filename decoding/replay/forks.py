@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from decoding.common.errors import SettingsError, require
+from decoding.common.files import utc_stamp
 from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, method_label
@@ -314,7 +315,7 @@ def _with_iteration(
     )
     return replace(
         run,
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        created=utc_stamp(),
         method=method.name,
         label=method_label(method),
         settings=method.settings(),

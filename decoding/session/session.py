@@ -2,7 +2,6 @@
 
 import copy
 import operator
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -11,6 +10,7 @@ import torch
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_out_of_memory, require
+from decoding.common.files import utc_stamp
 from decoding.common.interruption import check_wanted
 from decoding.costs.calibration import MeasuredPair
 from decoding.costs.measuring import cost_model
@@ -273,7 +273,7 @@ class DecodeSession:
         text = self.pair.vocabulary.text
         return RunTrace(
             format_version=FORMAT_VERSION,
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            created=utc_stamp(),
             method=self.method.name,
             label=method_label(self.method),
             settings=self.method.settings(),
