@@ -14,8 +14,8 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, command
 from decoding.common.files import ROOT, user_folder, write_whole
+from decoding.common.formats import duration
 from decoding.recorded import COMPARISON, RECORDINGS
-from viz.formats import duration
 
 PARTS = {name: ("decoding.recorded", name) for name in (*RECORDINGS, "race", COMPARISON.stem)}
 PARTS["pictures"] = ("benchmarks.pictures",)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from decoding.common.errors import command
+from decoding.common.formats import plural
 from decoding.trace.archive import load_run
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 
@@ -215,11 +216,11 @@ def parting_words(diff: RunDiff) -> str:
     """One sentence on whether and where the output differs."""
     part = diff.parting
     if part is None:
-        return f"Both runs wrote the same {_count(diff.same_tokens, 'token')}."
+        return f"Both runs wrote the same {plural(diff.same_tokens, 'token')}."
     tokens = f"A has {_token(part.first)} and B has {_token(part.second)}"
     if not part.position:
         return f"The outputs differ at the first token: {tokens}."
-    return f"The outputs agree for {_count(part.position, 'token')}, then {tokens}."
+    return f"The outputs agree for {plural(part.position, 'token')}, then {tokens}."
 
 
 def difference_words(diff: RunDiff) -> list[str]:
@@ -240,13 +241,13 @@ def tree_words(diff: RunDiff, every: bool = False) -> list[str]:
     if not diff.compared:
         return ["no two recorded trees follow the same text"]
     if not diff.trees:
-        return [f"{_count(diff.compared, 'iteration')} after the same text: all trees and verdicts are identical"]
-    lines = [f"{len(diff.trees)} of {_count(diff.compared, 'iteration')} after the same text differ"]
+        return [f"{plural(diff.compared, 'iteration')} after the same text: all trees and verdicts are identical"]
+    lines = [f"{len(diff.trees)} of {plural(diff.compared, 'iteration')} after the same text differ"]
     trees = diff.trees if every else diff.trees[:SHOWN_TREES]
     for tree in trees:
         lines += _tree_lines(tree, every)
     left = len(diff.trees) - len(trees)
-    return [*lines, f"and {_count(left, 'more iteration')}"] if left else lines
+    return [*lines, f"and {plural(left, 'more iteration')}"] if left else lines
 
 
 def shown(value: Value) -> str:
@@ -268,7 +269,7 @@ def _tree_lines(tree: TreeDifference, every: bool) -> Iterator[str]:
     for name, iteration, nodes in (("A", first, tree.only_first), ("B", second, tree.only_second)):
         if nodes:
             listed = _listed(nodes, partial(_path_words, iteration), every)
-            yield f"  {_count(len(nodes), 'node')} only in {name}: {listed}"
+            yield f"  {plural(len(nodes), 'node')} only in {name}: {listed}"
     if tree.verdicts:
 
         def words(nodes: tuple[int, int]) -> str:
@@ -276,7 +277,7 @@ def _tree_lines(tree: TreeDifference, every: bool) -> Iterator[str]:
             return f"{_path_words(first, nodes[0])} {' | '.join(verdicts).replace('_', ' ')}"
 
         listed = _listed(tree.verdicts, words, every)
-        yield f"  {_count(len(tree.verdicts), 'other verdict')}: {listed}"
+        yield f"  {plural(len(tree.verdicts), 'other verdict')}: {listed}"
 
 
 def _listed(found: Sequence, words: Callable[..., str], every: bool) -> str:
@@ -303,10 +304,6 @@ def _number(value: float | None, unit: str) -> str:
         return "-"
     words = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if unit != "s" else f"{value:,.3f}"
     return f"{words} {unit}" if unit in ("s", "%", "MiB") else words
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

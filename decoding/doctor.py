@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError, command, require
+from decoding.common.formats import plural
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
 from decoding.models.presets import add_pair_arguments, pair_name, pair_settings
 
@@ -60,7 +61,7 @@ def finding_lines(found: Sequence["Finding"]) -> list[str]:
         if each.mend:
             lines.append(f"{'':{wide}}  -> {each.mend}")
     counts = Counter(each.verdict for each in found)
-    faults = f"{counts['fault']} fault{'' if counts['fault'] == 1 else 's'}"
+    faults = plural(counts["fault"], "fault")
     return [*lines, "", f"{faults}, {counts['sound']} sound, {counts['not checked']} not checked"]
 
 

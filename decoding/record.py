@@ -20,6 +20,7 @@ from decoding.common.errors import (
     needing_torch,
     require,
 )
+from decoding.common.formats import byte_size
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
 from decoding.models.presets import add_pair_arguments, pair_settings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
@@ -183,12 +184,11 @@ def _record(args: argparse.Namespace) -> int:
     report("writing")
     save_run(run, args.out, overwrite=args.force)
     report("")
-    size = args.out.stat().st_size
-    words = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size / 2**10:.0f} KB"
+    size = byte_size(args.out.stat().st_size)
     said = "".join(text for each in run.iterations for text in each.committed_texts)
     print("".join(char if char.isprintable() or char == "\n" else "?" for char in said), end="\n\n")
     print(f"{args.out}: {run.totals.new_tokens} tokens in {len(run.iterations)} iterations, {run.totals.wall_s:.2f} s "
-          f"on {run.pair.target.device}, {words}")  # fmt: skip
+          f"on {run.pair.target.device}, {size}")  # fmt: skip
     for model in (run.pair.target, run.pair.draft):
         print(f"{model.name}: engine {model.engine} ({model.engine_reason})")
     return 0

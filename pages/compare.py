@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.common.formats import plural
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_trees
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.app.address import go_to
@@ -32,7 +33,6 @@ from pages.ui.compare.plan import (
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import seed
 from pages.ui.widgets.prompts import prompt_title
-from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Score

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import listed
 from pages.ui.app.setup import setup
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
@@ -23,7 +24,6 @@ from pages.ui.race import Race, race_of, recorded_race, runs_menu
 from pages.ui.race import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
 from viz.charts.run import DEPTH_SHARE, acceptance_by_depth
-from viz.formats import listed
 from viz.race.data import race_data
 
 if TYPE_CHECKING:

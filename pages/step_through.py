@@ -3,6 +3,7 @@
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from decoding.common.formats import listed
 from decoding.recorded import home_run, telling_iteration
 from pages.ui import PAGES, ROOT
 from pages.ui.app.address import SAID, arrive, forget_message, go_there, keep_address, link_here, restore
@@ -30,7 +31,6 @@ from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets import controls, prompts
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import draw_warning, own_costs, slow_words
-from viz.formats import listed
 from viz.tokens import whole
 
 SLOT = "step"

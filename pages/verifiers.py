@@ -4,6 +4,7 @@ from importlib import import_module
 
 import streamlit as st
 
+from decoding.common.formats import plural
 from decoding.recorded import telling_iteration
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
@@ -26,7 +27,6 @@ from pages.ui.verify.tree import (
     verifier_table,
     walks,
 )
-from viz.formats import plural
 
 NEVER_KEPT = "This run was recorded without the full logits of both models, which replaying a verifier needs."
 DECODE = (

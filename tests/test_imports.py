@@ -44,6 +44,7 @@ FORBIDDEN: dict[str | None, set[str]] = {
 # What viz/ may see of decoding/: records, figures made of nothing else, and errors.
 VIZ_MAY_SEE = {
     "decoding.trace", "decoding.analysis.bottom_line", "decoding.analysis.slowdown", "decoding.common.errors",
+    "decoding.common.formats",
 }  # fmt: skip
 # A folder of decoding/ imports only those before it; what stands above them all may import any.
 ORDER = (

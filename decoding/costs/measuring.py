@@ -23,6 +23,7 @@ from torch import Tensor
 from decoding.common.cost_model import CALIBRATION, COSTS_KIND, QUIET, CostCurve, CostModel, CostPoint
 from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, utc_stamp, write_whole
+from decoding.common.formats import plural
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
 from decoding.common.settings import present_engines
@@ -186,8 +187,7 @@ def machine_words(pair: Pair) -> str:
     target, draft = pair.target.info, pair.drafting.info
     hardware = describe_hardware(pair.target.device)
     places = dict.fromkeys(f"{info.device} {info.dtype} {info.engine} {info.attention}" for info in (target, draft))
-    count = torch.get_num_threads()
-    threads = f"{count} thread{'s' if count > 1 else ''}"
+    threads = plural(torch.get_num_threads(), "thread")
     versions = f"torch {hardware['torch']}, transformers {hardware['transformers']}"
     return ", ".join([hardware.get("gpu") or hardware["processor"], *places, threads, versions])
 

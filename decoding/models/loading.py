@@ -27,6 +27,7 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_failure, is_out_of_memory
+from decoding.common.formats import byte_size
 from decoding.engines.attention import GROUPED_SDPA, can_group
 from decoding.models.checks import check_config
 from decoding.models.folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
@@ -330,7 +331,7 @@ def check_room(source: WeightsSource, role: str, settings: PairSettings, device:
     need = shape.weight_bytes(dtype)
     if need > room:
         raise OutOfMemoryError(
-            f"{source.name} needs {need / 2**30:.1f} GiB in {dtype} and {device} has {room / 2**30:.1f} GiB free; "
+            f"{source.name} needs {byte_size(need)} in {dtype} and {device} has {byte_size(room)} free; "
             "choose a smaller model or a 16-bit dtype."
         )
 

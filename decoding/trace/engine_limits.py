@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from decoding.common.errors import printable
+from decoding.common.formats import plural
 from decoding.trace.draft_figures import DIGITS, DraftFigures
 from decoding.trace.records import RunTrace
 
@@ -122,8 +123,7 @@ def tree_words(figures: DraftFigures) -> str:
 
 def rounded_up(figures: DraftFigures) -> str:
     """Length of the chain that takes the place of a run's drafts, and where it comes from."""
-    length = figures.chain_length
-    tokens = f"{length} token{'' if length == 1 else 's'}"
+    tokens = plural(figures.chain_length, "token")
     if figures.drafted_by == "text":
         return f"up to {tokens}, the longest of this run"
     return f"{tokens}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"

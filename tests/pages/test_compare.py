@@ -14,6 +14,7 @@ from benchmarks.methods import contestants_from
 from decoding.analysis.slowdown import stretches
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
+from decoding.common.formats import elapsed
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.hf_generate import BASELINES
@@ -43,7 +44,6 @@ from pages.ui.widgets.contestants import COMPARE, check_contestants
 from pages.ui.widgets.prompts import prompt_title, sample_prompts
 from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.explain.bottom_line import need_words
-from viz.formats import elapsed
 
 TOKENS = 24
 WITHOUT_DRAFT_MODEL = ("autoregressive", "prompt_lookup", "suffix", "token_recycling")

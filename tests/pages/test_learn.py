@@ -9,6 +9,7 @@ import pytest
 from benchmarks.enumeration import DRAFTERS_BY_SIZE
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import plural
 from decoding.methods.methods import METHODS
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.verifiers import VERIFIERS
@@ -19,7 +20,6 @@ from tests.helpers.families import family
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
 from tests.pages.apptest import open_page, sentences
-from viz.formats import plural
 from viz.glossary import PROOF, TERMS
 from viz.learn.puzzles import has_token
 

@@ -11,6 +11,7 @@ import pytest
 from decoding.analysis.hindsight import hindsight
 from decoding.analysis.luck import Luck, luck_of, lucks, run_luck
 from decoding.analysis.smallest_change import SettingChange, SmallestChanges
+from decoding.common.formats import chance, number, plural
 from decoding.recorded import home_run, telling_iteration
 from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
@@ -25,7 +26,6 @@ from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut
 from viz.explain.iteration import why_verdict
 from viz.explain.known import Known
-from viz.formats import chance, number, plural
 from viz.scope.cards import cards, distributions
 from viz.scope.scene import build_scene
 from viz.tokens import visible

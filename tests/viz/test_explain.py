@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.common.formats import plural
 from decoding.recorded import logits_run
 from decoding.trace.older import upgraded
 from tests.helpers import traces
@@ -12,7 +13,6 @@ from viz.charts.run import tokens_over_time
 from viz.explain.expansion import why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, why_final, why_not_faster, why_verdict
 from viz.explain.known import Known
-from viz.formats import plural
 from viz.scope.phases import phases_of
 
 

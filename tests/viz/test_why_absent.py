@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.common.formats import plural
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
@@ -12,7 +13,6 @@ from decoding.trace.records import RuleTrace
 from tests.helpers import traces
 from viz.explain.expansion import why_absent, why_in_tree, why_not_expanded, why_pruned
 from viz.explain.known import Known
-from viz.formats import plural
 from viz.scope.cards import cards, distributions
 from viz.scope.phases import FINAL_ID, PhaseNode, phases_of
 from viz.scope.scene import build_scene

@@ -9,8 +9,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from decoding.common.formats import difference, duration, number, plural, relative_change
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
-from viz.formats import difference, duration, number, plural, relative_change
 from viz.glossary import explain_term
 from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
 from viz.tokens import visible

@@ -7,7 +7,7 @@ from typing import Literal
 
 import networkx as nx
 
-from viz.formats import plural
+from decoding.common.formats import plural
 
 Kind = Literal["recorded", "opened", "decoded", "replayed", "live"]
 

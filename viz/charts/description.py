@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import plotly.graph_objects as go
 
-from viz.formats import plural
+from decoding.common.formats import plural
 from viz.scope.outline import Table
 
 SERIES_NAMED = 3

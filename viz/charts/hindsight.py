@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from viz.formats import number
+from decoding.common.formats import number
 from viz.theme import GREY, MARKS, SERIES, palette, pattern, style, with_alpha
 from viz.tokens import escaped, visible
 

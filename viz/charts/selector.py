@@ -7,9 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from decoding.common.formats import number
 from decoding.trace.records import SelectorTrace
 from viz.charts.sweeps import SCALES, color_bar
-from viz.formats import number
 from viz.scope.outline import Table
 from viz.theme import palette, style
 

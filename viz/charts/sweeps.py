@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from decoding.common.formats import plural
 from viz.charts.methods import beside
-from viz.formats import plural
 from viz.scope.outline import Table
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, contrast, mixed, palette, style
 from viz.tokens import escaped

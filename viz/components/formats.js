@@ -1,4 +1,4 @@
-// Numbers as text, the same as in viz/formats.py (a test compares them).
+// Numbers as text, the same as in decoding/common/formats.py (a test compares them).
 
 // A count of things: 12,345.
 export const count = (value) => value.toLocaleString("en");

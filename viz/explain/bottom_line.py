@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from decoding.analysis.bottom_line import FEWEST, MOST, BottomLine, DraftModelNeed, Interval, Option, between
 from decoding.analysis.slowdown import DRAFT, REBUILD, REST, TOKENS, VERIFY, Slowdown, Stretch
+from decoding.common.formats import duration, listed, plural
 from decoding.trace.records import IterationTrace, RunTrace
 from viz.explain.expansion import why_absent, why_pruned
 from viz.explain.known import Known
-from viz.formats import duration, listed, plural
 from viz.tokens import quote
 
 SHOWN = 2  # rivals that are named

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from decoding.common.formats import beside
 from decoding.trace.records import TOP_TOKENS, IterationTrace, RuleTrace, StopReason
-from viz.formats import beside
 from viz.glossary import setting_title
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from decoding.common.formats import apart, beside, chance, listed, number, ordinal, plural
 from decoding.trace.records import TOP_TOKENS, IterationTrace, NodeTrace
 from viz.explain.draft_rule import value_words, winners
 from viz.explain.known import DraftRank, Known
-from viz.formats import apart, beside, chance, listed, number, ordinal, plural
 from viz.glossary import setting_title
 from viz.tokens import quote
 

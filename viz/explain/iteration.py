@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from decoding.common.formats import chance, compared, duration, limit_and_drawn, listed, number, ordinal, plural
 from decoding.trace.records import (
     PHASES,
     RESIDUAL_TOKENS,
@@ -27,7 +28,6 @@ from viz.explain.known import (
     target_top,
     would_have,
 )
-from viz.formats import chance, compared, duration, limit_and_drawn, listed, number, ordinal, plural
 from viz.glossary import setting_title
 from viz.theme import MARKS, PHASE_WORDS
 from viz.tokens import quote

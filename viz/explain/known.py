@@ -18,6 +18,7 @@ from functools import cache, cached_property
 from math import inf, isclose
 from typing import TypeVar
 
+from decoding.common.formats import beside, listed, number
 from decoding.trace.records import (
     TOP_TOKENS,
     IterationTrace,
@@ -27,7 +28,6 @@ from decoding.trace.records import (
     node_paths,
 )
 from viz.explain.draft_rule import Places
-from viz.formats import beside, listed, number
 from viz.tokens import quote
 
 Place = TypeVar("Place", bound=int | None)

@@ -8,9 +8,9 @@ a setting would have kept it is decided only by re-drafting.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from decoding.common.formats import number, plural
 from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import why_final, why_verdict
-from viz.formats import number, plural
 from viz.glossary import setting_title
 from viz.scope.data import compact_data
 from viz.tokens import quote, visible

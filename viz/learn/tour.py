@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from decoding.analysis.bottom_line import Option, bottom_line, paired
+from decoding.common.formats import duration, number, plural
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, why_verdict
 from viz.explain.known import Known
-from viz.formats import duration, number, plural
 from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
 

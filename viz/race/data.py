@@ -5,8 +5,8 @@ from itertools import accumulate, combinations, repeat
 from operator import mul
 
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
+from decoding.common.formats import duration, plural
 from viz.explain.bottom_line import bottom_line_words
-from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.theme import PHASE_COLORS, PHASE_WORDS

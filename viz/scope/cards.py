@@ -1,11 +1,11 @@
 """The card of a node: its verdict and why, both distributions at its position, and the tests there."""
 
+from decoding.common.formats import chance, listed, number, plural
 from decoding.trace.records import IterationTrace
 from viz.explain.draft_rule import gates_met
 from viz.explain.expansion import children_words, why_absent, why_drafted, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
-from viz.formats import chance, listed, number, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID, final_state
 from viz.scope.scene import Scene

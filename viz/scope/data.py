@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from decoding.common.formats import duration, plural
 from decoding.trace.metrics import tokens_before_loop
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import BLOCK, tree_mask
 from viz.explain.iteration import history_changes
 from viz.explain.known import Known, sampling_words
-from viz.formats import duration, plural
 from viz.glossary import explain_term, verifier_title
 from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from decoding.common.formats import duration, listed, number, plural
 from decoding.trace.records import HistoryTrace, IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import history_changes, iteration_summary, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, end_words, target_shown
-from viz.formats import duration, listed, number, plural
 from viz.glossary import statistic_words
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.scope.steps import search_steps

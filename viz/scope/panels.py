@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image, ImageColor
 
+from decoding.common.formats import plural
 from decoding.trace.records import IterationTrace, KVTrace, RunTrace
 from decoding.trace.tree_mask import (
     BLOCK,
@@ -24,7 +25,6 @@ from decoding.trace.tree_mask import (
     tree_mask,
 )
 from viz.explain.known import is_cut
-from viz.formats import plural
 from viz.theme import GREY, MARKS, style, with_alpha
 from viz.tokens import escaped, read_along, visible
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from math import inf
 
+from decoding.common.formats import byte_size, duration, listed, number, plural
 from decoding.trace.records import PHASES, HistoryTrace, IterationTrace, KVTrace, NodeTrace
 from decoding.trace.searches import search_kind
 from viz.explain.draft_rule import winners
 from viz.explain.expansion import stop_reason_text, why_no_draft
 from viz.explain.iteration import history_changes, why_final
 from viz.explain.known import Known, distribution_text, is_sampled
-from viz.formats import byte_size, duration, listed, number, plural
 from viz.glossary import statistic_words
 from viz.theme import PHASE_WORDS
 from viz.tokens import quote

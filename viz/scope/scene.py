@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
+from decoding.common.formats import number, plural
 from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.known import Known, target_of, target_shown
-from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID, Phase, PhaseNode, appearances, phases_of
 from viz.tokens import columns, visible
 

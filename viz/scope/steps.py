@@ -4,10 +4,10 @@ A step has a sentence, figures and short lists; the phases (`viz.scope.phases`) 
 which step a node appears.
 """
 
+from decoding.common.formats import apart, number, ordinal, plural
 from decoding.trace.records import IterationTrace
 from decoding.trace.searches import NextDraw, Pop, SearchRound, heap_pops, salf_rounds
 from viz.explain.expansion import setting_at
-from viz.formats import apart, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.tokens import quote, visible
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from decoding.common.formats import number
 from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
-from viz.formats import number
 from viz.scope.data import compact_data
 from viz.theme import PHASE_COLORS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style, with_alpha
 from viz.tokens import columns, escaped, visible

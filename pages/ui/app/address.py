@@ -20,6 +20,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import NEEDS_TORCH, SettingsError, TraceFileError
+from decoding.common.formats import plural
 from decoding.recorded import recorded_run, recorded_runs
 from decoding.trace.records import PairInfo
 from pages.ui import PAGES
@@ -42,7 +43,6 @@ from pages.ui.common.worker import address_is, found_again, start_job
 from pages.ui.widgets.controls import DEFAULT_NEW_TOKENS, SAMPLING, set_method, setting_key, start_method
 from pages.ui.widgets.prompts import DEFAULT_PROMPT, OWN_TEXT, prompt_of, sample_prompts
 from pages.ui.widgets.trained import EMBEDDED_NAME
-from viz.formats import plural
 from viz.scope.phases import FINAL_ID
 
 OBEYED, GOAL, SAID, AGAIN = "address_obeyed", "address_goal", "address_said", "address_again"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from decoding.common.formats import duration, parameters, plural
 from decoding.recorded import home_run, telling_iteration
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui import PAGES
@@ -13,7 +14,6 @@ from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import FASTEST, OURS, proof_link
 from viz.explain.iteration import lost_node
-from viz.formats import duration, parameters, plural
 from viz.scope.panels import iteration_spans
 from viz.theme import MARKS
 from viz.tokens import visible

@@ -7,6 +7,7 @@ import numpy as np
 import streamlit as st
 
 from decoding.common.cost_model import CostCurve, CostModel, kept_costs
+from decoding.common.formats import byte_size, duration, parameters, plural
 from decoding.common.settings import ENGINES
 from decoding.models import presets
 from pages.ui.common.charts import chart, is_dark
@@ -15,7 +16,6 @@ from pages.ui.common.models import describe_pair, engine_words, loaded_pair, man
 from pages.ui.common.worker import run_now
 from pages.ui.widgets.controls import picked_sampling
 from viz.charts.methods import HEIGHT, CostLine, cost_figure
-from viz.formats import byte_size, duration, parameters, plural
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding

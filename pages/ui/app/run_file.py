@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.common.errors import TraceFileError
+from decoding.common.formats import byte_size, plural
 from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
 from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
@@ -22,7 +23,6 @@ from pages.ui.common.state import ON_DISK, Run, current_run, keep_run, selected_
 from pages.ui.scope.run import film_state
 from pages.ui.widgets.controls import SAMPLING, set_method
 from viz.charts import run as charts
-from viz.formats import byte_size, plural
 from viz.scope.export import tree_figure, tree_graphml, tree_json
 from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import byte_size, parameters, plural
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import PairSettings, choose_device
 from decoding.trace.records import IterationTrace, PairInfo, RunTrace
-from viz.formats import byte_size, parameters, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

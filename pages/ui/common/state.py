@@ -10,6 +10,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import PromptError, SettingsError
+from decoding.common.formats import plural
 from decoding.recorded import home_run, logits_run, telling_iteration
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
@@ -17,7 +18,6 @@ from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.run_store import RunNotes, store
 from pages.ui.common.worker import take_result
-from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

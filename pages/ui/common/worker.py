@@ -25,9 +25,9 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_xsrf_token
 from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import elapsed
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.scheduler import ModelTask, Worker
-from viz.formats import elapsed
 
 
 def this_session() -> str:

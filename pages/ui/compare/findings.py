@@ -12,6 +12,7 @@ from decoding.analysis.batch import iterations_speedup
 from decoding.analysis.bottom_line import FEWEST, BottomLine, Option, bottom_line, paired
 from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
+from decoding.common.formats import duration, plural
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
 from decoding.methods.methods import settings_words
 from decoding.replay.stored_state import method_of
@@ -27,7 +28,6 @@ from pages.ui.widgets.costs import busy_words
 from pages.ui.widgets.prompts import OWN_TEXT, prompt_words
 from viz.explain.bottom_line import need_words, stretch_words
 from viz.explain.iteration import why_not_faster
-from viz.formats import duration, plural
 
 LINES = 3
 CHAIN = "linear"

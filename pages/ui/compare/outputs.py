@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import duration, plural
 from decoding.compare.comparison import Score, score, trees_on_prefix
 from decoding.compare.contestants import Contestant, format_contestant
 from decoding.models.presets import pair_words
@@ -23,7 +24,6 @@ from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.prompts import OWN_TEXT
-from viz.formats import duration, plural
 from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import streamlit as st
 
+from decoding.common.formats import elapsed, plural
 from decoding.models.presets import PairSettings
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, race_runs
 from decoding.trace.records import IterationTrace, PairInfo, RunTrace
@@ -39,7 +40,6 @@ from pages.ui.widgets.prompts import (
     sample_prompts,
 )
 from viz.explain.bottom_line import ended_words
-from viz.formats import elapsed, plural
 
 if TYPE_CHECKING:
     from decoding.analysis.luck import RunLuck

@@ -11,6 +11,7 @@ import streamlit as st
 
 from decoding.analysis.bottom_line import BottomLine, Interval, paired
 from decoding.analysis.luck import RunLuck
+from decoding.common.formats import byte_size, listed, part_of, plural
 from decoding.compare.comparison import Comparison, Score
 from decoding.compare.contestants import Contestant
 from pages.ui.common.charts import chart, is_dark
@@ -46,7 +47,6 @@ from viz.charts.methods import (
 )
 from viz.charts.run import DEPTH_SHARE, acceptance_by_depth, accepted_length_figure
 from viz.explain.bottom_line import bottom_line_words, settings_words
-from viz.formats import byte_size, listed, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 

@@ -13,6 +13,7 @@ from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vo
 from decoding.analysis.roofline import BATCHES, Setup, caution, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import listed, plural
 from decoding.trace.engine_config import sglang_chain_command, vllm_command
 from decoding.trace.engine_fields import ENGINE_SOURCES
 from decoding.trace.engine_metrics import EngineMetrics
@@ -34,7 +35,6 @@ from pages.ui.engine.models import (
 from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
-from viz.formats import listed, plural
 
 CHART_HEIGHT = 380
 EXAMPLE = "An example: acceptance of a recorded run, models of nobody. Paste your engine's log on the left for yours."

@@ -20,12 +20,12 @@ from decoding.analysis.roofline import (
     Setup,
 )
 from decoding.common.errors import SettingsError
+from decoding.common.formats import listed
 from decoding.recorded import recorded_run
 from decoding.trace.engine_metrics import EngineMetrics
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import current_run
-from viz.formats import listed
 
 OWN_CONFIG, OWN_CHIP = "your own config.json", "your own numbers"
 EAGLE, EAGLE3 = "EAGLE head on the target", "EAGLE-3 head on the target"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from decoding.analysis.own_server import LogCheck, OwnPoint
 from decoding.analysis.roofline import gain_band, least_first, published_lengths
 from decoding.analysis.when_it_pays import BatchRow
+from decoding.common.formats import listed, percent, plural
 from decoding.trace.engine_metrics import EngineMetrics
-from viz.formats import listed, percent, plural
 
 ALIKE = 0.03  # gains of other K that are so close are one to a model
 

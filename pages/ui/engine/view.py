@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.common.errors import EngineMetricsError, SettingsError
+from decoding.common.formats import plural
 from decoding.recorded import recorded_run
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_metrics import MAX_BYTES, EngineMetrics, compared, read_metrics
@@ -16,7 +17,6 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.state import current_run
 from pages.ui.engine.own import acceptance_words, is_low
 from viz.charts.engines import other_lengths_figure, positions_figure
-from viz.formats import plural
 
 READ, PASTED = "engine_read", "engine_text"
 EXAMPLE = "tree_helps_chain"

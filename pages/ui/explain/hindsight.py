@@ -10,6 +10,7 @@ from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
 from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, lucks, rerolled, run_luck, walked_tokens
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH
+from decoding.common.formats import chance, percent, plural
 from decoding.trace.records import IterationTrace
 from pages.ui import PAGES
 from pages.ui.app.address import request_of, take_over
@@ -21,7 +22,6 @@ from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import doubt_words, draw_warning, measure_button, measured_on, own_costs
 from viz.charts import hindsight as charts
-from viz.formats import chance, percent, plural
 from viz.tokens import visible
 
 LUCK_SLOT = "why_luck"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from decoding.common.formats import chance, limit_and_drawn, number, ordinal, plural
 from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
@@ -21,7 +22,6 @@ from viz.explain.draft_rule import gates_met
 from viz.explain.expansion import why_absent, why_in_tree, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
-from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, readable, visible

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from decoding.common.errors import command
+from decoding.common.formats import plural
 from decoding.compare.comparison import score
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run, recorded_trees
 from pages.ui.compare.findings import findings
@@ -21,7 +22,6 @@ from pages.ui.learn.tour import all_steps
 from pages.ui.race import recorded_race
 from pages.ui.widgets.prompts import prompt_words
 from viz.charts.methods import ProgressCurve, progress_figure, speed_figure
-from viz.formats import plural
 from viz.learn.tour import STEP_THROUGH
 from viz.race.data import race_data
 from viz.standalone import figures_html, race_html, scope_html, text_html

@@ -13,9 +13,9 @@ from typing import TypeVar
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import about, byte_size, long_duration, plural
 from decoding.jobs.job import Job, JobState, JobWatcher
 from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
-from viz.formats import about, byte_size, long_duration, plural
 
 STYLE = Path(__file__).with_name("page.css")
 STATE_ICONS = {

@@ -12,6 +12,7 @@ import streamlit as st
 import decoding
 from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import duration, plural
 from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals, tokens_per_pass
 from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
@@ -21,7 +22,6 @@ from pages.ui.common.worker import run_now
 from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure
 from viz.explain.iteration import phase_seconds
-from viz.formats import duration, plural
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
 from viz.tokens import quote

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from decoding.analysis.slowdown import slowdown
+from decoding.common.formats import number, plural
 from decoding.recorded import (
     CHAIN,
     PLAIN,
@@ -29,7 +30,6 @@ from pages.ui.compare.plan import recorded_result
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import set_method
 from pages.ui.widgets.prompts import prompt_of
-from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
 

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from decoding.common.formats import about, long_duration, plural
 from decoding.common.prompts import load_prompts
 from decoding.experiments.experiment import (
     GRIDS,
@@ -27,7 +28,6 @@ from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs import attempt, draw_end, draw_progress, stop_buttons
 from pages.ui.papers.rows import StoredResults, stamps_now
 from pages.ui.widgets.trained import EMBEDDED_NAME
-from viz.formats import about, long_duration, plural
 
 RUNNING_S = 2.0  # refresh interval of running work
 REDRAW_S = 12.0  # redraw interval of the whole page while results arrive

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from decoding.common.formats import plural
 from decoding.experiments.estimates import FEWEST, PREFIX
 from decoding.papers.judge import JudgedClaim, Reproduction, claim_words, number_of_paper, places_of, words_of
 from decoding.papers.paper_result import Entry, Figure, PaperResult, compared
@@ -16,7 +17,6 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
-from viz.formats import plural
 from viz.glossary import setting_title
 
 STYLE = Path(__file__).with_suffix(".css")

@@ -13,6 +13,7 @@ from uuid import uuid4
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, SettingsError
+from decoding.common.formats import plural
 from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs, race_speeds
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
@@ -21,7 +22,6 @@ from pages.ui.common.state import current_run
 from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words
 from pages.ui.widgets.prompts import prompt_title, prompt_words
 from viz.components import component_script, component_style
-from viz.formats import plural
 from viz.race.data import reference_lane
 from viz.race.lanes import MOST, Lane, check_lanes, lane_of, lane_of_times
 

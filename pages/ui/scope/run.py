@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.analysis.bottom_line import Option, bottom_line, paired
+from decoding.common.formats import duration, part_of
 from decoding.trace.metrics import measure_run, node_agreement
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
@@ -20,7 +21,6 @@ from pages.ui.widgets.controls import FASTEST
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 from viz.explain.bottom_line import bottom_line_words
 from viz.explain.iteration import history_changes, iteration_summary
-from viz.formats import duration, part_of
 from viz.scope.data import Frame, film_data, make_frame, near_edge, window_around
 from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
 

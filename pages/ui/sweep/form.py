@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
+from decoding.common.formats import long_duration, plural
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
 from decoding.experiments.experiment import GRIDS, ExperimentWatcher, experiments_home, launch, seconds_per_token
 from decoding.jobs.job import free_folder
@@ -37,7 +38,6 @@ from pages.ui.widgets.controls import (
 )
 from pages.ui.widgets.costs import other_words
 from pages.ui.widgets.trained import EMBEDDED_NAME, TRAINED, trained_choices
-from viz.formats import long_duration, plural
 
 if TYPE_CHECKING:
     from decoding.common.settings import SettingInfo

@@ -11,6 +11,7 @@ import streamlit as st
 
 from decoding.analysis.bottom_line import paired
 from decoding.common.errors import NEEDS_TORCH
+from decoding.common.formats import plural
 from decoding.experiments.estimates import Ranked
 from decoding.experiments.experiment import ExperimentWatcher, begin_again, kept_output, same_text
 from decoding.papers.paper_result import SPEEDUP
@@ -25,7 +26,6 @@ from pages.ui.engine.config import HELP, ICON, LABEL, engine_dialog, measured_ch
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.prompts import OWN_TEXT
 from viz.charts.sweeps import Measure, value_words
-from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from decoding.common.errors import SettingsError
+from decoding.common.formats import plural
 from decoding.experiments.estimates import BASE, PREFIX
 from decoding.papers.paper_result import (
     AGREEMENT,
@@ -23,7 +24,6 @@ from decoding.papers.paper_result import (
 )
 from pages.ui.common.errors import info_of, torch_there
 from viz.charts.sweeps import Axis, Measure, value_words
-from viz.formats import plural
 
 CONDITION_WORDS = {
     BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.analysis.bottom_line import BottomLine, Interval, Option, bottom_line
+from decoding.common.formats import plural
 from decoding.experiments.estimates import (
     BASE,
     CONDITIONS,
@@ -58,7 +59,6 @@ from viz.charts.sweeps import (
     value_words,
 )
 from viz.explain.bottom_line import bottom_line_words
-from viz.formats import plural
 from viz.scope.outline import Table
 
 PAGE = JobPage(

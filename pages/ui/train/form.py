@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
+from decoding.common.formats import long_duration
 from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import PairSettings, pair_name
 from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
@@ -17,7 +18,6 @@ from pages.ui.common.errors import escape_markdown, need_torch, show_error, torc
 from pages.ui.common.models import manager
 from pages.ui.train.view import PAGE
 from pages.ui.widgets.controls import say_again, seed
-from viz.formats import long_duration
 
 # Settings that two trainings must share for the pace of one to predict the other.
 SAME: dict[Kind, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
+from decoding.common.formats import plural
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
@@ -29,7 +30,6 @@ from pages.ui.widgets.controls import set_method
 from viz.branches.diff import compare_trees
 from viz.charts.training import HEIGHT, Moment, best, family_of, moments_figure, panels, training_figure, words_of
 from viz.charts.training_tree import TrainingTree, training_tree_figure
-from viz.formats import plural
 from viz.scope.panels import text_html, text_spans
 
 PAGE = JobPage(

@@ -11,6 +11,7 @@ import streamlit as st
 
 import decoding
 from decoding.analysis.batch import iterations_speedup
+from decoding.common.formats import difference, duration, plural, relative_change
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
@@ -31,7 +32,6 @@ from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_chang
 from viz.charts.engines import speedup_by_batch_figure
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
-from viz.formats import difference, duration, plural, relative_change
 from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
 from viz.tokens import visible

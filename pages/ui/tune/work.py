@@ -12,6 +12,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import PromptError, SettingsError, require
+from decoding.common.formats import duration, plural
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
@@ -19,7 +20,6 @@ from pages.ui.common.state import PromptChoice, Run, encode_prompt, trace_at
 from pages.ui.common.worker import is_busy, start_job
 from viz.branches.diff import same_tree, same_work
 from viz.charts.methods import ITERATION, WHOLE, Tried
-from viz.formats import duration, plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

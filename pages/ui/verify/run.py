@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.common.formats import plural
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
 from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import seed
-from viz.formats import plural
 from viz.verify import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:

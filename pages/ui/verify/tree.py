@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.analysis.luck import token_distribution
+from decoding.common.formats import listed, number, plural
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import kept, selected_node
@@ -15,7 +16,6 @@ from pages.ui.verify.state import Looked, own_walk, text_reader
 from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
 from viz.explain.known import sampling_words, target_head
-from viz.formats import listed, number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
 from viz.verify import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.common.errors import require
+from decoding.common.formats import byte_size, duration, plural
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import loaded_pair
@@ -30,7 +31,6 @@ from pages.ui.common.state import (
 from pages.ui.common.worker import ModelTask, start_job
 from pages.ui.widgets.prompts import prompt_with
 from viz.branches.graph import BranchLine
-from viz.formats import byte_size, duration, plural
 from viz.tokens import visible
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import SettingsError
+from decoding.common.formats import number, plural
 from decoding.recorded import logits_run
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, NodeTrace, Setting, node_paths
@@ -26,7 +27,6 @@ from pages.ui.widgets.controls import (
     setting_words,
 )
 from pages.ui.widgets.trained import TRAINED
-from viz.formats import number, plural
 from viz.tokens import visible
 
 if TYPE_CHECKING:

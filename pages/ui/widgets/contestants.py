@@ -9,12 +9,12 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import SettingsError, require
+from decoding.common.formats import listed
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.recorded import COMPARED, RACERS
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.widgets import controls
 from pages.ui.widgets.trained import head_methods, head_words
-from viz.formats import listed
 from viz.race.lanes import MOST
 
 if TYPE_CHECKING:

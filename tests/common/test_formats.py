@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from viz import formats
+from decoding.common import formats
+from decoding.common.formats import apart, limit_and_drawn, percent
 from viz.components import component_script
-from viz.formats import apart, limit_and_drawn, percent
 
 NONE = float("nan")
 
