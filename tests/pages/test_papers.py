@@ -14,6 +14,7 @@ from decoding.experiments.experiment import GRIDS, Experiment
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import SCHEMA, RowStore
 from decoding.jobs.job import STATUS, Job, Status
+from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
 from pages.ui.papers import run as papers_run
@@ -256,8 +257,8 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_reported(home, m
     made = [{"line": "laws", "sample": f"s{n}", "depth": depth, "l1_distance": 0.1 + 0.05 * depth + 0.01 * n}
             for n in range(5) for depth in range(8)]  # fmt: skip
     hardware = {"processor": "a test", "device": "cpu", "torch": "0"}
-    content = {"benchmark": "depth_divergence", "pair": "Embedded pair", "created": "2030-01-02T00:00:00",
-               "hardware": hardware}  # fmt: skip
+    content = {"benchmark": "depth_divergence", "pair": "Embedded pair", "weights": embedded_weights(),
+               "created": "2030-01-02T00:00:00", "hardware": hardware}  # fmt: skip
     file = home / "depth_divergence-cpu.json"
     at = open_page(PAGE)
     at.button(key="papers_see_delayed/figure-1a").click().run()
