@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from decoding.common.errors import DiskError
 from decoding.experiments.command import save_figures, typed_command
 
 
@@ -47,7 +48,7 @@ AT_LEAST = 3  # lines of each kind that has so many
 GRACE_S = 45
 NO_CUDA = "PyTorch sees no CUDA device here: this was a trial on the CPU, with small models, and no graph was captured"
 # What keeping the figures can fail with: a full disk, a value that JSON has no form for, a device that is gone.
-KEEP_ERRORS = (OSError, TypeError, ValueError, RuntimeError)
+KEEP_ERRORS = (DiskError, OSError, TypeError, ValueError, RuntimeError)
 
 Step = tuple[str, Callable[["Report"], None]]
 

@@ -109,10 +109,11 @@ def test_whatever_a_step_fails_with_the_lines_are_printed(error, capsys):
 
 
 def test_figures_that_cannot_be_kept_cost_no_line(tmp_path, capsys):
-    found = Report("facts", asked(tmp_path / "no folder" / "found.json"))
+    (tmp_path / "a file").touch()
+    found = Report("facts", asked(tmp_path / "a file" / "found.json"))
     assert found.run(lambda _report: iter([("one", lambda report: report.works("it works"))])) == 1
     assert "works: it works" in capsys.readouterr().out.split("--- facts")[1]
-    assert any("could not be kept: FileNotFoundError" in line for line in found.lines())
+    assert any("could not be kept: " in line for line in found.lines())
 
 
 def test_steps_for_which_no_time_is_left_are_reported(capsys):
