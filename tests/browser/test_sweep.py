@@ -69,8 +69,9 @@ def test_one_is_started_watched_and_a_run_of_it_opened(open_page):
         opens = page.locator(".st-key-sweep_open button")
         for _ in range(5):  # a chart that is still being drawn moves its points away from under the pointer
             page.wait_for_timeout(800)
-            point.scroll_into_view_if_needed()
-            box = point.bounding_box()
+            point.evaluate("drawn => drawn.scrollIntoView({block: 'center'})")
+            if (box := point.bounding_box()) is None:
+                continue
             page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
             page.wait_for_timeout(1200)
             if opens.is_visible():
