@@ -192,6 +192,8 @@ def main() -> int:
     shares = modelled_shares(rows) if len(rows) else []
     if len(shares):
         print(f"modelled over measured time of {len(shares)} whole runs: {estimate(shares)}")
+    else:
+        print("no grid was run with both widths: whole runs with --widen 4 tell how far modelled times are from them")
     for way, words in COUNTINGS.items():
         claims = [each for both in outcomes for each in both[way].judged]
         verdicts = [each.verdict for each in claims]

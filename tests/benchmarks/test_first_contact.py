@@ -113,7 +113,7 @@ def test_figures_that_cannot_be_kept_cost_no_line(tmp_path, capsys):
     found = Report("facts", asked(tmp_path / "a file" / "found.json"))
     assert found.run(lambda _report: iter([("one", lambda report: report.works("it works"))])) == 1
     assert "works: it works" in capsys.readouterr().out.split("--- facts")[1]
-    assert any("could not be kept: " in line for line in found.lines())
+    assert any("could not be kept: DiskError" in line for line in found.lines())
 
 
 def test_steps_for_which_no_time_is_left_are_reported(capsys):

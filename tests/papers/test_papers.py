@@ -877,6 +877,20 @@ def test_stored_records_of_earlier_weights_are_of_another_pair(results):
     assert outcome.here.pair == "Embedded pair" and outcome.elsewhere == ()
 
 
+def test_records_without_text_outside_loops_are_left_out_there_and_figures_of_other_lines_stay(results):
+    both = [each | {LOOP_FREE + "accepted_of_4": 0.9, "counted": 3, LOOP_FREE + "counted": 2} for each in depths()]
+    apart = [{"line": "laws", "sample": p, "depth": d, "l1_distance": 0.1 + d, LOOP_FREE + "l1_distance": 0.2,
+              "counted": 3, LOOP_FREE + "counted": 2} for p in PROMPTS for d in range(8)]  # fmt: skip
+    lost = [each | {"sample": "lost", "counted": 3} for each in depths(samples=PROMPTS[:1])]
+    store(results, "depth_divergence", [*both, *apart, *lost])
+    whole, free = (judge(BY_KEY["delayed/figure-1b"], frame(), way) for way in ("whole", "loop_free"))
+    assert (whole.runs["SpecTr", 0], free.runs["SpecTr", 0]) == (4, 3)
+    assert (whole.units["SpecTr", 0], free.units["SpecTr", 0]) == (3, 2)
+    assert free.ours[("SpecTr", 7), "accepted_of_4"].value == pytest.approx(90.0)
+    distance = judge(BY_KEY["delayed/figure-1a"], frame(), "loop_free")
+    assert distance.run and distance.ours[("Target and draft", 7), "l1_distance"].value == pytest.approx(0.2)
+
+
 def test_no_claim_of_equation_3_is_between_two_models_and_trees_have_their_true_size(results):
     """Both models multiply the same draft pass: which is above says only which number is."""
     drafting = [
