@@ -1,6 +1,7 @@
 # make run   set up .venv and open the app on 127.0.0.1   (PORT=8502: another port, HEADLESS=1: open no browser)
 # make check set up .venv, lint and check types
 # make test  check, and run the tests                     (ARGS="-k trace": what to hand to pytest, WORKERS=3: processes)
+# make golden make the golden set of the tests anew, about two minutes
 # make wheel build what `pip install` takes, in dist/
 # make clean remove .venv and caches
 
@@ -24,7 +25,7 @@ BIOME := node_modules/.bin/biome
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PORT_TAKEN := import socket; raise SystemExit(socket.socket().connect_ex(("127.0.0.1", $(PORT))) != 0)
 
-.PHONY: run check test wheel clean check-port
+.PHONY: run check test golden wheel clean check-port
 .DELETE_ON_ERROR:
 
 run: $(STAMP) check-port
@@ -39,6 +40,9 @@ check: $(STAMP)
 
 test: check
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+golden: $(STAMP)
+	@$(VENV_PYTHON) -m tests.golden
 
 wheel: $(STAMP)
 	@$(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

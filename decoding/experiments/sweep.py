@@ -7,11 +7,11 @@ missing, whatever ended it before, also with more in its grid.
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from decoding.common.errors import DraftscopeError, ExperimentError, run_main
+from decoding.common.errors import ExperimentError, run_main
 from decoding.common.interruption import CancelledError
 from decoding.experiments.command import add_counting_argument
 from decoding.experiments.estimates import aggregated, best_words, ranked
@@ -20,8 +20,8 @@ from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experim
 from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
 from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
-from decoding.jobs.job import State, Status
-from decoding.jobs.process import ProgressLine, stop_signals
+from decoding.jobs.job import Status
+from decoding.jobs.process import ProgressLine, StoppedError, ending, stop_signals
 from decoding.models.pair import load_pair
 from decoding.models.presets import WIDEN_HELP, WIDTHS
 from decoding.trace.metrics import COUNTINGS
@@ -49,19 +49,16 @@ def run_grid(
     plan = executor.plan(grid, prompts_of(grid.prompts))
     experiment.begin(grid)
     work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
-    try:
-        for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
-            work.keep(row)
-    except CancelledError:
-        experiment.clear_stop()
-        return work.end("stopped", "Stopped; resume runs what is missing.")
-    except DraftscopeError as error:
-        work.end("failed", str(error))
-        raise
-    except BaseException as error:
-        work.end("failed", f"{type(error).__name__}: {error}")
-        raise
-    return work.end("finished")
+    with suppress(StoppedError), ending(experiment):
+        try:
+            for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+                work.keep(row)
+        except CancelledError:
+            raise StoppedError("Stopped; resume runs what is missing.") from None
+        finally:
+            work.flush()
+        experiment.store.compact()
+    return experiment.status()
 
 
 class _Work:
@@ -79,7 +76,8 @@ class _Work:
         self._made = 0
         self._waiting: list[Row] = []
         self._began = self._kept = time.monotonic()
-        experiment.write_status(self._status("running"))
+        self._now = ""
+        experiment.write_status(self._status())
 
     def keep(self, row: Row) -> None:
         """Take a row; it is on disk after `FLUSH_S` at the latest, if another follows."""
@@ -87,34 +85,21 @@ class _Work:
         self._made += 1
         self._left -= 1
         self._failed += row["failure"] is not None
-        status = self._status("running", f"{row['label']}: {row['kind']}/{row['prompt']}")
+        self._now = f"{row['label']}: {row['kind']}/{row['prompt']}"
         if time.monotonic() - self._kept > FLUSH_S:
-            self._flush()
-            self._experiment.write_status(status)
-        self._report(status)
+            self.flush()
+        self._report(self._status())
 
-    def end(self, state: State, message: str = "") -> Status:
-        """Keep what waits, and say how it ended, also where that cannot be kept."""
-        try:
-            self._flush()
-        except BaseException as error:
-            self._experiment.write_status(self._status("failed", message=message or str(error)))
-            raise
-        if state == "finished":
-            self._experiment.store.compact()
-        status = self._status(state, message=message)
-        self._experiment.write_status(status)
-        return status
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Keep what waits, and say how much is kept."""
         self._experiment.store.append(self._waiting)
         self._waiting, self._kept = [], time.monotonic()
+        self._experiment.write_status(self._status())
 
-    def _status(self, state: State, now: str = "", message: str = "") -> Status:
+    def _status(self) -> Status:
         taken = time.monotonic() - self._began
         left_s = taken / self._made * self._left if self._made else None
-        done = self._runs - self._left
-        return Status(state, now, done, self._runs, self._failed, left_s=left_s, message=message)
+        return Status("running", self._now, self._runs - self._left, self._runs, self._failed, left_s=left_s)
 
 
 def parser() -> argparse.ArgumentParser:

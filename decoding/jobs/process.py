@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from decoding.common.errors import REFUSED, DraftscopeError, is_out_of_memory
+from decoding.common.errors import REFUSED, DraftscopeError, OutOfMemoryError, is_out_of_memory
 from decoding.jobs.job import Job, Status
 
 FINISHED, ENDED = 0, 1  # exit codes: ENDED is stopped, out of memory or failed
 EVERY_S = 60.0  # between two lines of progress where stderr is no terminal
 BAR = 24
+NO_ROOM = "The device ran out of memory: resume with less per step, such as a smaller batch."
 
 
 class StoppedError(DraftscopeError):
@@ -26,28 +27,40 @@ def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
     `prepare` does what comes before the work itself, and gives what does that; `StoppedError` of either was asked for.
     """
     code = REFUSED
-    with stop_signals(job):
-        try:
+    try:
+        with stop_signals(job), ending(job):
             work = prepare()
             code = ENDED
             work()
-        except StoppedError as error:
-            _note(job, "stopped", str(error))
-            job.clear_stop()
-            return ENDED
-        except DraftscopeError as error:
-            _note(job, "failed", str(error))
-            return code
-        except BaseException as error:
-            if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
-                _note(
-                    job, "failed", "The device ran out of memory: resume with less per step, such as a smaller batch."
-                )
-                return ENDED
-            _write(job, state="failed", message=f"It failed with {type(error).__name__}: its output says where.")
-            raise
-    _write(job, state="finished", left_s=0.0, message="")
+    except DraftscopeError as error:
+        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
+        return ENDED if isinstance(error, StoppedError | OutOfMemoryError) else code
     return FINISHED
+
+
+@contextmanager
+def ending(job: Job) -> Iterator[None]:
+    """Say in a job's status how the work in it ended, and let what ended it go on.
+
+    Raises:
+        OutOfMemoryError: a device had no room, whatever the library calls that.
+    """
+    try:
+        yield
+    except StoppedError as error:
+        _write(job, state="stopped", message=str(error))
+        job.clear_stop()
+        raise
+    except DraftscopeError as error:
+        _write(job, state="failed", message=str(error))
+        raise
+    except BaseException as error:
+        if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
+            _write(job, state="failed", message=NO_ROOM)
+            raise OutOfMemoryError(NO_ROOM) from error
+        _write(job, state="failed", message=f"It failed with {type(error).__name__}: its output says where.")
+        raise
+    _write(job, state="finished", left_s=0.0, message="")
 
 
 @contextmanager
@@ -103,11 +116,6 @@ class ProgressLine:
         if worth or time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
             print(line, file=sys.stderr, flush=True)
-
-
-def _note(job: Job, state: str, message: str) -> None:
-    print(f"\nerror: {message}" if sys.stderr.isatty() else f"error: {message}", file=sys.stderr)
-    _write(job, state=state, message=message)
 
 
 def _write(job: Job, **changes: Any) -> None:

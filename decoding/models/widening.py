@@ -20,6 +20,7 @@ from transformers.models.gpt_neox.configuration_gpt_neox import GPTNeoXConfig
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXForCausalLM
 
 from decoding.common.errors import PairError, require
+from decoding.common.files import write_whole
 from decoding.models.embedded import EMBEDDED_FOLDER, embedded_folder
 from decoding.models.presets import DTYPE_BYTES, EMBEDDED, choose_device, model_shape
 
@@ -304,13 +305,13 @@ def _write(model: Widening, folder: Path, report: Callable[[str], None]) -> None
         written += model.weight_bytes(names)
         report(f"{folder.name}: {written / 1e9:.2f} of {total / 1e9:.2f} GB written, file {number} of {len(shards)}")
     index = {"metadata": {"total_size": total}, "weight_map": files}
-    (folder / "model.safetensors.index.json").write_bytes(_json(index))
+    write_whole(folder / "model.safetensors.index.json", _json(index))
     source = embedded_folder(model.narrow.role)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(source / name, folder / name)
     generation = json.loads((source / "generation_config.json").read_text(encoding="utf-8"))
-    (folder / "generation_config.json").write_bytes(_json(generation | {"use_cache": True}))
-    (folder / "config.json").write_bytes(_json(model.config))
+    write_whole(folder / "generation_config.json", _json(generation | {"use_cache": True}))
+    write_whole(folder / "config.json", _json(model.config))
 
 
 def _json(content: dict[str, Any]) -> bytes:

@@ -1,19 +1,28 @@
-"""Remaking what is recorded: part by part, and on from where it was stopped."""
+"""Remaking what hangs on the embedded pair: part by part, and on from where it was stopped."""
 
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.remake import PARTS, noted, remake
+from benchmarks.remake import main, noted, parts_of, remake
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import recorded_runs
 from decoding.recorded.__main__ import FIND, RECORD
 
 
-def test_every_recording_and_the_pictures_are_a_part():
-    assert set(PARTS) == {*FIND, *RECORD, "pictures"}
-    assert {name for name in recorded_runs() if name in FIND} <= set(PARTS)
+def test_every_recording_is_a_part_and_comes_between_what_is_trained_and_what_shows_it():
+    parts = list(parts_of(Path("texts"), Path("folder")))
+    recordings = [name for name in parts if name in {*FIND, *RECORD}]
+    assert set(recordings) == {*FIND, *RECORD} and {name for name in recorded_runs() if name in FIND} <= set(parts)
+    first, last = parts.index(recordings[0]), parts.index(recordings[-1])
+    assert parts[:first] == ["heads", "selectors"] and {"tables", "pictures", "golden"} <= set(parts[last:])
+
+
+def test_what_is_trained_needs_text(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["remake", "selectors"])
+    assert main() == 2 and "--corpus" in capsys.readouterr().err
 
 
 def test_it_goes_on_where_it_was_stopped_and_then_begins_anew(tmp_path, monkeypatch, capsys):
@@ -26,13 +35,13 @@ def test_it_goes_on_where_it_was_stopped_and_then_begins_anew(tmp_path, monkeypa
         return SimpleNamespace(returncode=int(part in broken))
 
     monkeypatch.setattr(subprocess, "run", run)
-    notes = tmp_path / "notes" / "done.json"
+    notes, parts = tmp_path / "notes" / "done.json", parts_of(None, tmp_path)
     with pytest.raises(DraftscopeError, match="race"):
-        remake(["home", "race", "sampled"], notes)
+        remake(["home", "race", "sampled"], parts, notes)
     assert made == ["home"] and list(noted(notes)) == ["home"]
     broken.clear()
-    remake(["home", "race", "sampled"], notes)
+    remake(["home", "race", "sampled"], parts, notes)
     assert made == ["home", "race", "sampled"] and noted(notes) == {}
     assert capsys.readouterr().out.count("done in") == 3
-    remake(["home"], notes)
+    remake(["home"], parts, notes)
     assert made[-1] == "home"

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import networkx as nx
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.theme import GREY, SERIES, palette, style
 from viz.tokens import escaped, visible
 
+ROOT = -1
 TALF, HASS, ITSELF, TEXT = SERIES[0], SERIES[1], SERIES[2], GREY
 COLUMNS = 12  # of a token
 ROW_HEIGHT, LEAST_HEIGHT = 24, 260
@@ -45,99 +47,90 @@ class TrainingTree:
         return cls(tuple(map(str, content["text"])), tuple(map(str, content["chain"])), tree)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A drafted token: its text, level from 1, row of its parent or None below the root, and whose it is."""
+def drafted(example: TrainingTree) -> nx.DiGraph:
+    """The nodes of the tree level by level, then the chain, by number, all below `ROOT`.
 
-    text: str
-    level: int
-    parent: int | None
-    chain: bool
+    Each has its `text`, and whether it is of the `chain`.
+    """
+    graph = nx.DiGraph()
+    graph.add_node(ROOT, text=example.text[-1])
+    above = [ROOT]
+    for nodes in example.tree:
+        level = range(len(graph) - 1, len(graph) - 1 + len(nodes))
+        for node, (text, parent) in zip(level, nodes, strict=True):
+            graph.add_node(node, text=text, chain=False)
+            graph.add_edge(above[parent], node)
+        above = list(level)
+    parent = ROOT
+    for node, text in enumerate(example.chain, len(graph) - 1):
+        graph.add_node(node, text=text, chain=True)
+        graph.add_edge(parent, node)
+        parent = node
+    return graph
 
 
-def _rows(example: TrainingTree) -> list[_Row]:
-    """The nodes of the tree level by level, then the chain."""
-    rows: list[_Row] = []
-    before: list[int] = []
-    for level, nodes in enumerate(example.tree, 1):
-        places = list(range(len(rows), len(rows) + len(nodes)))
-        rows += [_Row(text, level, before[parent] if before else None, False) for text, parent in nodes]
-        before = places
-    for level, text in enumerate(example.chain, 1):
-        rows.append(_Row(text, level, len(rows) - 1 if level > 1 else None, True))
-    return rows
-
-
-def sees(example: TrainingTree) -> list[list[int]]:
-    """For each drafted token the rows of drafted tokens that it sees: its ancestors, nearest first, and no other."""
-    seen: list[list[int]] = []
-    for row in _rows(example):
-        seen.append([] if row.parent is None else [row.parent, *seen[row.parent]])
-    return seen
+def sees(graph: nx.DiGraph) -> dict[int, list[int]]:
+    """For each drafted token the drafted tokens that it sees, from the root on: its ancestors, and no other."""
+    return {node: path[1:-1] for node, path in nx.shortest_path(graph, ROOT).items() if node != ROOT}
 
 
 def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure:
     """Tree and chain on the left, the attention mask of their rows on the right; both in the same order of rows."""
-    rows, colors = _rows(example), palette(dark)
-    names, inner = [visible(row.text, COLUMNS) for row in rows], {row.parent for row in rows}
-    height = {place: -y - rows[place].chain for y, place in enumerate(_by_branch(rows))}  # a gap above the chain
+    graph, colors = drafted(example), palette(dark)
+    level = nx.shortest_path_length(graph, ROOT)
+    order = list(nx.dfs_preorder_nodes(graph, ROOT))[1:]  # as a walk meets them, the chain last
+    chain = nx.get_node_attributes(graph, "chain")
+    names = {node: visible(text, COLUMNS) for node, text in graph.nodes(data="text")}
+    height = {node: -y - chain[node] for y, node in enumerate(order)}  # a gap above the chain
+    first = [height[node] for node in graph.successors(ROOT) if not chain[node]]
+    height[ROOT] = root_y = sum(first) / max(1, len(first))
     figure = make_subplots(1, 2, column_widths=[0.5, 0.5], horizontal_spacing=0.14, subplot_titles=HEADS)
-    root = sum(height[place] for place, row in enumerate(rows) if row.level == 1 and not row.chain)
-    root_y = root / max(1, sum(row.level == 1 and not row.chain for row in rows))
-    for chain, color, dash in ((False, TALF, "solid"), (True, HASS, "dash")):
-        x, y = [], []
-        for place, row in enumerate(rows):
-            if row.chain == chain:
-                above = (0, root_y) if row.parent is None else (rows[row.parent].level, height[row.parent])
-                x += [above[0], row.level, None]
-                y += [above[1], height[place], None]
-        figure.add_scatter(x=x, y=y, mode="lines", hoverinfo="skip", showlegend=False,
-                           line={"color": color, "width": 1.5, "dash": dash}, row=1, col=1)  # fmt: skip
-    for chain, color, symbol, words in ((False, TALF, "circle", "TALF: the target's own tree"),
-                                        (True, HASS, "square", "HASS: the text itself")):  # fmt: skip
-        own = [place for place, row in enumerate(rows) if row.chain == chain]
+    for of_chain, color, dash in ((False, TALF, "solid"), (True, HASS, "dash")):
+        edges = [edge for edge in graph.edges if chain[edge[1]] == of_chain]
         figure.add_scatter(
-            x=[rows[place].level for place in own], y=[height[place] for place in own], mode="markers+text", name=words,
-            text=[f" {escaped(names[place])}" for place in own], cliponaxis=False,
-            textposition=["top right" if place in inner else "middle right" for place in own],
+            x=[x for edge in edges for x in (level[edge[0]], level[edge[1]], None)],
+            y=[y for edge in edges for y in (height[edge[0]], height[edge[1]], None)],
+            mode="lines", hoverinfo="skip", showlegend=False, line={"color": color, "width": 1.5, "dash": dash},
+            row=1, col=1,
+        )  # fmt: skip
+    for of_chain, color, symbol, words in ((False, TALF, "circle", "TALF: the target's own tree"),
+                                           (True, HASS, "square", "HASS: the text itself")):  # fmt: skip
+        own = [node for node in graph if node != ROOT and chain[node] == of_chain]
+        figure.add_scatter(
+            x=[level[node] for node in own], y=[height[node] for node in own], mode="markers+text", name=words,
+            text=[f" {escaped(names[node])}" for node in own], cliponaxis=False,
+            textposition=["top right" if graph.out_degree(node) else "middle right" for node in own],
             textfont={"color": colors.text, "size": 12}, marker={"color": color, "symbol": symbol, "size": 10},
             hovertemplate="%{text}, level %{x}<extra></extra>", row=1, col=1,
         )  # fmt: skip
-    shown = escaped(visible(example.text[-1], COLUMNS))
     figure.add_scatter(
-        x=[0], y=[root_y], mode="markers+text", name="EAGLE: the root", text=[shown],
+        x=[0], y=[root_y], mode="markers+text", name="EAGLE: the root", text=[escaped(names[ROOT])],
         textposition="top center", textfont={"color": colors.text, "size": 12}, cliponaxis=False,
         marker={"color": TEXT, "symbol": "diamond", "size": 11}, hovertemplate="%{text}, root<extra></extra>",
         row=1, col=1,
     )  # fmt: skip
-    _add_mask(figure, example, rows, names, height)
+    _add_mask(figure, example, graph, order, names, height)
     style(figure, dark, showlegend=True, margin={"l": 28, "r": 12, "t": 64, "b": 76})
-    full = max(LEAST_HEIGHT, ROW_HEIGHT * len(rows) + 130)
+    full = max(LEAST_HEIGHT, ROW_HEIGHT * len(order) + 130)
     figure.update_layout(height=full, legend={"y": 1.1, "itemclick": False})
     figure.update_annotations(font={"size": 12, "color": colors.muted})
     places = ["root", *(f"level {level}" for level, _ in enumerate(example.chain, 1))]
     figure.update_xaxes(range=[-0.35, len(places) - 0.25], tickvals=list(range(len(places))), ticktext=places,
                         showgrid=False, row=1, col=1)  # fmt: skip
-    return figure.update_yaxes(visible=False, range=[-0.3 - len(rows), 0.7], row=1, col=1)
-
-
-def _by_branch(rows: list[_Row], parent: int | None = None) -> list[int]:
-    """Rows below one, or all, in the order in which a walk through the tree meets them, the chain last."""
-    below = [place for place, row in enumerate(rows) if row.parent == parent]
-    return [each for place in below for each in (place, *_by_branch(rows, place))]
+    return figure.update_yaxes(visible=False, range=[-0.3 - len(order), 0.7], row=1, col=1)
 
 
 def _add_mask(
-    figure: go.Figure, example: TrainingTree, rows: list[_Row], names: list[str], height: Mapping[int, int]
-) -> None:
+    figure: go.Figure, example: TrainingTree, graph: nx.DiGraph, order: list[int], names: Mapping[int, str],
+    height: Mapping[int, float],
+) -> None:  # fmt: skip
     """A square for every row that a drafted token sees: the text, its ancestors, itself."""
-    text, seen = len(example.text), sees(example)
-    order = _by_branch(rows)
-    column = {place: text + x for x, place in enumerate(order)}
-    kinds: dict[str, tuple[str, str, list[tuple[int, int]]]] = {
-        "the text": (TEXT, "square", [(x, height[place]) for place in order for x in range(text)]),
-        "ancestors": (TALF, "square", [(column[a], height[place]) for place in order for a in seen[place]]),
-        "itself": (ITSELF, "diamond", [(column[place], height[place]) for place in order]),
+    text, seen = len(example.text), sees(graph)
+    column = {node: text + x for x, node in enumerate(order)}
+    kinds: dict[str, tuple[str, str, list[tuple[int, float]]]] = {
+        "the text": (TEXT, "square", [(x, height[node]) for node in order for x in range(text)]),
+        "ancestors": (TALF, "square", [(column[each], height[node]) for node in order for each in seen[node]]),
+        "itself": (ITSELF, "diamond", [(column[node], height[node]) for node in order]),
     }
     for words, (color, symbol, cells) in kinds.items():
         figure.add_scatter(
@@ -145,8 +138,8 @@ def _add_mask(
             marker={"color": color, "symbol": symbol, "size": 11}, showlegend=False,
             hovertemplate=f"{words}<extra></extra>", **MASK_RIGHT,
         )  # fmt: skip
-    labels = [visible(token, COLUMNS) for token in example.text] + [names[place] for place in order]
+    labels = [visible(token, COLUMNS) for token in example.text] + [names[node] for node in order]
     figure.update_xaxes(tickvals=list(range(len(labels))), ticktext=[escaped(label) for label in labels],
                         range=[-0.7, len(labels) - 0.3], tickangle=-60, **MASK_RIGHT)  # fmt: skip
-    figure.update_yaxes(tickvals=[height[place] for place in order], range=[-0.3 - len(rows), 0.7],
-                        ticktext=[escaped(names[place]) for place in order], **MASK_RIGHT)  # fmt: skip
+    figure.update_yaxes(tickvals=[height[node] for node in order], range=[-0.3 - len(order), 0.7],
+                        ticktext=[escaped(names[node]) for node in order], **MASK_RIGHT)  # fmt: skip

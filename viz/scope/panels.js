@@ -206,12 +206,13 @@ export function paintTimes(view) {
     const line = html("div", "time", times.body);
     line.dataset.phase = row.key;
     const percent = (100 * row.seconds) / total;
-    line.title = `${row.words}: ${row.shown}, ${percent < 0.5 ? "<1" : percent.toFixed(0)}% of the iteration. ${row.help}`;
+    const share = percent < 0.5 ? "<1%" : `${percent.toFixed(0)}%`;
+    line.title = `${row.words}: ${row.shown}, ${share} of the iteration. ${row.help}`;
     html("span", "time-name", line, row.words);
     const lane = html("span", "time-lane", line);
     const bar = html("span", "time-bar", lane);
     bar.style.left = (100 * start) / total + "%";
-    bar.style.width = (100 * row.seconds) / total + "%";
+    bar.style.width = percent + "%";
     bar.style.background = row.color;
     let at = 0;
     // Cuts between forwards only where the bar is wide enough to stay a bar.
@@ -221,7 +222,7 @@ export function paintTimes(view) {
       html("i", "cut", bar).style.left = (100 * at) / row.seconds + "%";
     }
     html("span", "time-value", line, row.shown);
-    html("span", "time-share", line, percent < 0.5 ? "<1%" : percent.toFixed(0) + "%");
+    html("span", "time-share", line, share);
     start += row.seconds;
   }
   markTime(view);
