@@ -15,11 +15,14 @@ import pandas as pd
 
 from benchmarks.markdown import between, table
 from decoding.common.files import ROOT
+from decoding.common.formats import long_duration
 from decoding.experiments.estimates import counted, estimate
 from decoding.experiments.experiment import RESULTS, SHIPPED
 from decoding.experiments.rows import RowStore
 from decoding.models.embedded import embedded_weights
+from decoding.papers import PAPER_RESULTS
 from decoding.papers.rows import separated
+from decoding.papers.stored import took as measured_in
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -92,6 +95,7 @@ def section(results: dict[str, list[dict]]) -> str:
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
     blocks.append(_drafters(RowStore(SHIPPED / DRAFTERS_GRID).frame()))
+    blocks.append(_durations({file.parent.name: RowStore(file.parent).frame() for file in SHIPPED.glob("*/grid.json")}))
     blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     blocks += [_batches(record) for record in results.get("batch", ())]
     lines = []
@@ -130,6 +134,27 @@ def _drafters(rows: pd.DataFrame) -> str:
         f"with 95% intervals. Settings are chosen on these prompts.\n\n{table(heads, cells, 1)}\n\n"
         f"* goal {goal}: SALF with the TALF head is the fastest\n\n"
         f"{command}, {first if first == last else f'{first} to {last}'}."
+    )
+
+
+def _durations(grids: dict[str, pd.DataFrame]) -> str:
+    """How long what the papers' tables and figures are read from took to run, longest first, and where."""
+    took = [
+        (name, f"{len(rows):,} runs, {rows['new_tokens'].sum() / 1000:,.0f}k tokens", rows["wall_s"].sum(),
+         rows["machine"].str.partition(",")[0].unique())
+        for name, rows in grids.items() if len(rows)
+    ]  # fmt: skip
+    for name in sorted({each.stored for each in PAPER_RESULTS if each.stored}):
+        if (known := measured_in(name)) is not None:
+            took.append((name, "a benchmark", known[0], [known[1]]))
+    took.sort(key=lambda each: -each[2])
+    cells = [(f"`{name}`", what, ", ".join(sorted(where)), long_duration(took_s)) for name, what, took_s, where in took]
+    total = long_duration(sum(took_s for _, _, took_s, _ in took))
+    return (
+        "### How long the papers' experiments take\n\n"
+        f"All of it took {total}: of grids the time of decoding, of benchmarks the whole of it. A grid goes on where "
+        "it was stopped (`python -m benchmarks.sweep GRID.toml --save`), so it may be run in pieces.\n\n"
+        f"{table(('grid or benchmark', 'what is stored', 'on', 'time'), cells, 3)}"
     )
 
 
