@@ -34,6 +34,23 @@ ELSEWHERE = [0.1, 0.2, 0.7]
 TARGET = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
 
 
+def test_known_tokens_of_shapes_give_figures_over_new_times():
+    check, other = verifier_grid.CHECK, ("nss", 2, 1)
+    outside, seconds = [True, False, True], {check: [1.0, 1.0, 1.0], other: [1.0, 2.0, 3.0]}
+    trees = {check: [2.0, 2.0, 2.0], other: [1.5, 3.0, 2.5]}
+    made = {key: in_both_ways(list(zip(trees[key], seconds[key], strict=True)), outside, verifier_grid.figures)
+            for key in trees}  # fmt: skip
+    known = {key: {name: value for name, value in found.items() if name.endswith("iteration")}
+             for key, found in made.items()}  # fmt: skip
+    again = verifier_grid.known_again(made, known, seconds, outside, "stories/x")
+    assert again[other] == pytest.approx(made[other]) and made[other]["throughput"] == 7 / 6
+    slower = {key: [2 * each for each in taken] for key, taken in seconds.items()}
+    assert verifier_grid.known_again(made, known, slower, outside, "x")[other]["throughput"] == pytest.approx(7 / 12)
+    known[check]["tokens_per_iteration"] += 0.1
+    with pytest.raises(ExperimentError, match="stories/x: the trees drawn here are not the stored ones"):
+        verifier_grid.known_again(made, known, seconds, outside, "stories/x")
+
+
 def test_tests_are_counted_where_the_draft_put_them():
     looping = iteration_of(DYNATREE, final=(3, "No", 0.69), final_kind="recovered", in_loop=True,
                            steps=dynatree_recovered().steps)  # fmt: skip

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import cycle, islice, product
 from multiprocessing import get_context
@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from decoding.common.errors import PromptError, run_main
+from decoding.common.errors import ExperimentError, PromptError, run_main
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
@@ -38,11 +38,14 @@ from decoding.experiments.command import (
 )
 from decoding.experiments.estimates import estimate
 from decoding.experiments.plan import encode, in_turn
+from decoding.experiments.rows import LOOP_FREE
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
+from decoding.models.embedded import embedded_weights
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import EMBEDDED, PairSettings, add_pair_arguments
 from decoding.papers.measured.depth_divergence import Root, Tree, roots
+from decoding.papers.stored import stored_records
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, DISTINCT_OF, PLACES, Action, LatencyModel
 from decoding.selector.chooser import NetworkOutputs
@@ -65,6 +68,8 @@ PROBES = 8
 CHECKED_SHAPES = ((1, 4), (2, 4), (4, 2), (3, 6))
 CHECKED_AT = (Sampling(0.6, draft_temperature=0.6), Sampling(1.0))
 Key = tuple[str, int, int]  # verifier, K and L; K 0 where its selector chooses
+CHECK: Key = ("naive", 1, GRID_LENGTH)  # computed again where the tokens of all shapes are known
+SAME = 2e-3  # of its tokens, of which some digits are stored
 WIDEN = 4  # of the embedded target, so that passes cost what they do with real models
 
 
@@ -100,6 +105,7 @@ class GridJob:
         text: what records say of the prompt.
         latencies: times of the pair that is judged on this machine, by verifier.
         selectors: that are asked, by verifier. roots, trees: places in the text, and draws at each.
+        known: stored figures of all shapes inside the same trees, which are not computed again.
     """
 
     pair: PairSettings
@@ -111,6 +117,7 @@ class GridJob:
     selectors: Mapping[str, SelectorCard]
     roots: int
     trees: int
+    known: Mapping[Key, Mapping[str, float]] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -143,21 +150,20 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
     pair = _pair(job.pair)
     ids = encode(pair, job.prompt.text)
     methods = {name: selecting(card, job.latencies[name], pair) for name, card in job.selectors.items()}
-    tokens, seconds, loops = defaultdict(list), defaultdict(list), []
+    tokens, seconds, loops, lengths = defaultdict(list), defaultdict(list), [], []
     for root in roots(pair, ids, job.sampling, tuple(FIRST + SPACING * place for place in range(job.roots))):
         length = np.array([len(root.session.tokens)])
-        plain_s = {name: each.action_s(length)[0] for name, each in job.latencies.items()}
         asked_s = {name: job.latencies[name].action_s(length, selecting=True)[0] for name in methods}
         loops += [root.in_loop] * job.trees
+        lengths += [len(root.session.tokens)] * job.trees
         session = root.session
         for method in list(methods.values())[:1]:
             session = session.fork(method)
             session.peek()  # reads the text as selectors need it, once for all of them
         for seed in range(job.trees):
             here = Root(session.fork(sampling=replace(job.sampling, seed=1000 * session.new_tokens + seed)))
-            for (name, paths, depth), expected in expected_at(here, job.solvers).items():
-                tokens[name, paths, depth].append(expected)
-                seconds[name, paths, depth].append(plain_s[name][ACTIONS.index(Action(paths, 0, depth))])
+            for key, expected in (at_least(here) if job.known else expected_at(here, job.solvers)).items():
+                tokens[key].append(expected)
             for name, method in methods.items():
                 tree = here.tree(method)
                 chosen = Action(*(int(tree.draft.settings[part]) for part in Action._fields))
@@ -171,11 +177,67 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
         "draft_temperature": job.sampling.draft_temperature, "repeat": 0,
     }  # fmt: skip
     outside = [not each for each in loops]
-    return [
-        line_of(key, job.selectors) | conditions
-        | in_both_ways(list(zip(tokens[key], seconds[key], strict=True)), outside, figures)
-        for key in tokens
-    ]  # fmt: skip
+    plain_s = {name: each.action_s(np.array(lengths)) for name, each in job.latencies.items()}  # [trees, actions]
+    for name, paths, depth in {**tokens, **job.known}:
+        if paths:
+            column = plain_s[name][:, ACTIONS.index(Action(paths, 0, depth))]
+            seconds[name, paths, depth] = column.tolist()
+    made = {key: in_both_ways(list(zip(tokens[key], seconds[key], strict=True)), outside, figures) for key in tokens}
+    if job.known:
+        made |= known_again(made, job.known, seconds, outside, job.text["sample"])
+    return [line_of(key, job.selectors) | conditions | made[key] for key in made]
+
+
+def at_least(root: Root) -> dict[Key, float]:
+    """What is computed at a root where the expected tokens of all shapes are known: those by which trees are told."""
+    verifier, paths, length = CHECK
+    return {CHECK: grid_trees(root.tree(LARGEST))[paths, length].expected((verifier,))[verifier]}
+
+
+def known_again(
+    made: Mapping[Key, Mapping[str, float]],
+    known: Mapping[Key, Mapping[str, float]],
+    seconds: Mapping[Key, Sequence[float]],
+    outside: Sequence[bool],
+    text: str,
+) -> dict[Key, dict[str, float]]:
+    """Figures of known tokens of all shapes over times as they are now.
+
+    Raises:
+        ExperimentError: the trees are not those that the tokens are known of.
+    """
+    whole, free = "tokens_per_iteration", LOOP_FREE + "tokens_per_iteration"
+    if any(abs(made[CHECK].get(name, 0.0) - known[CHECK].get(name, 0.0)) > SAME for name in (whole, free)):
+        raise ExperimentError(f"{text}: the trees drawn here are not the stored ones: run it without --again.")
+    total, few = len(outside), sum(outside)
+    found = {}
+    for key, stored in known.items():  # a tree of known means in the place of each: sums are the same
+        there = stored.get(free, 0.0)
+        in_loop = (total * stored[whole] - few * there) / (total - few) if few < total else 0.0
+        trees = [(there if each else in_loop, taken) for each, taken in zip(outside, seconds[key], strict=True)]
+        found[key] = in_both_ways(trees, outside, figures)
+    return found
+
+
+def stored_tokens(weights: str, solvers: Sequence[str], trees: int) -> dict[tuple, dict[Key, dict[str, float]]]:
+    """Stored expected tokens of all shapes by text, roots and sampling; those of other trees are left out.
+
+    Raises:
+        ExperimentError: there is none.
+    """
+    found: dict[tuple, dict[Key, dict[str, float]]] = defaultdict(dict)
+    rows = stored_records("verifier_grid")
+    if len(rows):
+        rows = rows[(rows["weights"] == weights) & rows["settings.paths"].notna()]
+        rows = rows[(rows["counted"] == rows["roots"] * trees) & rows["settings.verifier"].isin(solvers)]
+    names = ["tokens_per_iteration", LOOP_FREE + "tokens_per_iteration"]
+    for row in rows.to_dict("records"):
+        key = (row["settings.verifier"], int(row["settings.paths"]), int(row["settings.length"]))
+        kept = {name: row[name] for name in names if not np.isnan(row[name])}
+        found[row["text_hash"], row["roots"], row["temperature"], row["top_p"]][key] = kept
+    if not found:
+        raise ExperimentError(f"No tokens of {trees} trees are stored for these weights: run it without --again.")
+    return found
 
 
 def line_of(key: Key, selectors: Mapping[str, SelectorCard]) -> dict[str, Any]:
@@ -250,7 +312,9 @@ def main() -> int:
     parser.set_defaults(widen=0)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 2 with --quick)")
     parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (8; 1 with --quick)")
-    parser.add_argument("--trees", type=int, metavar="N", help="drawn at each root (2; 1 with --quick)")
+    parser.add_argument("--trees", type=int, metavar="N", help="drawn at each root (8; 1 with --quick)")
+    parser.add_argument("--again", action="store_true", help="keep the stored tokens of all shapes: ask the selectors "
+                        "and measure the times anew")  # fmt: skip
     args = parser.parse_args()
     args.widen = args.widen or (WIDEN if args.target == EMBEDDED and not args.quick else 1)
     started = time.perf_counter()
@@ -274,11 +338,12 @@ def main() -> int:
         ("verifier", "runs", "modelled / measured"), [(n, len(each), estimate(each)) for n, each in shares.items()]
     )
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
-    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 2)
+    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 8)
+    known = stored_tokens(embedded_weights(), solvers, trees) if args.again else {}
     jobs = [
         GridJob(
             replace(pair.settings, widen=1), prompt, text_columns(prompt, args.prompts), sampling, solvers, latencies,
-            cards, count, trees,
+            cards, count, trees, known.get((prompt.hash, count, sampling.temperature, sampling.top_p), {}),
         )
         for prompt in prompts for sampling in samplings
     ]  # fmt: skip
@@ -292,7 +357,10 @@ def main() -> int:
     print_best(records)
     costs = {name: each.as_json() for name, each in latencies.items()}
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
-    save_records(args, "verifier_grid", pair, records, started, latencies=costs, time_shares=shares, selectors=asked)
+    more: dict[str, Any] = {"latencies": costs, "time_shares": shares, "selectors": asked}
+    if args.again:
+        more["tokens_of_shapes_from"] = str(stored_records("verifier_grid")["started"].max())
+    save_records(args, "verifier_grid", pair, records, started, **more)
     return 0
 
 
