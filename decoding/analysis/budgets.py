@@ -120,7 +120,7 @@ def slowdown(iterations: Sequence[IterationTrace], costs: CostModel) -> float | 
     The first one is left out: it warms the machine up.
     """
     return _typical(
-        (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(max(len(each.flatten_order), 1)))
+        (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(each.verified + 1))
         for each in iterations[1:]
         if each.timed
     )

@@ -1,5 +1,7 @@
 """What passes cost, in the dialog of the pair: how to get it, the curves, when and how they were measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -62,8 +64,11 @@ def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monk
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, doubted: checked.append(doubted) or COSTS)
     for ratio, times in ((None, 0), (1.2, 0), (0.8, 0), (1.4, 1), (0.6, 2)):
         monkeypatch.setattr("decoding.analysis.budgets.slowdown", lambda *_, ratio=ratio: ratio)
-        manager.doubt_costs(())
+        assert manager.doubt_costs(()) == "", "the same costs are found"
         assert checked == [True] * times
+    corrected = replace(COSTS, corrected="the machine has changed")
+    monkeypatch.setattr(measuring, "cost_model", lambda *_, **__: corrected)
+    assert manager.doubt_costs(()) == "the machine has changed" and manager.costs is corrected
 
 
 def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):

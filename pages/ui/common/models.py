@@ -135,10 +135,10 @@ class ModelManager:
             self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, again, report)
             return self.batch_costs[head]
 
-    def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> None:
+    def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> str:
         """Check the costs where a run's target passes took a third longer or less than they say, and measure again.
 
-        Costs that do not hold say why they were replaced; call it in the worker.
+        Returns why costs that do not hold were replaced, a clause; empty if they hold. Call it in the worker.
         """
         from decoding.analysis.budgets import slowdown
         from decoding.costs.measuring import AGREE, cost_model
@@ -146,8 +146,10 @@ class ModelManager:
 
         with self._lock, in_one_piece():
             ratio = None if self.costs is None else slowdown(iterations, self.costs)
-            if self._pair is not None and ratio is not None and not 1 / AGREE <= ratio <= AGREE:
-                self.costs = cost_model(self._pair, unrecorded, doubted=True)
+            if self._pair is None or ratio is None or 1 / AGREE <= ratio <= AGREE:
+                return ""
+            before, self.costs = self.costs, cost_model(self._pair, unrecorded, doubted=True)
+            return "" if self.costs == before else self.costs.corrected
 
     def costs_of(self, trace: RunTrace) -> "CostModel | None":
         """The costs of the pair in memory with the draft head of a run; None where they are not measured."""

@@ -161,6 +161,16 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     return said
 
 
+def replanned_words(outcome: ComparisonResult) -> list[str]:
+    """That the times which methods planned by did not hold, if so."""
+    if not outcome.replanned:
+        return []
+    return [
+        f"What passes cost was measured again after this comparison, because {outcome.replanned}. A hardware-aware "
+        "tree planned by the earlier times: measure again to see it with these."
+    ]
+
+
 def two_medians_words(measured: list[Score], plain: Score | None) -> list[str]:
     """Why a median of ratios is not the ratio of the medians shown beside it, for the method where they differ most."""
     if plain is None:
