@@ -154,7 +154,8 @@ class FixedChooser(Chooser):
     action: Action = ASKED_WITH
 
     def choose(self, past: Past) -> ChosenAction:
-        return replace(super().choose(past), action=self.action)
+        chosen = super().choose(past)
+        return ChosenAction(self, self.action, past, chosen.scalars, chosen.outputs)
 
 
 def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:

@@ -273,6 +273,7 @@ class TreeBuilder:
         settings: dict[str, Setting],
         prune_probability: float = 0.0,
         keep: np.ndarray | None = None,
+        choice: Any = None,
     ) -> Draft:
         """Close the tree: nodes whose path probability is below `prune_probability` are not verified.
 
@@ -287,4 +288,4 @@ class TreeBuilder:
         order = self.tree.breadth_first(keep)
         prune_s = time.perf_counter() - started
         drawn = np.array(self._drawn, dtype=np.int64) if self._drawn else None
-        return Draft(self.tree, order, draft_sampling, state, tuple(self.rows), settings, prune_s, drawn)
+        return Draft(self.tree, order, draft_sampling, state, tuple(self.rows), settings, prune_s, drawn, choice=choice)

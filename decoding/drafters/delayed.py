@@ -1,6 +1,7 @@
 """Delayed expansion: one sampled trunk, and independent paths only below its end (delayed tree expansion)."""
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from decoding.common.errors import require
@@ -8,6 +9,7 @@ from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, TreeBuilder
 from decoding.drafters.iid_paths import grow_iid
+from decoding.selector.actions import Action
 from decoding.selector.store import find_selector, require_verifier
 from decoding.trace.records import DraftSampling, RuleTrace
 from decoding.tree.draft import Draft
@@ -44,8 +46,12 @@ class DelayedDrafter(Drafter):
 
     @property
     def draft_sampling(self) -> DraftSampling:
-        chain = not self.selector and (self.paths == 1 or self.branch == 0)  # a selector may choose any shape
-        return "single_path" if chain else "iid"
+        return "iid" if self.selector else self.drawn_as  # a selector may choose any shape
+
+    @property
+    def drawn_as(self) -> DraftSampling:
+        """How a tree of this shape is drawn."""
+        return "single_path" if self.paths == 1 or self.branch == 0 else "iid"
 
     @property
     def moving(self) -> tuple[str, ...]:
@@ -78,9 +84,14 @@ class DelayedDrafter(Drafter):
             message = f"The selector {self.selector} needs a loaded pair: load one and decode with it."
             require(self.chooser is not None, message)
             choice = self.chooser.choose(past)
-            shape = replace(self, **choice.action._asdict())
+            shape = _shaped(self, choice.action)
             root_distributions = builder.expand_distributions(builder.root_frontier())  # read for the selector already
         below = (shape.paths, *[1] * (shape.branch - 1))[: shape.branch]
         grow_iid(builder, (*[1] * shape.trunk, *below), draws, root_distributions)
-        made = builder.finish(replace(shape, selector="").draft_sampling, state, shape.settings())
-        return made if choice is None else replace(made, choice=choice)
+        return builder.finish(shape.drawn_as, state, shape.settings(), choice=choice)
+
+
+@lru_cache(maxsize=1024)
+def _shaped(drafter: DelayedDrafter, action: Action) -> DelayedDrafter:
+    """The drafter with the shape of one iteration, which a selector chooses anew in every one."""
+    return replace(drafter, chooser=None, **action._asdict())

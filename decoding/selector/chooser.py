@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # expected accepted tokens are, in logarithms, from their mean under the sampling: tokens are divided by the time.
 Rule = Literal["policy", "tokens"]
 RULES: tuple[Rule, ...] = ("policy", "tokens")
-HALF_ROOT = np.float32(0.5**0.5)
+HALF, ONE, HALF_ROOT = np.float32(0.5), np.float32(1.0), np.float32(0.5**0.5)
 EPSILON = 1e-5  # of a layer norm, as PyTorch has it
 STRETCH = 32  # tokens of text over which the times of passes hardly change
 MOST_LOG = 4.0  # of accepted tokens: no tree is deeper than e^4
@@ -43,28 +43,33 @@ class NetworkOutputs:
     def __init__(self, network: "SelectorNetwork"):
         state = {name: weight.numpy(force=True) for name, weight in network.state_dict().items()}
         self._projections = [(state[f"projections.{n}.weight"], state[f"projections.{n}.bias"]) for n in range(3)]
-        self._gain, self._shift = (
-            np.stack([state[f"norms.{n}.{part}"] for n in range(3)]) for part in ("weight", "bias")
-        )
-        self._layers = [(state[f"layers.{n}.weight"], state[f"layers.{n}.bias"]) for n in (0, 3, 6)]
-        self._mean = np.full((self._gain.shape[1], 1), 1 / self._gain.shape[1], np.float32)
+        gain, shift = (np.concatenate([state[f"norms.{n}.{part}"] for n in range(3)]) for part in ("weight", "bias"))
+        layers = [(state[f"layers.{n}.weight"].copy(), state[f"layers.{n}.bias"].copy()) for n in (0, 3, 6)]
+        # Gain and shift of the layer norms stand in the weights that read their outputs: fewer calls while decoding.
+        weight, bias = layers[0]
+        bias += weight[:, : gain.size] @ shift
+        weight[:, : gain.size] *= gain
+        self._layers = layers
+        self._mean = np.full((gain.size // 3, 1), 3 / gain.size, np.float32)
         from scipy.special import erf  # takes a while to load, and few need it
 
         self._erf = erf
 
     def __call__(self, features: Features) -> np.ndarray:
         """Outputs at one root, whose scalars are standardised, float32 `[outputs]`."""
-        read = np.empty(self._gain.shape, np.float32)
+        read = np.empty((3, len(self._mean)), np.float32)
         for row, (weight, bias), state in zip(read, self._projections, features[:3], strict=True):
             np.dot(weight, state[: weight.shape[1]], out=row)
             row += bias
         read -= read @ self._mean
-        read *= self._gain / np.sqrt(np.square(read) @ self._mean + EPSILON)
-        x = np.concatenate([(read + self._shift).ravel(), features.scalars.astype(np.float32)])
+        read /= np.sqrt(np.square(read) @ self._mean + EPSILON)
+        x = np.concatenate((read.ravel(), features.scalars), dtype=np.float32)
         for weight, bias in self._layers[:-1]:
-            x = weight @ x + bias
-            x *= 0.5 * (1 + self._erf(x * HALF_ROOT))
-        return self._layers[-1][0] @ x + self._layers[-1][1]
+            x = weight @ x
+            x += bias
+            x *= HALF * (ONE + self._erf(x * HALF_ROOT))
+        weight, bias = self._layers[-1]
+        return weight @ x + bias
 
 
 @dataclass(frozen=True)

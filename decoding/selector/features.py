@@ -61,10 +61,11 @@ class Features(NamedTuple):
 
 def divergences(target: np.ndarray, previous: np.ndarray, root: np.ndarray) -> list[float]:
     """Entropies of three distributions in nats, and how far the first two are apart: KL both ways, and L1."""
-    log_target, log_previous, log_root = (np.log(np.maximum(p, FLOOR)) for p in (target, previous, root))
-    entropies = [-float(target @ log_target), -float(previous @ log_previous), -float(root @ log_root)]
-    to_draft, to_target = -float(target @ log_previous) - entropies[0], -float(previous @ log_target) - entropies[1]
-    return [*entropies, to_draft, to_target, float(np.abs(target - previous).sum())]
+    probs = np.stack((target, previous, root))
+    crossed = -(probs @ np.log(np.maximum(probs, FLOOR)).T).astype(float)  # row p, column q: sum of -p log q
+    entropies = crossed.diagonal().tolist()
+    to_draft, to_target = crossed[0, 1] - entropies[0], crossed[1, 0] - entropies[1]
+    return [*entropies, float(to_draft), float(to_target), float(np.abs(probs[0] - probs[1]).sum())]
 
 
 def scalars_of(
