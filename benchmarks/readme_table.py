@@ -19,10 +19,12 @@ from decoding.common.formats import long_duration
 from decoding.experiments.estimates import counted, estimate
 from decoding.experiments.experiment import RESULTS, SHIPPED
 from decoding.experiments.rows import RowStore
+from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.rows import separated
 from decoding.papers.stored import took as measured_in
+from decoding.trace.metrics import COUNTINGS
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -96,6 +98,7 @@ def section(results: dict[str, list[dict]]) -> str:
             blocks.append(f"This is {_not_measured(name)}.")
     blocks.append(_drafters(RowStore(SHIPPED / DRAFTERS_GRID).frame()))
     blocks.append(_durations({file.parent.name: RowStore(file.parent).frame() for file in SHIPPED.glob("*/grid.json")}))
+    blocks += [_selectors(record) for record in results.get("selector", ())]
     blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     blocks += [_batches(record) for record in results.get("batch", ())]
     lines = []
@@ -134,6 +137,30 @@ def _drafters(rows: pd.DataFrame) -> str:
         f"with 95% intervals. Settings are chosen on these prompts.\n\n{table(heads, cells, 1)}\n\n"
         f"* goal {goal}: SALF with the TALF head is the fastest\n\n"
         f"{command}, {first if first == last else f'{first} to {last}'}."
+    )
+
+
+GAINS = {
+    "measured": "measured", "selector": "modelled", "choice": "modelled, asking left out",
+    "oracle": "best shape of each root, found by other trees", "same_trees": "found by the same trees",
+}  # fmt: skip
+
+
+def _selectors(record: dict) -> str:
+    """What a selector of delayed trees wins over the best fixed shape, and what could be won at most."""
+
+    def cell(gain: dict | None) -> str:
+        return "" if gain is None else f"{gain['value']:+.1%} ({gain['low']:+.1%} to {gain['high']:+.1%})"
+
+    rows = [(METHODS["delayed"].with_settings(verifier=name).verifier.label, *(cell(gains.get(how)) for how in GAINS))
+            for name, gains in record["possible"].items()]  # fmt: skip
+    return (
+        "### How much a selector wins, and could win\n\n"
+        f"Tokens per second over those of the best fixed shape (K, L1, L2) of the sampling, {record['prompts']} "
+        f"{record['prompts_are']}, {record['roots']:.0f} roots, {COUNTINGS[record['counted']]}. What the best "
+        "shape of each root would win, modelled, lies between the last two columns: six other trees do not always find "
+        "it, and judged by the trees that it was found by it is too good.\n\n"
+        f"{table(('verifier', *GAINS.values()), rows, 1)}\n\n{_source(record)}."
     )
 
 

@@ -7,8 +7,8 @@ every verifier are exact on them: only texts, roots and trees are sampled. Model
 by the time of Eq. 11 with passes priced by their rows as measured here and what real iterations of the verifier take
 beside them; measured throughput decodes, all ways interleaved, at equal seeds. The best static action is that of the
 sampling at the costs of this machine. How much there was to win tells the best action of each root: found by some trees
-and judged by others drawn there, which no selector can beat by more than chance, and by the same trees, which is too
-good. Text that repeats itself is left out. Means are over the samplings that the selectors have seen but greedy
+and judged by others drawn there, which is too little where few trees tell, and by the same trees, which is too good.
+Text that repeats itself is left out. Means are over the samplings that the selectors have seen but greedy
 decoding and warm drafts, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
 
 A widened target computes what the embedded one does, so roots are labelled with that.
@@ -304,7 +304,8 @@ def main() -> int:
         "selectors": {card.verifier: {"name": card.name, "created": card.created, **card.figures}
                       for card in cards.values()},
     }  # fmt: skip
-    print(f"{time.perf_counter() - started:.0f} s")
+    record["pair"], record["took_s"] = pair.info.name, time.perf_counter() - started
+    print(f"{record['took_s']:.0f} s")
     save_figures(args, "selector", record, pair.target.device)
     return 0
 
