@@ -22,6 +22,7 @@ from decoding.experiments.rows import RowStore
 from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
+from decoding.papers.measured.verifier_grid import TOKENS_FROM
 from decoding.papers.rows import separated
 from decoding.papers.stored import took as measured_in
 from decoding.trace.metrics import COUNTINGS
@@ -97,7 +98,9 @@ def section(results: dict[str, list[dict]]) -> str:
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
     blocks.append(_drafters(RowStore(SHIPPED / DRAFTERS_GRID).frame()))
-    blocks.append(_durations({file.parent.name: RowStore(file.parent).frame() for file in SHIPPED.glob("*/grid.json")}))
+    kept = {record["benchmark"] for records in results.values() for record in records if TOKENS_FROM in record}
+    grids = {file.parent.name: RowStore(file.parent).frame() for file in SHIPPED.glob("*/grid.json")}
+    blocks.append(_durations(grids, kept))
     blocks += [_selectors(record) for record in results.get("selector", ())]
     blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     blocks += [_batches(record) for record in results.get("batch", ())]
@@ -164,8 +167,11 @@ def _selectors(record: dict) -> str:
     )
 
 
-def _durations(grids: dict[str, pd.DataFrame]) -> str:
-    """How long what the papers' tables and figures are read from took to run, longest first, and where."""
+def _durations(grids: dict[str, pd.DataFrame], kept: set[str]) -> str:
+    """How long what the papers' tables and figures are read from took to run, longest first, and where.
+
+    `kept`: benchmarks that took a part of their figures over from an earlier run.
+    """
     took = [
         (name, f"{len(rows):,} runs, {rows['new_tokens'].sum() / 1000:,.0f}k tokens", rows["wall_s"].sum(),
          rows["machine"].str.partition(",")[0].unique())
@@ -173,7 +179,8 @@ def _durations(grids: dict[str, pd.DataFrame]) -> str:
     ]  # fmt: skip
     for name in sorted({each.stored for each in PAPER_RESULTS if each.stored}):
         if (known := measured_in(name)) is not None:
-            took.append((name, "a benchmark", known[0], [known[1]]))
+            what = "a benchmark, a part of it kept from an earlier run" if name in kept else "a benchmark"
+            took.append((name, what, known[0], [known[1]]))
     took.sort(key=lambda each: -each[2])
     cells = [(f"`{name}`", what, ", ".join(sorted(where)), long_duration(took_s)) for name, what, took_s, where in took]
     total = long_duration(sum(took_s for _, _, took_s, _ in took))

@@ -69,6 +69,7 @@ CHECKED_SHAPES = ((1, 4), (2, 4), (4, 2), (3, 6))
 CHECKED_AT = (Sampling(0.6, draft_temperature=0.6), Sampling(1.0))
 Key = tuple[str, int, int]  # verifier, K and L; K 0 where its selector chooses
 CHECK: Key = ("naive", 1, GRID_LENGTH)  # computed again where the tokens of all shapes are known
+TOKENS_FROM = "tokens_of_shapes_from"  # in a result: when the run was made whose tokens of shapes it took over
 SAME = 2e-3  # of its tokens, of which some digits are stored
 WIDEN = 4  # of the embedded target, so that passes cost what they do with real models
 
@@ -359,7 +360,7 @@ def main() -> int:
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
     more: dict[str, Any] = {"latencies": costs, "time_shares": shares, "selectors": asked}
     if args.again:
-        more["tokens_of_shapes_from"] = str(stored_records("verifier_grid")["started"].max())
+        more[TOKENS_FROM] = str(stored_records("verifier_grid")["started"].max())
     save_records(args, "verifier_grid", pair, records, started, **more)
     return 0
 
