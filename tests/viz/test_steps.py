@@ -79,7 +79,7 @@ def test_the_steps_of_a_heap_say_what_was_drawn_and_what_waits():
         "Pop 1 of 4: the 1st draw below the root has the highest value, 1.000; it draws ‘t0’"
     )
     assert first["said"].endswith("with draft forward 1.") and "forward" not in second["said"]
-    assert [name for name, _ in search["figures"]][:3] == ["v", "v₀ below", "v₁ beside"]
+    assert [name for name, _ in search["figures"]][:3] == ["v", "v₀ = v·R below", "v₁ = v−v₀ beside"]
     assert first["values"] == ["1.000", "0.500", "0.500", "0.500", "1"] and third["values"][1] == "–"
     (waiting, more), (rest, _) = lists(search, 0)
     assert waiting == [["2nd below the root", 0.5, 0], ["1st below t0", 0.5, 1]] and more == 0

@@ -26,17 +26,17 @@ ROUNDS_HELP = (
 )
 HEAP_FIGURES = (
     ("v", "Value of the draw popped: how likely the draft expects it to be reached and accepted."),
-    ("v₀ below", "v · R(y): the value of the first draw below the new node; – on the deepest level."),
-    ("v₁ beside", "v − v₀: the value of the next draw at the same place; – where every token is drawn."),
+    ("v₀ = v·R below", "v · R(y): the value of the first draw below the new node; – on the deepest level."),
+    ("v₁ = v−v₀ beside", "v − v₀: the value of the next draw at the same place; – where every token is drawn."),
     ("undrawn", "Draft probability at the parent that no draw has taken yet."),
     ("draft forwards", "Draft forwards up to this pop: the first draw below a node needs one."),
 )
 ROUNDS_FIGURES = (
     ("S", "Sum of the path probabilities of D: the most that the children of this round can add."),
-    ("bound", "S of the round before, which S never exceeds (Theorem 1)."),
+    ("S before", "S of the round before, which S never exceeds (Theorem 1)."),
     ("th", "The gain threshold: below it drafting stops."),
     ("places", "Places taken of the N that the tree has."),
-    ("ε", "Lowest path probability among the N best; 0 while places are free."),
+    ("ε of the N best", "Lowest path probability among the N best; 0 while places are free."),
 )
 
 
@@ -86,7 +86,7 @@ def _pop(iteration: IterationTrace, place: int, pop: Pop, count: int) -> dict:
         "asked": [draw.parent],
         "lists": [
             ["waiting draws, best first", waiting, pop.held - len(waiting)],
-            [f"left of the draft after {_name(iteration, draw.parent)}", rest, 0],
+            [f"R: left of the draft after {_name(iteration, draw.parent)}, scaled to 1", rest, 0],
         ],
     }
 

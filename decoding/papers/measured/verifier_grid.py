@@ -209,7 +209,7 @@ def known_again(
     """
     whole, free = "tokens_per_iteration", LOOP_FREE + "tokens_per_iteration"
     if any(abs(made[CHECK].get(name, 0.0) - known[CHECK].get(name, 0.0)) > SAME for name in (whole, free)):
-        raise ExperimentError(f"{text}: the trees drawn here are not the stored ones: run it without --again.")
+        raise ExperimentError(f"{text}: the trees drawn here are not the stored ones: measure all shapes anew.")
     total, few = len(outside), sum(outside)
     found = {}
     for key, stored in known.items():  # a tree of known means in the place of each: sums are the same
@@ -237,7 +237,7 @@ def stored_tokens(weights: str, solvers: Sequence[str], trees: int) -> dict[tupl
         kept = {name: row[name] for name in names if not np.isnan(row[name])}
         found[row["text_hash"], row["roots"], row["temperature"], row["top_p"]][key] = kept
     if not found:
-        raise ExperimentError(f"No tokens of {trees} trees are stored for these weights: run it without --again.")
+        raise ExperimentError(f"No tokens of {trees} trees are stored for these weights: measure all shapes first.")
     return found
 
 
