@@ -21,6 +21,7 @@ from decoding.models.embedded import embedded_weights
 from decoding.recorded import COMPARISON, RECORDINGS
 
 TRAINED = ("heads", "selectors")  # from text
+SELECTORS = ("--texts", "420", "--held-out", "28", "--khisti-every", "6", "--minutes", "3")
 
 
 def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
@@ -29,11 +30,12 @@ def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
     text = () if corpus is None else ("--corpus", str(corpus))
     return {
         "heads": (*python, "decoding.training.head_suite", *text, "--out", str(folder / "heads"), "--ship"),
-        "selectors": (*python, "decoding.training.selector", *text, "--verifier", "all", "--ship"),
+        "selectors": (*python, "decoding.training.selector", *text, "--verifier", "all", *SELECTORS, "--ship"),
         **{name: (*python, "decoding.recorded", name) for name in (*RECORDINGS, "race", COMPARISON.stem)},
         "figures of heads": (*python, "benchmarks.talf", "--save"),
         "figures of selectors": (*python, "benchmarks.selector", "--widen", "4", "--count", "10",
                                  "--prompts", "decoding/experiments/texts", "--save"),
+        "grid of verifiers": (*python, "benchmarks.verifier_grid", "--save"),
         "figures of methods": (*python, "benchmarks.methods", "--save"),
         "tables": (*python, "benchmarks.readme_table"),
         "pictures": (*python, "benchmarks.pictures"),

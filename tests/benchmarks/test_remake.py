@@ -17,7 +17,8 @@ def test_every_recording_is_a_part_and_comes_between_what_is_trained_and_what_sh
     recordings = [name for name in parts if name in {*FIND, *RECORD}]
     assert set(recordings) == {*FIND, *RECORD} and {name for name in recorded_runs() if name in FIND} <= set(parts)
     first, last = parts.index(recordings[0]), parts.index(recordings[-1])
-    assert parts[:first] == ["heads", "selectors"] and {"tables", "pictures", "golden"} <= set(parts[last:])
+    assert parts[:first] == ["heads", "selectors"]
+    assert {"grid of verifiers", "tables", "pictures", "golden"} <= set(parts[last:])
 
 
 def test_what_is_trained_needs_text(monkeypatch, capsys):

@@ -187,7 +187,8 @@ def test_mistakes_are_not_hidden(executor, tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         run_grid(grid(), executor, tmp_path, report)
-    assert "ZeroDivisionError" in Experiment(tmp_path).status().message and len(kept(tmp_path)) == 1
+    said = "It failed with ZeroDivisionError: its output says where."
+    assert Experiment(tmp_path).status().message == said and len(kept(tmp_path)) == 1
 
 
 def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):

@@ -533,7 +533,7 @@ def test_costs_are_doubted_by_passes_of_the_pair_alone_and_it_is_said_if_they_we
     assert len(passes_of(comparison)) == sum(len(run.iterations) - 1 for run in runs) > 0
     other = tuple(replace(c, engine="transformers") if c.method else c for c in comparison.contestants)
     assert passes_of(replace(comparison, contestants=other)) == []
-    assert replanned_words(outcome) == [] or outcome.replanned
+    assert replanned_words(replace(outcome, replanned="")) == []
     (said,) = replanned_words(replace(outcome, replanned="the machine has changed"))
     assert "because the machine has changed." in said
 

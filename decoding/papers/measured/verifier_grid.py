@@ -163,7 +163,7 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
             session.peek()  # reads the text as selectors need it, once for all of them
         for seed in range(job.trees):
             here = Root(session.fork(sampling=replace(job.sampling, seed=1000 * session.new_tokens + seed)))
-            for key, expected in (at_least(here) if job.known else expected_at(here, job.solvers)).items():
+            for key, expected in (check_of(here) if job.known else expected_at(here, job.solvers)).items():
                 tokens[key].append(expected)
             for name, method in methods.items():
                 tree = here.tree(method)
@@ -189,8 +189,8 @@ def records_of(job: GridJob) -> list[dict[str, Any]]:
     return [line_of(key, job.selectors) | conditions | made[key] for key in made]
 
 
-def at_least(root: Root) -> dict[Key, float]:
-    """What is computed at a root where the expected tokens of all shapes are known: those by which trees are told."""
+def check_of(root: Root) -> dict[Key, float]:
+    """What is computed at a root where the expected tokens of all shapes are known: those that identify its trees."""
     verifier, paths, length = CHECK
     return {CHECK: grid_trees(root.tree(LARGEST))[paths, length].expected((verifier,))[verifier]}
 
@@ -317,6 +317,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="keep the stored tokens of all shapes: ask the selectors "
                         "and measure the times anew")  # fmt: skip
     args = parser.parse_args()
+    if args.again and args.quick:
+        parser.error("--again keeps the tokens of a whole run: leave out --quick")
     args.widen = args.widen or (WIDEN if args.target == EMBEDDED and not args.quick else 1)
     started = time.perf_counter()
     pair = pair_from(args)
@@ -326,6 +328,8 @@ def main() -> int:
     ]
     if not prompts:
         raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
+    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 8)
+    known = stored_tokens(embedded_weights(), solvers, trees) if args.again else {}
     identity = pair_identity(pair)
     cards = {card.verifier: card for card in reversed(all_selectors()) if fits(card, identity)}
     cards = {name: card for name, card in cards.items() if name in solvers}
@@ -339,8 +343,6 @@ def main() -> int:
         ("verifier", "runs", "modelled / measured"), [(n, len(each), estimate(each)) for n, each in shares.items()]
     )
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
-    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 8)
-    known = stored_tokens(embedded_weights(), solvers, trees) if args.again else {}
     jobs = [
         GridJob(
             replace(pair.settings, widen=1), prompt, text_columns(prompt, args.prompts), sampling, solvers, latencies,

@@ -166,8 +166,8 @@ def replanned_words(outcome: ComparisonResult) -> list[str]:
     if not outcome.replanned:
         return []
     return [
-        f"What passes cost was measured again after this comparison, because {outcome.replanned}. A hardware-aware "
-        "tree planned by the earlier times: measure again to see it with these."
+        f"What passes cost was measured again after this comparison, because {outcome.replanned}. Methods that plan by "
+        "these times, such as hardware-aware, had the earlier ones: measure again to see them with the new."
     ]
 
 
