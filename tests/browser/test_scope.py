@@ -136,6 +136,37 @@ def test_a_late_answer_does_not_throw_the_browser_back(shown):
     assert scene(page) == "8"
 
 
+# Keys and a click that come faster than the browser reports where it rests.
+AT_ONCE = """(root, [keys, node]) => { for (const key of keys) {
+    root.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, composed: true}));
+    if (key === "Home") root.querySelector(`.tree g.n[data-node='${node}'] .hit`).dispatchEvent(
+        new MouseEvent("click", {bubbles: true})); } }"""
+
+
+@pytest.mark.slow
+def test_an_iteration_that_was_reported_before_is_reported_again(shown):
+    page = shown
+    press(page, *["ArrowDown"] * 3)
+    page.wait_for_url("**iteration=4**")
+    # The click tells Python of the first iteration; the browser is back before it reports for itself.
+    page.locator(SCOPE).evaluate(AT_ONCE, [["Home", *["ArrowDown"] * 3], 0])
+    page.wait_for_timeout(600)
+    page.wait_for_selector(SETTLED)
+    assert scene(page) == "3" and "iteration=4" in page.url
+
+
+@pytest.mark.slow
+def test_what_is_pressed_next_comes_after_the_report_of_the_iteration(shown):
+    page = shown
+    link = page.get_by_role("link", name="Home").first
+    page.locator(SCOPE).evaluate(AT_ONCE, [["ArrowDown"] * 3, 0])
+    link.dispatch_event("pointerdown")
+    link.dispatch_event("click")
+    page.get_by_text("tree speculative decoding").first.wait_for()
+    page.get_by_role("link", name="Step through").first.click()
+    page.get_by_text(re.compile("iteration 4 of")).wait_for()
+
+
 @pytest.mark.slow
 def test_iteration_and_zoom_survive_another_page(shown):
     page = shown

@@ -130,18 +130,24 @@ function nearEdge(view, index) {
 
 // Reports when stepping has stopped; near an edge of the film at once, so that more frames arrive in time.
 function reportIteration(view, delay) {
-  clearTimeout(view.reportTimer);
-  const send = () => {
-    view.reportTimer = null;
-    const iteration = view.wanted ?? view.index;
-    view.component.setStateValue("iteration", { run: view.film.key, iteration, serial: view.serial });
-  };
-  if (delay === 0) return send();
+  cancelReport(view);
+  if (delay === 0) return send(view);
   if (delay === EDGE_MS && !view.askedForMore) {
     view.askedForMore = true;
-    return send();
+    return send(view);
   }
-  view.reportTimer = setTimeout(send, REPORT_MS);
+  view.reportTimer = setTimeout(send, REPORT_MS, view);
+}
+
+function send(view) {
+  cancelReport(view);
+  const iteration = view.wanted ?? view.index;
+  view.component.setStateValue("iteration", { ...placeOf(view), iteration });
+}
+
+// What is pressed next may lead away from the page: where stepping has come to is reported before.
+export function reportAtOnce(view) {
+  if (view.reportTimer) send(view);
 }
 
 export function cancelReport(view) {
@@ -151,7 +157,9 @@ export function cancelReport(view) {
 
 // What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet. The serial is
 // the last ask that was heard: Python, which may have sent another ask since, recognises an outdated report by it.
+// Reports are counted, as Streamlit passes on no value that equals the one before.
 export function placeOf(view) {
-  const scene = view.data.scene.scene_id;
-  return view.film ? { scene, iteration: view.index, serial: view.serial } : { scene };
+  view.reports = (view.reports ?? 0) + 1;
+  const place = { scene: view.data.scene.scene_id, report: view.reports };
+  return view.film ? { ...place, iteration: view.index, serial: view.serial } : place;
 }

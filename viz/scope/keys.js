@@ -2,7 +2,7 @@
 
 import { actOn, prefersStillness, pressesButton } from "../components/dom.js";
 import { compareHere, compareWith, showAbsent } from "./card.js";
-import { goTo } from "./film.js";
+import { goTo, reportAtOnce } from "./film.js";
 import { zoomBars } from "./overview.js";
 import { select, setPhase, setSelected, unfold } from "./scope.js";
 import { goStep } from "./steps.js";
@@ -47,8 +47,15 @@ export function listenToPage(view) {
       if ((event.key === " " || event.key === "Enter") && target.matches("a")) return;
       pressKey(view, event);
     };
+    view.onPagePress = () => reportAtOnce(view);
   }
   document.addEventListener("keydown", view.onPageKey);
+  document.addEventListener("pointerdown", view.onPagePress, true);
+}
+
+export function leavePage(view) {
+  document.removeEventListener("keydown", view.onPageKey);
+  document.removeEventListener("pointerdown", view.onPagePress, true);
 }
 
 const foldBelow = (node) => -10 - node;

@@ -19,7 +19,7 @@ import {
 import { duration } from "../components/formats.js";
 import { buildCard, compareWith, paintCard } from "./card.js";
 import { cancelReport, goTo, placeOf, updateFilm } from "./film.js";
-import { HINT, HINT_MORE, listenToPage, pressKey, stopPlaying } from "./keys.js";
+import { HINT, HINT_MORE, leavePage, listenToPage, pressKey, stopPlaying } from "./keys.js";
 import { buildMask, lightMask, paintMask } from "./mask.js";
 import { lightOverview } from "./overview.js";
 import {
@@ -51,7 +51,7 @@ export default function scope(component) {
   return () => {
     stopPlaying(view);
     cancelReport(view);
-    document.removeEventListener("keydown", view.onPageKey);
+    leavePage(view);
   };
 }
 
