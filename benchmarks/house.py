@@ -1,13 +1,14 @@
 """How the code is built: files, lines and functions by room, circles of imports, imports in functions, names twice.
 
 Read from the syntax trees alone; imports are counted wherever they stand, also in functions, under TYPE_CHECKING, and
-as names of modules in strings. Exits 1 where folders import one another in a circle.
+as names of modules in strings. An import in a function is told with the package that the file would else load at once,
+torch before all others. Exits 1 where folders import one another in a circle.
 """
 
 import argparse
 import ast
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,6 +107,47 @@ def circles(found: Arrows) -> list[list[str]]:
     return sorted(knots, key=lambda knot: (-len(knot), knot))
 
 
+def _at_once(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that run when a module is loaded."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (each for branch in node.orelse for each in _at_once(branch))
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _at_once(node)
+
+
+def late_imports(files: Sequence[SourceFile]) -> dict[str, str]:
+    """Each import in a function, and what it spares those who load the file: a package, or `nothing`."""
+    modules = {file.module for file in files}
+
+    def loaded(names: set[str]) -> set[str]:
+        """Modules, with the packages around them, and packages of others that some dotted names load."""
+        found = set()
+        for parts in (name.split(".") for name in names):
+            own = {".".join(parts[:count]) for count in range(1, len(parts) + 1)} & modules
+            found |= own or {parts[0]}
+        return found
+
+    loads = networkx.DiGraph()
+    for file in files:
+        loads.add_node(file.module)
+        loads.add_edges_from(
+            (file.module, name) for node in _at_once(file.tree) for name in loaded(file.imported(node))
+        )
+    below = {name: networkx.descendants(loads, name) | {name} for name in loads}
+    late = {}
+    for file in files:
+        for node in (node for function in file.functions() for node in ast.walk(function)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = loaded(file.imported(node))
+                more = set().union(*(below.get(name, {name}) for name in names)) - below[file.module]
+                spared = sorted(more - modules - sys.stdlib_module_names, key=lambda name: (name != "torch", name))
+                late[f"{file.path}:{node.lineno} {', '.join(sorted(file.imported(node)))}"] = (*spared, "nothing")[0]
+    return late
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Count and print; 1 where there is a circle."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -120,23 +162,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = [file.lines for file in files]
         print(f"{name:12} {len(files):6} {sum(lines):7,} {median(lines):20.0f} {mean(lengths):22.1f}")
     program, everything = found["the program"], [file for files in found.values() for file in files]
-    late, classes = set(), defaultdict(list)
+    late, classes = late_imports(program), defaultdict(list)
     for file in program:
         classes_here = [node for node in file.tree.body if isinstance(node, ast.ClassDef)]
         for node in classes_here:
             classes[node.name].append(str(file.path))
-        for node in (node for function in file.functions() for node in ast.walk(function)):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                late.add(f"{file.path}:{node.lineno} {', '.join(sorted(file.imported(node)))}")
     twice = {name: places for name, places in sorted(classes.items()) if len(places) > 1}
     knots = circles(arrows(everything))
     modules = circles(arrows(everything, between_folders=False))
     print(f"\ncircles between folders: {len(knots)}, of files: {len(modules)}")
     for knot in [*knots, *modules]:
         print(f"  {len(knot)}: {', '.join(knot)}")
-    print(f"imports in functions: {len(late)}; class names that stand twice: {len(twice)}")
+    spared = ", ".join(f"{name} {count}" for name, count in Counter(late.values()).most_common())
+    print(f"imports in functions: {len(late)}, by what they spare those who load the file: {spared}")
+    print(f"class names that stand twice: {len(twice)}")
     if args.list:
-        print("\n".join([*sorted(late), *(f"{name}: {', '.join(places)}" for name, places in twice.items())]))
+        print("\n".join(f"{one} ({why})" for one, why in sorted(late.items())))
+        print("\n".join(f"{name}: {', '.join(places)}" for name, places in twice.items()))
     return 1 if knots else 0
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decoding.common import matrix_store
 from decoding.common.errors import PromptError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.models.presets import add_pair_arguments, pair_settings
@@ -88,7 +89,6 @@ def main(arguments: list[str] | None = None) -> int:
 def _recycle(args: argparse.Namespace) -> int:
     import transformers
 
-    from decoding.common import matrix_store
     from decoding.models.pair import load_pair, pair_identity
 
     transformers.logging.set_verbosity_error()

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from pages.ui.app.pair_dialog import DOCTOR, pair_dialog
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
@@ -42,8 +43,6 @@ def _doctor() -> None:
         disabled=not torch_there(),
         help=hint,
     ):
-        from pages.ui.app.pair_dialog import DOCTOR, pair_dialog  # may import torch
-
         st.session_state[DIALOG] = True
         pair_dialog(DOCTOR)
 

@@ -119,6 +119,20 @@ def test_a_circle_is_found():
     assert house.circles(house.arrows([one, source("b/y.py", "import c.z")])) == []
 
 
+def test_an_import_in_a_function_spares_those_who_load_the_file_a_package():
+    def source(path, text):
+        return house.SourceFile(Path(path), text)
+
+    late = "def f():\n    import b.y, json"
+    assert [*house.late_imports([source("a/x.py", late), source("b/y.py", "import torch, numpy")]).values()] == ["torch"]
+    early = source("b/x.py", "import torch\n" + late)
+    assert [*house.late_imports([early, source("b/y.py", "import torch")]).values()] == ["nothing"]
+
+    rooms = house.ROOMS["the program"]
+    needless = [one for one, spared in house.late_imports(files_of(*rooms)).items() if spared == "nothing"]
+    assert [one.partition(":")[0] for one in needless] == ["decoding/papers/measured/mask_order.py"]  # the compiler
+
+
 def test_no_import_against_the_arrows():
     files = [file for file in files_of(*PROGRAM) if file.path.parts[0] != "tests"]
     assert Path("decoding/trace/records.py") in {file.path for file in files}

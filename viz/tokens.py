@@ -103,6 +103,6 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def quote(text: str) -> str:
-    """A token in a sentence."""
-    return f"‘{visible(text, 24)}’"
+def quote(text: str, limit: int = 24) -> str:
+    """A token in a sentence, cut at `limit` columns."""
+    return f"‘{visible(text, limit)}’"

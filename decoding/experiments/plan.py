@@ -14,6 +14,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import former_engine
@@ -62,8 +67,6 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
     folder without prompts.
     """
     if choice.set in DATA_SETS:
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
         source = DATA_SETS[choice.set]
         try:
             file = _parquet_of(source)
@@ -93,9 +96,6 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
 
 def _parquet_of(source: DataSet) -> str:
     """The first file of a data set, of which the hub has converted only a part where it is large."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
     where: dict[str, Any] = {"repo_type": "dataset", "revision": CONVERTED}
     places = [f"{source.config}/{part}{source.split}/0000.parquet" for part in ("", "partial-")]
     for place in places:
@@ -120,9 +120,6 @@ def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt
 
 def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
     """The first `count` texts of a Parquet file as prompts of the kind `name`; `PromptError` without column or text."""
-    import pyarrow
-    import pyarrow.parquet
-
     source = DATA_SETS[name]
     found: list[Prompt] = []
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from decoding.engines.packed import PackedLinear, can_pack, linear, linear_of
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit
 from decoding.models.loading import fetch_weight
+from decoding.models.pair import Model, Pair, pair_identity
 from decoding.trace.records import ModelInfo
-
-if TYPE_CHECKING:
-    from decoding.models.pair import Model, Pair
 
 
 class HeadEngine:
@@ -154,7 +152,7 @@ class Head:
 
     name: str
     info: ModelInfo
-    target: "Model"
+    target: Model
     engine: HeadEngine
     digest: str
     tokens: Tensor | None = None
@@ -193,7 +191,7 @@ class Head:
 
 
 def make_head(
-    target: "Model",
+    target: Model,
     network: HeadNetwork,
     name: str,
     label: str,
@@ -246,7 +244,7 @@ def make_head(
     return Head(name, shown, target, engine, digest, ids, product)
 
 
-def _product_of(target: "Model", ids: Tensor | None, copies: int) -> Callable[[Tensor], Tensor]:
+def _product_of(target: Model, ids: Tensor | None, copies: int) -> Callable[[Tensor], Tensor]:
     """One copy of the features to raw logits of some tokens, with what of the target's output head is theirs."""
     output_head = OutputHead(target.network, target.info.name)
     rows: Any = slice(None) if ids is None else ids
@@ -257,15 +255,13 @@ def _product_of(target: "Model", ids: Tensor | None, copies: int) -> Callable[[T
     return lambda features: output_head.behind(made(features))
 
 
-def with_draft(pair: "Pair", name: str) -> "Pair":
+def with_draft(pair: Pair, name: str) -> Pair:
     """The pair that drafts with a stored head, or with its draft model where the name is empty; weights are shared.
 
     Raises:
         SettingsError: there is no head of that name.
         PairError: it is damaged or belongs to another target, or the target has no features.
     """
-    from decoding.models.pair import pair_identity
-
     if not name:
         return pair.with_head(None)
     if pair.head is not None and pair.head.name == name:

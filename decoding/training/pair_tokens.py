@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers.models.auto.tokenization_auto import AutoTokenizer
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import write_whole
@@ -76,8 +77,6 @@ def keep_tokenizer(trained: Path, folder: Path) -> None:
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a folder, as transformers loads it."""
-    from transformers import AutoTokenizer
-
     return AutoTokenizer.from_pretrained(folder)
 
 

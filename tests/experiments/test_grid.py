@@ -180,7 +180,7 @@ def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": ["", "short"]}), file)
     with pytest.raises(PromptError, match="has no text"):
         read_texts(file, "wikitext-2", None)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names, **more: str(file))
+    monkeypatch.setattr("decoding.experiments.plan.hf_hub_download", lambda *names, **more: str(file))
     pq.write_table(pa.table({"question": ["How many?"] * 3}), file)
     assert [p.name for p in prompts_of(PromptSet(set="gsm8k", count=2))] == ["00000", "00001"]
     assert set(DATA_SETS) == {
@@ -199,10 +199,10 @@ def test_of_a_large_data_set_the_part_that_the_hub_has_converted_is_taken(tmp_pa
             raise EntryNotFoundError("404")
         return str(file)
 
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
+    monkeypatch.setattr("decoding.experiments.plan.hf_hub_download", fetch)
     assert prompts_of(PromptSet(set="c4"))[0].text == "Some text."
     assert asked == ["en/train/0000.parquet", "en/partial-train/0000.parquet"]
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names, **more: str(file))
+    monkeypatch.setattr("decoding.experiments.plan.try_to_load_from_cache", lambda *names, **more: str(file))
     assert len(prompts_of(PromptSet(set="openwebtext"))) == 1 and len(asked) == 2, "what is there is not fetched"
 
 

@@ -76,7 +76,8 @@ function fillCard(view) {
   card.kind.textContent = card.kind.title = entry.kind;
   card.why.textContent = entry.why;
   const pinned = view.data.cards[view.selected];
-  if (pinned && shown !== view.selected) card.why.append(` Why, below, is about ${pinned.token}, which comes later.`);
+  if (pinned && shown !== view.selected)
+    card.why.append(` The pinned ${pinned.token} comes in a later phase; “Why”, below the views, stays with it.`);
   if (entry.asks && !entry.undecided) button("tool words asks", card.why, ASK, ASK_HELP, askSetting);
   if (view.absent) {
     html("b", "", card.absent, view.absent.token);

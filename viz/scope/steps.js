@@ -99,8 +99,9 @@ export function paintSearch(view) {
 }
 
 function paintList(parent, head, rows, more, texts) {
-  const box = labelled(html("div", "list", parent), "group", head);
-  html("h4", "", box, head).title = head;
+  const titled = more ? `${head} (${rows.length} of ${rows.length + more})` : head;
+  const box = labelled(html("div", "list", parent), "group", titled);
+  html("h4", "", box, titled).title = titled;
   const most = Math.max(...rows.map((row) => row[1]), 1e-9);
   for (const [text, value, node] of rows) {
     const line = html("div", "list-row", box);
@@ -109,6 +110,5 @@ function paintList(parent, head, rows, more, texts) {
     html("span", "name", line, texts[text]).title = texts[text];
     html("span", "", line, number(value, VALUE_DIGITS));
   }
-  if (more) html("span", "list-more", box, `and ${more} more`);
-  else if (!rows.length) html("span", "list-more", box, "none");
+  if (!rows.length) html("span", "list-more", box, "none");
 }

@@ -9,7 +9,7 @@ from decoding.trace.records import IterationTrace
 from decoding.trace.searches import NextDraw, Pop, SearchRound, heap_pops, salf_rounds
 from viz.explain.expansion import setting_at
 from viz.glossary import explain_term
-from viz.tokens import quote, visible
+from viz.tokens import quote
 
 DIGITS = 3
 COLUMNS = 14  # of a token in a list
@@ -51,7 +51,8 @@ def search_steps(iteration: IterationTrace) -> dict | None:
         words = ("Heap", explain_term("heap"), HEAP_HELP, HEAP_FIGURES)
         steps = [_pop(iteration, place, pop, len(pops)) for place, pop in enumerate(pops, start=1)]
     elif rounds := salf_rounds(iteration):
-        words = ("Rounds", explain_term("round"), ROUNDS_HELP, ROUNDS_FIGURES)
+        here = f" Here B = {iteration.settings['batch']} and N = {iteration.settings['node_budget']}."
+        words = ("Rounds", explain_term("round") + here, ROUNDS_HELP, ROUNDS_FIGURES)
         steps = [_round(iteration, place, each) for place, each in enumerate(rounds, start=1)]
     else:
         return None
@@ -142,8 +143,8 @@ def _round_words(iteration: IterationTrace, place: int, each: SearchRound, thres
 
 
 def _name(iteration: IterationTrace, node: int) -> str:
-    return visible(iteration.nodes[node].text, COLUMNS) if node else "the root"
+    return quote(iteration.nodes[node].text, COLUMNS) if node else "the root"
 
 
 def _token(iteration: IterationTrace, token: int) -> str:
-    return visible(iteration.texts.get(token, f"<{token}>"), COLUMNS)
+    return quote(iteration.texts.get(token, f"<{token}>"), COLUMNS)

@@ -148,6 +148,7 @@ def kernel_ways(
     parents: dict[int, int], prefix: int, device: torch.device, heads: int, size: int
 ) -> dict[str, Callable[[], torch.Tensor]]:
     """Attention of one tree, dense and with each order's blocks, warmed up; all give the same up to row order."""
+    # Imported here: the compiler comes with it.
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     dtype = torch.float16 if device.type == "cuda" else torch.float32

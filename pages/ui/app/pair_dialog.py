@@ -9,6 +9,7 @@ import streamlit as st
 from decoding.common.cost_model import CostCurve, CostModel, kept_costs
 from decoding.common.formats import byte_size, duration, parameters, plural
 from decoding.common.settings import ENGINES
+from decoding.doctor import chosen_prompts
 from decoding.models import presets
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded
@@ -295,7 +296,6 @@ def _examined(job: "ModelTask", sampling: "Sampling") -> tuple[str, tuple["Findi
     """The pair in memory and what the doctor found; call it in the worker."""
     from decoding.analysis.doctor import Examined, findings
     from decoding.analysis.pair_files import read_files
-    from decoding.doctor import chosen_prompts
 
     pair = loaded_pair(job)
     job.report(0, 0, "reading prompts")

@@ -53,7 +53,7 @@ def setup(title: str) -> None:
             words, key="pair_open", help=hint, icon=":material/memory:", disabled=not there
         )
         if st.session_state[DIALOG]:
-            # Imported here: estimating a pair's memory may import torch, and Home must draw without it.
+            # Imported here, as Home has to draw soon.
             from pages.ui.app.pair_dialog import pair_dialog
 
             pair_dialog()

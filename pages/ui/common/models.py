@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.analysis.budgets import slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.common.formats import byte_size, parameters, plural
 from decoding.common.interruption import check_wanted, in_one_piece
@@ -140,7 +141,6 @@ class ModelManager:
 
         Returns why costs that do not hold were replaced, a clause; empty if they hold. Call it in the worker.
         """
-        from decoding.analysis.budgets import slowdown
         from decoding.costs.measuring import AGREE, cost_model
         from decoding.session.session import unrecorded
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import streamlit as st
 
+from decoding.analysis.luck import RunLuck, run_luck
 from decoding.common.formats import elapsed, plural
 from decoding.models.presets import PairSettings
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, race_runs
@@ -42,7 +43,6 @@ from pages.ui.widgets.prompts import (
 from viz.explain.bottom_line import ended_words
 
 if TYPE_CHECKING:
-    from decoding.analysis.luck import RunLuck
     from decoding.compare.comparison import Comparison
     from decoding.compare.contestants import Contestant
     from decoding.models.pair import Pair
@@ -192,7 +192,6 @@ def tree_findings(
 
     The call of each method that drafts is made once more, not timed, in full: calls that are timed keep no trees.
     """
-    from decoding.analysis.luck import run_luck
     from decoding.compare.comparison import call_with_trees
 
     expected, ended = {}, {}

@@ -5,7 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH, PairError
 from decoding.trace.records import SelectorTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
@@ -93,7 +93,6 @@ def find(run: Run, index: int, job: ModelTask) -> tuple[tuple, list[float]]:
     Raises:
         DraftscopeError: the run's pair is not in memory and cannot be loaded.
     """
-    from decoding.common.errors import PairError
     from decoding.sampling.sampling import Sampling
     from decoding.training.selector_roots import tokens_of_actions
 
