@@ -40,7 +40,8 @@ HELP = {
     "Why": "Why the node or token selected above was accepted or not, with the numbers of this run.",
     "Lucky or not": "The tokens committed in this iteration, compared with the verifier's average over its draws.",
     "What was possible": "The best tree and the best budget in hindsight, and what the run lost compared with them.",
-    CHOICE: "What the selector saw before the tree was drafted, and modelled tokens per second of every K, L₁ and L₂.",
+    CHOICE: "What the selector saw before the tree was drafted, and what it expects of every shape: a trunk of L₁ "
+    "tokens, then K paths of L₂ tokens each. Where K is 1 or L₂ is 0 the shape is a chain of L₁ + L₂ tokens.",
 }
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 

@@ -124,7 +124,9 @@ def test_an_import_in_a_function_spares_those_who_load_the_file_a_package():
         return house.SourceFile(Path(path), text)
 
     late = "def f():\n    import b.y, json"
-    assert [*house.late_imports([source("a/x.py", late), source("b/y.py", "import torch, numpy")]).values()] == ["torch"]
+    assert [*house.late_imports([source("a/x.py", late), source("b/y.py", "import torch, numpy")]).values()] == [
+        "torch"
+    ]
     early = source("b/x.py", "import torch\n" + late)
     assert [*house.late_imports([early, source("b/y.py", "import torch")]).values()] == ["nothing"]
 

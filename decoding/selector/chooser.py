@@ -92,7 +92,7 @@ class ChosenAction:
     def trace(self) -> SelectorTrace:
         """The record of it: grids `[paths, trunk, branch]` as `ACTIONS`, flattened."""
         chooser, length, every = self.chooser, self.past.length, np.arange(len(ACTIONS))
-        seconds = chooser.seconds(length)
+        seconds, unasked = chooser.seconds(length), chooser.seconds(length, selecting=False)
         static = chooser.static(self.past)
         places = DISTINCT_OF if len(self.outputs) == len(DISTINCT) else every
         if chooser.rule == "tokens":
@@ -103,6 +103,7 @@ class ChosenAction:
         read = dict(zip(chooser.scalars, self.scalars.tolist(), strict=True))
         read["draft_s"] = float(chooser.latency.draft_pass_s(length))
         read["target_s"] = float(chooser.latency.target_pass_s(length))
+        read["asking_s"] = float(seconds[-1] - unasked[-1])
         return SelectorTrace(
             rule=chooser.rule,
             scalars={name: round(value, 6) for name, value in read.items()},

@@ -269,7 +269,7 @@ class SelectorTrace:
     """
 
     rule: Literal["policy", "tokens"]  # whether the largest probability won, or the most expected tokens per second
-    scalars: Mapping[Name, float]  # what it read beside hidden states, and seconds of a pass of both models
+    scalars: Mapping[Name, float]  # what it read beside hidden states; seconds of a pass of both models, of asking
     worth: Grid  # probability of each action, or its expected tokens
     seconds: Grid  # modelled time of an iteration with each action on the machine of the run
     chosen: Annotated[int, Meta(ge=0, lt=324)]  # place of the action taken

@@ -41,7 +41,8 @@ def test_what_was_found_by_trees_takes_the_place_of_what_was_expected():
     found = [1.0] * len(ACTIONS)
     found[200] = 30.0
     said = choice_html(choice(), action_map(choice(), found))
-    assert "Best at this root" in said and ">30.00<" in said and "exact over the verifier" in said
+    assert "Best at this root" in said and ">30.000<" in said and "exact over the verifier" in said
+    assert "29.4% below the best static shape and 96.1% below the best shape at this root" in said
     assert "takes the most probable shape" in choice_html(choice("policy"), action_map(choice("policy")))
 
 

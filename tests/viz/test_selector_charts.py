@@ -44,6 +44,17 @@ def test_the_map_is_tokens_over_time():
     assert best.marks["best"] == place_of(3, 2, 2) and best.values[place_of(3, 2, 2)] == pytest.approx(9 / 0.018)
 
 
+def test_the_static_shape_asks_no_selector():
+    record = choice()
+    told = SelectorTrace(record.rule, {**record.scalars, "asking_s": 0.002}, *map(list, (record.worth, record.seconds)),
+                         record.chosen, record.static)  # fmt: skip
+    shown = action_map(told)
+    assert shown.at("static") == pytest.approx((2.0 / 0.010, 0.010))
+    assert shown.at("chosen") == pytest.approx((3.0 / 0.017, 0.017))
+    assert action_map(record).at("static") == pytest.approx((2.0 / 0.012, 0.012))
+    assert ("Asking the selector, ms", "2.00") in scalar_rows(told)
+
+
 def test_a_policy_has_probabilities():
     shown = action_map(choice("policy"))
     assert shown.measure == "probability, %" and shown.tokens is None and shown.values[0] == 100

@@ -25,9 +25,9 @@ SCALAR_WORDS = {
     "target_entropy": "Target's entropy before the root, nats",
     "draft_entropy": "Draft's entropy before the root, nats",
     "root_entropy": "Draft's entropy at the root, nats",
-    "target_to_draft": "KL, target to draft, nats",
-    "draft_to_target": "KL, draft to target, nats",
-    "l1_distance": "L1 distance",
+    "target_to_draft": "KL of draft from target before the root, nats",
+    "draft_to_target": "KL of target from draft before the root, nats",
+    "l1_distance": "Σ |target − draft| before the root",
     "length": "Context, tokens",
     "log_length": "Context, tokens",
     "temperature": "Temperature",
@@ -38,6 +38,7 @@ SCALAR_WORDS = {
     "log_draft_s": "Draft pass, ms",
     "log_target_s": "Target pass, ms",
     "log_tree_s": "Target pass of 16 tokens, ms",
+    "asking_s": "Asking the selector, ms",
 }
 
 
@@ -49,7 +50,8 @@ class ActionMap:
         values: what is drawn: tokens per second, or a probability in percent.
         measure: what that is, with its unit.
         tokens: expected tokens, None where they are not known.
-        seconds: modelled time of an iteration.
+        seconds: modelled time of an iteration, the asking of a selector included.
+        asking_s: what asking takes of it; 0 in records that do not tell.
         marks: places of actions by key of `MARKED`.
     """
 
@@ -57,7 +59,17 @@ class ActionMap:
     measure: str
     tokens: np.ndarray | None
     seconds: np.ndarray
+    asking_s: float
     marks: dict[str, int]
+
+    def at(self, key: str) -> tuple[float, float]:
+        """What is drawn of a marked shape, and its seconds; for the static one asking is left out of both."""
+        place = self.marks[key]
+        value, seconds = float(self.values[place]), float(self.seconds[place])
+        if key != "static":
+            return value, seconds
+        asked = seconds - self.asking_s
+        return (value if self.tokens is None else value * seconds / asked), asked
 
 
 def action_map(choice: SelectorTrace, found: Sequence[float] | None = None) -> ActionMap:
@@ -67,15 +79,15 @@ def action_map(choice: SelectorTrace, found: Sequence[float] | None = None) -> A
         found: expected tokens of every action over trees drawn at this root, `[324]`; they take the place of what the
             selector expected, and the best of them is marked.
     """
-    seconds, worth = np.array(choice.seconds), np.array(choice.worth)
+    seconds, worth, asking_s = np.array(choice.seconds), np.array(choice.worth), choice.scalars.get("asking_s", 0.0)
     marks = {"chosen": choice.chosen} | ({} if choice.static is None else {"static": choice.static})
     if found is not None:
         tokens, rates = np.array(found), np.array(found) / seconds
         best = int((rates > rates.max() * (1 - 1e-9)).argmax())  # of equals the first
-        return ActionMap(rates, "tokens/s", tokens, seconds, marks | {"best": best})
+        return ActionMap(rates, "tokens/s", tokens, seconds, asking_s, marks | {"best": best})
     if choice.rule == "tokens":
-        return ActionMap(worth / seconds, "tokens/s", worth, seconds, marks)
-    return ActionMap(100 * worth, "probability, %", None, seconds, marks)
+        return ActionMap(worth / seconds, "tokens/s", worth, seconds, asking_s, marks)
+    return ActionMap(100 * worth, "probability, %", None, seconds, asking_s, marks)
 
 
 def shape_of(place: int) -> tuple[int, int, int]:
@@ -95,7 +107,7 @@ def shape_words(place: int) -> str:
 def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
     """A square for every L1 and L2, a panel for every K, with what was chosen, the best static and the best marked."""
     titles = [f"K = {paths}" for paths in range(1, SHAPE[0] + 1)]
-    shared = {"shared_xaxes": True, "shared_yaxes": True, "horizontal_spacing": 0.05, "vertical_spacing": 0.11}
+    shared = {"horizontal_spacing": 0.07, "vertical_spacing": 0.16}
     figure = make_subplots(2, 2, subplot_titles=titles, **shared)
     grids, steps = shown.values.reshape(SHAPE), list(range(SHAPE[1]))
     branch, trunk = np.meshgrid(steps, steps)
@@ -117,7 +129,7 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
         filled = key == "best"
         figure.add_scatter(
             x=[branch_at], y=[trunk_at], mode="markers",
-            name=f"{label}: {number(float(shown.values[place]), 1)} {shown.measure}",
+            name=f"{label}: {number(shown.at(key)[0], 1)} {shown.measure}",
             marker={"symbol": symbol, "size": size, "color": colors.text,
                     "line": {"width": 1 if filled else 2, "color": colors.surface if filled else colors.text}},
             hoverinfo="skip", row=(paths - 1) // 2 + 1, col=(paths - 1) % 2 + 1,
@@ -140,7 +152,7 @@ def _cell_words(shown: ActionMap, place: int) -> str:
 
 def action_sentence(shown: ActionMap) -> str:
     """What the map shows, for screen readers."""
-    named = [f"{MARKED[key][0]} {shape_words(place)}, {number(float(shown.values[place]), 1)} {shown.measure}"
+    named = [f"{MARKED[key][0]} {shape_words(place)}, {number(shown.at(key)[0], 1)} {shown.measure}"
              for key, place in shown.marks.items()]  # fmt: skip
     return f"{shown.measure} of 324 shapes by K, L1 and L2: {'; '.join(named)}."
 

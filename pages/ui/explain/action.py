@@ -6,6 +6,7 @@ from functools import partial
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH, PairError
+from decoding.common.formats import number
 from decoding.trace.records import SelectorTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
@@ -50,8 +51,9 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
     words = {"chosen": "Chosen", "static": "Best static", "best": "Best at this root"}
     rows = []
     for key, place in shown.marks.items():
-        tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.2f}"
-        cells = (f"{shown.values[place]:.1f}", tokens, f"{1000 * shown.seconds[place]:.2f}")
+        value, seconds = shown.at(key)
+        tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.3f}"
+        cells = (f"{value:.1f}", tokens, f"{1000 * seconds:.2f}")
         numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
         rows.append(f"<tr><td>{words[key]}: {shape_words(place)}</td>{numbers}</tr>")
     heads = "".join(f'<th class="number">{html.escape(head)}</th>' for head in (shown.measure, "tokens", "ms"))
@@ -61,14 +63,31 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
         said = "Expected tokens are those that the selector predicts; it takes the shape with most per second."
     else:
         said = "The selector takes the most probable shape."
+    timed = "Times are modelled (delayed tree expansion, Equation 11) from passes measured on this machine"
+    timed += f", with {1000 * shown.asking_s:.2f} ms for asking the selector" if shown.asking_s else ", asking included"
+    if "static" in shown.marks:
+        spared = ", and asks no selector" if shown.asking_s else ""
+        timed += f". Best static is the shape that is best at every root alike{spared}"
     read = "".join(
         f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
     )
     return (
-        f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{said} Times are modelled '
-        "(Eq. 11) from passes measured on this machine, asking the selector included.</p><h5>At the root, beside "
-        f"hidden states</h5><table>{read}</table>"
+        f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{compared(shown)}{said} {timed}.'
+        f"</p><h5>What the selector read, beside hidden states, and passes measured</h5><table>{read}</table>"
     )
+
+
+def compared(shown: ActionMap) -> str:
+    """How the chosen shape does beside the others that are marked; empty where probabilities are drawn."""
+    if shown.tokens is None:
+        return ""
+    value = shown.at("chosen")[0]
+    said = []
+    for key, name in (("static", "the best static shape"), ("best", "the best shape at this root")):
+        if key in shown.marks:
+            share = 100 * (value / shown.at(key)[0] - 1)
+            said.append(f"{number(abs(share), 1)}% {'above' if share >= 0 else 'below'} {name}")
+    return f"Modelled, the chosen shape is {' and '.join(said)}. " if said else ""
 
 
 def ask_for_trees(run: Run, index: int, done: bool) -> None:

@@ -31,7 +31,7 @@ ICONS = {
 }
 LEGEND = {
     "all": "all orderings hold", "some": "some", "none": "none", "open": "not decided", "shown": "none claimed",
-    "not run": "not run", "explained": "an explanation",
+    "not run": "not run", "explained": "an explanation", "judging": "being judged",
 }  # fmt: skip
 ORDERING = (
     "An ordering is a paper's claim that one method is ahead of another. Both are equal if the whole 95% interval of "
@@ -39,8 +39,8 @@ ORDERING = (
     f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts."
 )
 UNDECIDED = (
-    "Many are not: few prompts ({prompts} each) give wide intervals, and a small pair's methods often lie closer "
-    "together. Each has its reason under Claims of the paper."
+    "Many are not decided: few prompts ({prompts} each) give wide intervals, and a small pair's methods often lie "
+    "closer together. Each has its reason under Claims of the paper."
 )
 # All of them, paper by paper, tables before figures, by number.
 IN_ORDER: tuple[PaperResult | Explained, ...] = tuple(
@@ -78,6 +78,7 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
         words += f"; of {len(judged)} orderings {counts['holds']} hold, {counts['equal within 3%']} are equal, "
         words += f"{counts['does not hold']} do not hold, {counts['not decided']} are not decided"
     st.caption(escape_markdown(f"{words}."))
+    st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
     if prompts := [each.gain.prompts for each in judged if each.gain is not None]:
         fewest, most = min(prompts), max(prompts)
         undecided = UNDECIDED.format(prompts=f"{fewest} to {most}" if fewest < most else most)
@@ -105,7 +106,6 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
                     )  # fmt: skip
             if missing := not_shown(paper):
                 st.caption(f"Not shown: {', '.join(missing)}.")
-    st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
 
 
 def summary(outcome: Reproduction | None) -> tuple[str, str]:

@@ -24,6 +24,7 @@ COUNTED = "papers_counted"
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "equal within 3%": "≈", "does not hold": "✗", "not decided": "~", "not run": "○"}
 NOTHING = "–"
+REPEATS = "texts end where they begin to repeat themselves"
 MOST_FAILURES = 3
 BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
 APART = (
@@ -240,7 +241,8 @@ def draw_counting(outcome: Reproduction) -> None:
             words = f"{many} {paper_result.unit} counted {'for each number' if paper_result.stored else 'per run'}"
         else:
             words = ""
-        st.caption(escape_markdown("; ".join(filter(None, (words, *outcome.bases)))), width="stretch")
+        ends = REPEATS if counting == "loop_free" and words and not paper_result.holds else ""
+        st.caption(escape_markdown("; ".join(filter(None, (words, ends, *outcome.bases)))), width="stretch")
     if counting == "whole":
         st.query_params.pop("counted", None)
     elif st.query_params.get("counted") != counting:
