@@ -57,7 +57,7 @@ def run_grid(
             raise StoppedError("Stopped; resume runs what is missing.") from None
         finally:
             work.flush()
-        experiment.store.compact()
+            experiment.store.compact()
     return experiment.status()
 
 

@@ -25,6 +25,7 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import ExperimentError, PromptError, run_main
+from decoding.common.formats import plural
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
@@ -350,6 +351,9 @@ def main() -> int:
         )
         for prompt in prompts for sampling in samplings
     ]  # fmt: skip
+    if args.again and (anew := [job for job in jobs if not job.known]):
+        named = ", ".join(dict.fromkeys(job.text["sample"] for job in anew))
+        print(f"tokens of shapes not stored, measured now, of {plural(len(anew), 'text')}: {named}", file=sys.stderr)
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:
         records = []
         for done, part in enumerate(workers.map(records_of, jobs), 1):
