@@ -270,6 +270,7 @@ def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path):
     said = run.communicate()[0]
     stopped = kept(out)["key"].tolist()
     assert run.returncode == 1 and "Stopped; resume runs" in said and len(killed) < len(stopped) < 50, said
+    assert len(list(out.glob("rows/*.parquet"))) == 1  # put together
     said = command(tmp_path).communicate()[0]
     assert "50 of 50 runs; finished" in said, said
     whole = kept(out)["key"]
