@@ -63,7 +63,7 @@ def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monk
     checked = []
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, doubted: checked.append(doubted) or COSTS)
     for ratio, times in ((None, 0), (1.2, 0), (0.8, 0), (1.4, 1), (0.6, 2)):
-        monkeypatch.setattr("decoding.analysis.budgets.slowdown", lambda *_, ratio=ratio: ratio)
+        monkeypatch.setattr("pages.ui.common.models.slowdown", lambda *_, ratio=ratio: ratio)
         assert manager.doubt_costs(()) == "", "the same costs are found"
         assert checked == [True] * times
     corrected = replace(COSTS, corrected="the machine has changed")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from decoding.selector.actions import ACTIONS, DISTINCT, DISTINCT_OF, PLACES, Action, StaticShape
-from decoding.selector.chooser import Chooser, NetworkOutputs, expected_tokens, mean_logs
+from decoding.selector.chooser import DRAFTS, Chooser, NetworkOutputs, expected_tokens, mean_logs
 from decoding.selector.features import LATENCIES, SCALARS, Features, Scaler, features_of, scalars_of
 from tests.helpers.selectors import LATENCY, past, random_network
 
@@ -94,10 +94,12 @@ def test_the_record_holds_what_was_chosen_by():
     worth, seconds = np.array(record.worth), np.array(record.seconds)
     assert ACTIONS[record.chosen] == choice.action
     assert worth[record.chosen] / seconds[record.chosen] == pytest.approx((worth / seconds).max(), rel=1e-4)
-    assert set(record.scalars) == {*SCALARS, "draft_s", "target_s"} and record.scalars["temperature"] == 0.8
+    assert set(record.scalars) == {*SCALARS, "draft_s", "target_s", "asking_s"} and record.scalars["temperature"] == 0.8
     assert record.scalars["draft_s"] == pytest.approx(float(LATENCY.draft_pass_s(100)), abs=1e-6)
     # The static action is the best of the nearest sampling at the costs of this machine, where no selector is asked.
     unasked = choice.chooser.seconds(choice.past.length, selecting=False)
+    asking = choice.chooser.seconds(choice.past.length) - unasked
+    assert record.scalars["asking_s"] == pytest.approx(asking[DRAFTS].mean(), abs=1e-6)
     rates = np.array([1 + action.nodes / 20 for action in DISTINCT]) / unasked
     assert (unasked < seconds[PLACES]).all()
     assert ACTIONS[record.static] == DISTINCT[int(rates.argmax())]

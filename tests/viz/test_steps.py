@@ -82,7 +82,7 @@ def test_the_steps_of_a_heap_say_what_was_drawn_and_what_waits():
     assert [name for name, _ in search["figures"]][:3] == ["v", "v₀ = v·R below", "v₁ = v−v₀ beside"]
     assert first["values"] == ["1.000", "0.500", "0.500", "0.500", "1"] and third["values"][1] == "–"
     (waiting, more), (rest, _) = lists(search, 0)
-    assert waiting == [["2nd below the root", 0.5, 0], ["1st below t0", 0.5, 1]] and more == 0
+    assert waiting == [["2nd below the root", 0.5, 0], ["1st below ‘t0’", 0.5, 1]] and more == 0
     assert rest == [["t1", 0.5, None], ["t2", 0.5, None]] and first["asked"] == [0]
 
 
@@ -92,7 +92,7 @@ def test_the_steps_of_a_search_by_rounds_say_why_it_ended():
     assert "whose path probability is 1" in first["said"] and first["values"][:2] == ["1.000", "–"]
     assert "sum to S = 0.75, not below th = 0.70, so draft forward 2" in second["said"]
     assert second["values"] == ["0.750", "1.000", "0.7", "2 of 5", "0"]
-    assert [text for text, *_ in lists(search, 1)[1][0]] == ["+ t0", "+ t1"]
+    assert [text for text, *_ in lists(search, 1)[1][0]] == ["+ ‘t0’", "+ ‘t1’"]
     assert "S = 0.50, below Gain threshold (th) 0.7" in last["said"] and last["said"].endswith("after 2 forwards.")
     full = searched(SalfDrafter(node_budget=2, batch=4, gain_threshold=0.0), TableSource({(): [0.5, 0.5]}, [0.5, 0.5]))
     assert search_steps(full)["steps"][-1]["said"].startswith("The end: no waiting node can have a child among the 2")

@@ -132,7 +132,7 @@ def action_figure(shown: ActionMap, dark: bool = False) -> go.Figure:
             name=f"{label}: {number(shown.at(key)[0], 1)} {shown.measure}",
             marker={"symbol": symbol, "size": size, "color": colors.text,
                     "line": {"width": 1 if filled else 2, "color": colors.surface if filled else colors.text}},
-            hoverinfo="skip", row=(paths - 1) // 2 + 1, col=(paths - 1) % 2 + 1,
+            hoverinfo="skip", cliponaxis=False, row=(paths - 1) // 2 + 1, col=(paths - 1) % 2 + 1,
         )  # fmt: skip
     style(figure, dark, margin={"l": 48, "r": 8, "t": 64, "b": 44}, hovermode="closest")
     figure.update_layout(legend_y=1.1, coloraxis={"colorscale": SCALES[dark], "colorbar": color_bar(shown.measure)})

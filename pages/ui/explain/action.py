@@ -67,7 +67,7 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
     timed += f", with {1000 * shown.asking_s:.2f} ms for asking the selector" if shown.asking_s else ", asking included"
     if "static" in shown.marks:
         spared = ", and asks no selector" if shown.asking_s else ""
-        timed += f". Best static is the shape that is best at every root alike{spared}"
+        timed += f". Best static is the one shape that does best where every root gets the same{spared}"
     read = "".join(
         f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
     )
