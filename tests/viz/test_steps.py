@@ -83,7 +83,7 @@ def test_the_steps_of_a_heap_say_what_was_drawn_and_what_waits():
     assert first["values"] == ["1.000", "0.500", "0.500", "0.500", "1"] and third["values"][1] == "–"
     (waiting, more), (rest, _) = lists(search, 0)
     assert waiting == [["2nd below the root", 0.5, 0], ["1st below ‘t0’", 0.5, 1]] and more == 0
-    assert rest == [["t1", 0.5, None], ["t2", 0.5, None]] and first["asked"] == [0]
+    assert rest == [["‘t1’", 0.5, None], ["‘t2’", 0.5, None]] and first["asked"] == [0]
 
 
 def test_the_steps_of_a_search_by_rounds_say_why_it_ended():
