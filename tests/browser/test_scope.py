@@ -152,7 +152,8 @@ def test_an_iteration_that_was_reported_before_is_reported_again(shown):
     page.locator(SCOPE).evaluate(AT_ONCE, [["Home", *["ArrowDown"] * 3], 0])
     page.wait_for_timeout(600)
     page.wait_for_selector(SETTLED)
-    assert scene(page) == "3" and "iteration=4" in page.url
+    assert scene(page) == "3"
+    page.wait_for_url("**iteration=4**")
 
 
 @pytest.mark.slow

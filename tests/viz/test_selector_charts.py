@@ -53,6 +53,8 @@ def test_the_static_shape_asks_no_selector():
     assert shown.at("chosen") == pytest.approx((3.0 / 0.017, 0.017))
     assert action_map(record).at("static") == pytest.approx((2.0 / 0.012, 0.012))
     assert ("Asking the selector, ms", "2.00") in scalar_rows(told)
+    told.scalars["asking_s"] = 0.012  # all of its time: no record of this program holds that
+    assert action_map(told).at("static") == pytest.approx((2.0 / 0.012, 0.012))
 
 
 def test_a_policy_has_probabilities():

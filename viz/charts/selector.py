@@ -25,8 +25,8 @@ SCALAR_WORDS = {
     "target_entropy": "Target's entropy before the root, nats",
     "draft_entropy": "Draft's entropy before the root, nats",
     "root_entropy": "Draft's entropy at the root, nats",
-    "target_to_draft": "KL of draft from target before the root, nats",
-    "draft_to_target": "KL of target from draft before the root, nats",
+    "target_to_draft": "KL(target ‖ draft) before the root, nats",
+    "draft_to_target": "KL(draft ‖ target) before the root, nats",
     "l1_distance": "Σ |target − draft| before the root",
     "length": "Context, tokens",
     "log_length": "Context, tokens",
@@ -66,7 +66,7 @@ class ActionMap:
         """What is drawn of a marked shape, and its seconds; for the static one asking is left out of both."""
         place = self.marks[key]
         value, seconds = float(self.values[place]), float(self.seconds[place])
-        if key != "static":
+        if key != "static" or not 0 < self.asking_s < seconds:  # a file may hold any number
             return value, seconds
         asked = seconds - self.asking_s
         return (value if self.tokens is None else value * seconds / asked), asked

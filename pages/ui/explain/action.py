@@ -84,8 +84,8 @@ def compared(shown: ActionMap) -> str:
     value = shown.at("chosen")[0]
     said = []
     for key, name in (("static", "the best static shape"), ("best", "the best shape at this root")):
-        if key in shown.marks:
-            share = 100 * (value / shown.at(key)[0] - 1)
+        if key in shown.marks and (other := shown.at(key)[0]) > 0:
+            share = 100 * (value / other - 1)
             said.append(f"{number(abs(share), 1)}% {'above' if share >= 0 else 'below'} {name}")
     return f"Modelled, the chosen shape is {' and '.join(said)}. " if said else ""
 
