@@ -129,6 +129,11 @@ class CostModel:
         return self.draft.raised(self.level_s)
 
     @property
+    def placement(self) -> str:
+        """Device, precision, engine and attention that passes ran with, the draft's too where they differ."""
+        return ", ".join(part for part in self.machine.split(", ") if part.partition(" ")[0].split(":")[0] in DEVICES)
+
+    @property
     def when(self) -> str:
         """When they were measured, for people."""
         return f"{self.measured[:10]} at {self.measured[11:16]} UTC"
@@ -188,20 +193,26 @@ class CostModel:
         )
 
 
+DEVICES = ("cpu", "cuda", "mps")  # first words of a placement
 CALIBRATION, COSTS_KIND = "calibration", "costs"  # folder of what was measured of pairs, ending of the files' names
 
 
-def kept_costs() -> dict[str, CostModel]:
-    """The newest costs kept of each pair, by its name; torch-free. Unreadable files are left to who measures."""
-    found: dict[str, CostModel] = {}
+def kept_costs() -> dict[tuple[str, str], CostModel]:
+    """The newest costs kept of each pair, by its name and their placement; torch-free.
+
+    Unreadable files are left to who measures.
+    """
+    found: dict[tuple[str, str], CostModel] = {}
     for file in user_folder(CALIBRATION).glob(f"*-{COSTS_KIND}.json"):
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            name, models = str(content["pair"]["name"]), map(CostModel.from_json, content["entries"].values())
-            newest = max((*models, *([found[name]] if name in found else [])), key=lambda costs: costs.measured)
+            name, models = str(content["pair"]["name"]), [*map(CostModel.from_json, content["entries"].values())]
+            for costs in models:
+                place = name, costs.placement
+                if place not in found or costs.measured > found[place].measured:
+                    found[place] = costs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-        found[name] = newest
     return found
 
 

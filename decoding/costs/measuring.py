@@ -146,20 +146,20 @@ def disagreement(pair: Pair, costs: CostModel) -> str:
     """Why kept costs do not hold now, a clause; empty where they do, or where other work explains the difference."""
     if costs.disturbed:
         return f"{costs.disturbed} on {costs.when}"
-    other_work = OtherWork()
-    probe = Probe(pair, pair.target, level=False, sizes=FEW_SIZES[:2])
-    rounds = 2 if probe.slow else CHECK_ROUNDS
-    ratio = median(
-        min(probe.pass_s(size) for _ in range(rounds)) / max(float(costs.target.seconds(size)), 1e-9)
-        for size in probe.sizes
-    )
-    if 1 / AGREE <= ratio <= AGREE or (ratio > AGREE and other_work.share() > QUIET):
-        return ""
-    if ratio < 1:
-        return (
-            f"passes kept from {costs.when} took {1 / ratio:.2g} times as long: other work disturbed the machine then"
+    for model, curve, what in ((pair.target, costs.target, "passes"), (pair.drafting, costs.draft, "draft levels")):
+        other_work = OtherWork()
+        probe = Probe(pair, model, level=model is not pair.target, sizes=FEW_SIZES[:2])
+        rounds = 2 if probe.slow else CHECK_ROUNDS
+        ratio = median(
+            min(probe.pass_s(size) for _ in range(rounds)) / max(float(curve.seconds(size)), 1e-9)
+            for size in probe.sizes
         )
-    return f"passes take {ratio:.2g} times as long as those kept from {costs.when}: the machine has changed"
+        if ratio < 1 / AGREE:
+            times = f"{1 / ratio:.2g} times as long"
+            return f"{what} kept from {costs.when} took {times}: other work disturbed the machine then"
+        if ratio > AGREE and other_work.share() <= QUIET:
+            return f"{what} take {ratio:.2g} times as long as those kept from {costs.when}: the machine has changed"
+    return ""
 
 
 class OtherWork:

@@ -241,8 +241,17 @@ def test_costs_measured_beside_other_work_are_checked_before_they_are_used_again
 def test_a_third_apart_is_a_disagreement_unless_other_work_explains_it(pair, monkeypatch, seconds, share, why):
     monkeypatch.setattr(Probe, "pass_s", lambda self, size: seconds)
     monkeypatch.setattr(measuring.OtherWork, "share", lambda self: share)
-    said = measuring.disagreement(pair, replace(COSTS, target=curve((1, 1.0), (16, 1.0))))
+    even = curve((1, 1.0), (16, 1.0))
+    said = measuring.disagreement(pair, replace(COSTS, target=even, draft=even))
     assert why in said if why else said == ""
+
+
+def test_draft_levels_are_checked_too(pair, monkeypatch):
+    monkeypatch.setattr(Probe, "pass_s", lambda self, size: 1.0)
+    even, slow = curve((1, 1.0), (16, 1.0)), curve((1, 2.0), (16, 2.0))
+    assert measuring.disagreement(pair, replace(COSTS, target=even, draft=even)) == ""
+    said = measuring.disagreement(pair, replace(COSTS, target=even, draft=slow))
+    assert said.startswith("draft levels kept from") and "took 2 times as long" in said
 
 
 @pytest.mark.parametrize(

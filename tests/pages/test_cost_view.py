@@ -1,14 +1,16 @@
 """What passes cost, in the dialog of the pair: how to get it, the curves, when and how they were measured."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint, kept_costs
 from decoding.costs import measuring
-from pages.ui.app.pair_dialog import cost_line, measured_words
+from decoding.models.presets import PairSettings, pair_name
+from pages.ui.app.pair_dialog import cost_line, measured_words, pass_words
 from pages.ui.common import models
 
 CURVE = CostCurve((CostPoint(1, 0.002, 0.0019, 0.0025), CostPoint(4, 0.005, 0.005, 0.006)))
@@ -55,6 +57,37 @@ def test_the_words_say_when_where_and_how():
         assert part in words
     slow = CostModel(CURVE, CURVE, 0.0, 0.0, 0, 16, COSTS.measured, COSTS.machine)
     assert "the time outside them is negligible" in measured_words(slow)
+
+
+def test_the_choice_shows_times_of_its_own_precision_and_engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    chosen = PairSettings(target="embedded", draft="embedded")
+    assert "measured when it is loaded" in pass_words(chosen)
+    folder = tmp_path / "draftscope" / "calibration"
+    folder.mkdir(parents=True)
+
+    def kept(place: str, seconds: float, day: int) -> dict:
+        passes = CostCurve((CostPoint(1, seconds, seconds, seconds),))
+        machine, when = f"A machine, {place}, 2 threads, torch 2", f"2026-01-{day:02}T03:04:05Z"
+        return replace(COSTS, target=passes, machine=machine, measured=when).as_json()
+
+    entries = [
+        kept("cpu float32 packed sdpa", 0.004, 2),
+        kept("cpu bfloat16 packed sdpa", 0.003, 3),
+        kept("cuda:0 bfloat16 cuda_graph sdpa", 0.001, 4),
+        kept("cpu bfloat16 packed sdpa", 0.009, 1),
+    ]
+    content = {"pair": {"name": pair_name(chosen)}, "entries": dict(enumerate(entries))}
+    (folder / "embedded-pair-costs.json").write_text(json.dumps(content))
+    (folder / "damaged-costs.json").write_text("{")
+    assert {place: each.measured[8:10] for (_, place), each in kept_costs().items()} == {
+        "cpu float32 packed sdpa": "02", "cpu bfloat16 packed sdpa": "03", "cuda:0 bfloat16 cuda_graph sdpa": "04",
+    }  # fmt: skip
+    assert "2026-01-04" in pass_words(chosen), "the newest where all is left to the program"
+    assert "2026-01-03 (cpu bfloat16 packed sdpa)" in pass_words(replace(chosen, device="cpu", dtype="bfloat16"))
+    assert "2026-01-02" in pass_words(replace(chosen, dtype="float32"))
+    assert "2026-01-04" in pass_words(replace(chosen, device="cuda"))
+    assert "measured when it is loaded" in pass_words(replace(chosen, dtype="float16"))
 
 
 def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monkeypatch):

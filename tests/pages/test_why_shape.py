@@ -43,6 +43,8 @@ def test_what_was_found_by_trees_takes_the_place_of_what_was_expected():
     said = choice_html(choice(), action_map(choice(), found))
     assert "Best at this root" in said and ">30.000<" in said and "exact over the verifier" in said
     assert "29.4% below the best static shape and 96.1% below the best shape at this root" in said
+    assert "as measured" not in said
+    assert "this iteration took 12.50 ms as measured" in choice_html(choice(), action_map(choice(), found), 0.0125)
     assert "takes the most probable shape" in choice_html(choice("policy"), action_map(choice("policy")))
 
 

@@ -1,5 +1,6 @@
 """The dialog that chooses a pair: ready-made pairs with the memory they need, or any two models."""
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
 OWN_PAIR = "own"
 PAPERS_RATIO = (
-    "Target passes over 1, 16 and 64 rows: the newest measurement of each pair on this machine. For comparison: DySpec "
-    "(section 5.3) gives 25 ms for a step of its draft Llama-2 7B and 5 s for its offloaded target Llama-2 70B, 0.5%. "
-    "By parameters, DynaTree's draft (Pythia 70M) is 2.5% of its target (2.8B), DySpec's Llama 68M 1% of Llama-2 7B."
+    "Target passes over 1, 16 and 64 rows: the newest measurement of each pair, device, precision and engine on this "
+    "machine. For comparison: DySpec (section 5.3) gives 25 ms for a step of its draft Llama-2 7B and 5 s for its "
+    "offloaded target Llama-2 70B, 0.5%. By parameters, DynaTree's draft (Pythia 70M) is 2.5% of its target (2.8B), "
+    "DySpec's Llama 68M 1% of Llama-2 7B."
 )
 ROWS = (1, 16, 64)  # of the passes whose times are named
 WIDTH_HELP = (
@@ -83,7 +85,7 @@ def draw_choice() -> None:
             context = f"{settings.context_length:,}"
             st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
     if settings is not None:
-        st.caption(escape_markdown(_pass_words(presets.pair_name(settings))))
+        st.caption(escape_markdown(pass_words(settings)))
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
         with guarded(place):
@@ -107,17 +109,20 @@ def _width() -> int:
     return width
 
 
-def _pass_words(name: str) -> str:
+def pass_words(settings: presets.PairSettings) -> str:
     """What passes of a pair took when they were last measured here, in a sentence; how to find out where none were."""
-    costs = kept_costs().get(name)
-    if costs is None:
+    name, wanted = presets.pair_name(settings), {settings.device, settings.dtype, settings.engine} - {"auto"}
+    kept = [costs for (pair, place), costs in kept_costs().items()
+            if pair == name and all(re.search(rf"\b{word}\b", place) for word in wanted)]  # fmt: skip
+    if not kept:
         return "Times of its passes are measured when it is loaded."
+    costs = max(kept, key=lambda each: each.measured)
     level, *passes = (float(costs.draft.seconds(1)), *(float(costs.target.seconds(size)) for size in ROWS))
     rows = ", ".join(map(str, ROWS[:-1])) + f" and {ROWS[-1]}"
     return (
-        f"Measured here on {costs.measured[:10]}: a draft level takes {duration(level)}, target passes over {rows} "
-        f"rows {', '.join(map(duration, passes[:-1]))} and {duration(passes[-1])}. A draft level costs "
-        f"{level / passes[0]:.1%} of a target pass."
+        f"Measured here on {costs.measured[:10]} ({costs.placement}): a draft level takes {duration(level)}, target "
+        f"passes over {rows} rows {', '.join(map(duration, passes[:-1]))} and {duration(passes[-1])}. A draft level "
+        f"costs {level / passes[0]:.1%} of a target pass."
     )
 
 
@@ -216,10 +221,10 @@ def draw_costs() -> None:
 def _draw_pairs() -> None:
     """A table of all pairs that were measured here, and what the papers say of theirs."""
     rows = [
-        {"Pair": name, "draft level": 1000 * float(costs.draft.seconds(1)),
+        {"Pair": name, "on": place, "draft level": 1000 * float(costs.draft.seconds(1)),
          **{f"{size} row{'s' * (size > 1)}": 1000 * float(costs.target.seconds(size)) for size in ROWS},
          "level / pass": float(costs.draft.seconds(1) / costs.target.seconds(1)), "measured": costs.measured[:10]}
-        for name, costs in sorted(kept_costs().items(), key=lambda each: float(each[1].target.seconds(1)))
+        for (name, place), costs in sorted(kept_costs().items(), key=lambda each: float(each[1].target.seconds(1)))
     ]  # fmt: skip
     milliseconds = st.column_config.NumberColumn(format="%.2f ms")
     columns = {name: milliseconds for name in rows[0] if name[0].isdigit() or name == "draft level"} if rows else {}

@@ -31,7 +31,8 @@ def draw_action(run: Run) -> None:
     """The map on the left; on the right what was chosen, beside what, and by what."""
     keep_result(SLOT)
     index = selected_iteration()
-    choice = run.trace.iterations[index].selector
+    iteration = run.trace.iterations[index]
+    choice = iteration.selector
     if choice is None:
         st.caption("No selector was asked in this iteration: the shape is as it was set.")
         return
@@ -39,15 +40,19 @@ def draw_action(run: Run) -> None:
     left, right = st.columns([3, 2], gap="large")
     with right:
         shown = action_map(choice, found)
-        st.html(f'<div class="why">{choice_html(choice, shown)}</div>')
+        st.html(f'<div class="why">{choice_html(choice, shown, iteration.times.total_s)}</div>')
         ask_for_trees(run, index, found is not None)
     with left:
         figure, sentence = action_figure(shown, is_dark()), action_sentence(shown)
         chart(figure, "why_actions", HEIGHT, sentence, partial(action_table, shown))
 
 
-def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
-    """The shapes that are marked, with tokens and time, and what the selector read."""
+def choice_html(choice: SelectorTrace, shown: ActionMap, measured_s: float = 0) -> str:
+    """The shapes that are marked, with tokens and time, and what the selector read.
+
+    Args:
+        measured_s: what the iteration took, in seconds; 0 where that is not known.
+    """
     words = {"chosen": "Chosen", "static": "Best static", "best": "Best at this root"}
     rows = []
     for key, place in shown.marks.items():
@@ -65,6 +70,8 @@ def choice_html(choice: SelectorTrace, shown: ActionMap) -> str:
         said = "The selector takes the most probable shape."
     timed = "Times are modelled (delayed tree expansion, Equation 11) from passes measured on this machine"
     timed += f", with {1000 * shown.asking_s:.2f} ms for asking the selector" if shown.asking_s else ", asking included"
+    if measured_s:
+        timed += f"; this iteration took {1000 * measured_s:.2f} ms as measured"
     if "static" in shown.marks:
         spared = ", and asks no selector" if shown.asking_s else ""
         timed += f". Best static is the one shape that does best where every root gets the same{spared}"
