@@ -6,7 +6,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,12 +22,15 @@ from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
 from decoding.experiments.rows import LOOP_FREE
+from decoding.jobs.job import Job, Status
+from decoding.jobs.process import ProgressLine, StoppedError
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import pair_settings
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
+LOST = "Stopped: what it had measured is lost, and what was stored before stays."
 Item = TypeVar("Item")
 Figures = dict[str, float]
 
@@ -39,7 +43,13 @@ def arguments(description: str) -> argparse.ArgumentParser:
     how.add_argument("--quick", action="store_true", help="finish within 45 seconds on two cores")
     how.add_argument("--save", action="store_true", help="save the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
+    add_job_argument(parser)
     return parser
+
+
+def add_job_argument(parser: argparse.ArgumentParser) -> None:
+    """An argument that names the job by which the app follows a benchmark."""
+    parser.add_argument("--job", type=Path, metavar="DIR", help="write how far it is into the job of this folder")
 
 
 def add_counting_argument(parser: argparse.ArgumentParser, default: Counting = "loop_free") -> None:
@@ -108,6 +118,28 @@ def in_both_ways(
     return {**figures(items), **({LOOP_FREE + name: value for name, value in figures(free).items()} if free else {})}
 
 
+def in_steps(args: argparse.Namespace, items: Iterable[Item], total: int) -> Iterator[Item]:
+    """Each item in turn, saying on stderr and in the status of the app's job, if there is one, how many are done.
+
+    Raises:
+        StoppedError: somebody asked the job to stop.
+    """
+    job, tell, started = args.job and Job(args.job), ProgressLine(), time.perf_counter()
+    for done, item in enumerate(items):
+        left_s = (time.perf_counter() - started) * (total - done) / done if done else None
+        status = Status("running", "measuring", done, total, left_s=left_s)
+        if job is not None and job.asked_to_stop():
+            job.write_status(replace(status, state="stopped", message=LOST))
+            raise StoppedError(LOST)
+        if job is not None:
+            job.write_status(status)
+        tell(status)
+        yield item
+    tell(Status("running", "measuring", total, total))
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print aligned columns: the first to the left, the others to the right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
@@ -161,6 +193,8 @@ def save_records(
     weights = embedded_weights() if pair.info.name.startswith(EMBEDDED_NAME) else None
     figures = {"pair": pair.info.name, "weights": weights, "took_s": took_s, **more, "records": records}
     save_figures(args, name, figures, pair.target.device)
+    if args.job:
+        Job(args.job).write_status(Status("finished"))
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:
@@ -189,12 +223,12 @@ def write_json(path: Path | None, name: str, figures: dict, device: torch.device
 
 
 def typed_command() -> str:
-    """The command as it can be typed elsewhere: without `--json`, and of an absolute path only the last part."""
+    """The command as it can be typed elsewhere: without `--json`, `--job`, and of absolute paths only the last part."""
     words, kept = iter(sys.argv[1:]), []
     for word in words:
-        if word == "--json":
+        if word in ("--json", "--job"):
             next(words, None)
-        elif not word.startswith("--json="):
+        elif not word.startswith(("--json=", "--job=")):
             kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
     file = Path(sys.argv[0])
     name = file.parent.name if file.stem == "__main__" else file.stem

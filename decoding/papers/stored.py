@@ -7,7 +7,6 @@ Such a benchmark writes `pair` into its `.json` and its records into a `.csv.gz`
 
 import json
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ import pandas as pd
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
-from decoding.jobs.job import Job, JobState
+from decoding.jobs.job import Job
 
 
 def own_records(benchmark: str) -> Path:
@@ -91,9 +90,9 @@ def _read(file: Path) -> pd.DataFrame:
 
 
 class Benchmark(Job):
-    """A benchmark run from the app, in the folder of its figures; its state is `kept` once they are there."""
+    """A benchmark run from the app, in the folder of its figures."""
 
-    NOUN = "benchmark"
+    NOUN, UNIT = "benchmark", "steps"
     ENDED = "It ended before its results were written: run it again."
 
     @staticmethod
@@ -101,27 +100,8 @@ class Benchmark(Job):
         """The benchmark of a name: `depth_divergence`."""
         return Benchmark(own_records(name))
 
-    def stand(self) -> JobState:
-        """Its state; the process reports nothing except what it prints."""
-        found, launched = super().stand(), self.launched()
-        if launched is None or found.state not in ("starting", "failed"):
-            return found
-        if found.running:
-            return replace(found, state="running")
-        figures = self._figures
-        if figures.exists() and figures.stat().st_mtime >= launched.started:
-            return replace(found, state="kept", message="")
-        return replace(found, message=self.last_words() or self.ENDED)
-
     def run(self) -> None:
         """Start it; `JobError` where it is running or no process can be started, `DiskError` without a folder."""
         name = self.path.name
-        self.start(("-m", f"{__package__}.measured.{name}", "--json", str(self._figures)))
-
-    def ask_to_stop(self) -> None:
-        """End it: it ignores requests to stop, and what it measured so far is lost."""
-        self.end()
-
-    @property
-    def _figures(self) -> Path:
-        return self.path / f"{self.path.name}-here.json"
+        figures = self.path / f"{name}-here.json"
+        self.start(("-m", f"{__package__}.measured.{name}", "--json", str(figures), "--job", str(self.path)))

@@ -17,6 +17,7 @@ from decoding.jobs.job import STATUS, Job, Status
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
+from decoding.papers.stored import Benchmark
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.contents import IN_ORDER, summary
 from pages.ui.papers.rows import judgement, kept_rows
@@ -44,10 +45,10 @@ def keep(folder, frame: pd.DataFrame) -> None:
     RowStore(folder).append(frame.where(frame.notna(), None)[SCHEMA.names].to_dict("records"))
 
 
-def replace_process(home, monkeypatch, says: str) -> None:
-    """Puts a process that says something and sleeps in the place of the one that is started."""
+def replace_process(home, monkeypatch, script: str) -> None:
+    """Puts a process that runs a script and then sleeps in the place of the one that is started."""
     code = home / "sleeper"
-    code.write_text(f"#!/bin/sh\necho '{says}'\nexec sleep 60\n")
+    code.write_text(f"#!/bin/sh\n{script}\nexec sleep 60\n")
     code.chmod(0o755)
     monkeypatch.setattr("decoding.jobs.job.sys.executable", str(code))
 
@@ -216,7 +217,7 @@ def test_why_a_grid_ended_is_reported(home, monkeypatch):
 
 
 def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_reported(home, monkeypatch):
-    replace_process(home, monkeypatch, "error: There is no pair.")
+    replace_process(home, monkeypatch, "echo 'error: There is no pair.'")
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
     assert papers_run.at_work() == {"dynatree_main"} and not [each for each in at.button if each.key == "papers_run"]
@@ -271,17 +272,27 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_reported(home, m
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
 
 
+STEPS = """while [ "$1" != --job ]; do shift; done
+printf '{"state": "running", "phase": "measuring", "done": 3, "total": 20, "pid": %s, "written": %s}' \\
+  $$ "$(date +%s.%N)" > "$2/status.json"
+"""
+
+
 def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
-    replace_process(home, monkeypatch, "tree 3 of 20")
+    replace_process(home, monkeypatch, STEPS)
     at = open_page(PAGE)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     at.button(key="papers_run").click().run()
     assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "Running for" in bars(at)
     at.button(key="papers_see_dynatree/table-1").click().run()
     assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
+    while not Benchmark.of("draft_acceptance").status().done:
+        time.sleep(0.02)
     at.button(key="papers_see_dyspec/figure-2").click().run()
-    assert "tree 3 of 20" in bars(at)
+    assert "3 of 20 steps" in bars(at)
     at.button(key="papers_stop").click().run()
+    assert at.button(key="papers_stop").disabled, "it is asked, and has not answered yet"
+    at.button(key="papers_end").click().run()
     assert not papers_run.at_work() and not sentences(at)
     assert at.info[0].value.replace("\\", "") == "It ended before its results were written: run it again."
     assert not at.button(key="papers_run").disabled

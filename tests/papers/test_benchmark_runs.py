@@ -1,11 +1,14 @@
 """Benchmarks run from the app: where they stand, what becomes of them, and which figures count."""
 
+import argparse
 import json
 
 import pandas as pd
 import pytest
 
 from decoding.common.errors import JobError
+from decoding.experiments.command import in_steps
+from decoding.jobs.process import StoppedError
 from decoding.papers import stored
 from decoding.papers.stored import Benchmark, own_records, stored_records, took
 from tests.helpers.processes import ended
@@ -32,13 +35,17 @@ def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z",
 def test_figures_of_a_run_are_kept_where_paper_results_find_them(python):
     benchmark = Benchmark.of(NAME)
     assert benchmark.stand().state == "kept"
-    python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')
+    python(
+        'while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"\n'
+        """printf '{"state": "finished", "written": %s}' "$(date +%s.%N)" > "$4/status.json\""""
+    )
     benchmark.run()
-    assert benchmark.path == own_records(NAME) and benchmark.stand().state == "running"
+    assert benchmark.path == own_records(NAME) and benchmark.stand().running
     with pytest.raises(JobError, match="depth_divergence is running: stop it before it is restarted"):
         benchmark.run()
-    assert ended(benchmark).stand().state == "kept"
-    assert {file.name for file in benchmark.path.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
+    assert ended(benchmark).stand().state == "finished"
+    kept = {file.name for file in benchmark.path.glob("*.json")}
+    assert kept == {"depth_divergence-here.json", "launch.json", "status.json"}
 
 
 def test_why_a_run_wrote_nothing_is_reported(python):
@@ -49,9 +56,25 @@ def test_why_a_run_wrote_nothing_is_reported(python):
     assert (found.state, found.message) == ("failed", "No prompts to measure on.")
     python("exec sleep 60")
     benchmark.run()
+    assert benchmark.stand().running
+    benchmark.end()
+    assert (benchmark.stand().state, benchmark.stand().message) == ("stopped", Benchmark.ENDED)
+
+
+def test_a_run_tells_its_steps_and_stops_between_two(home, capsys):
+    benchmark = Benchmark.of(NAME)
+    benchmark.path.mkdir(parents=True)
+    args = argparse.Namespace(job=benchmark.path, json=None, save=False)
+    steps = in_steps(args, "abc", 3)
+    assert next(steps) == "a" and (benchmark.status().done, benchmark.status().total) == (0, 3)
+    assert next(steps) == "b" and benchmark.status().done == 1 and benchmark.status().left_s is not None
     assert benchmark.stand().state == "running"
     benchmark.ask_to_stop()
-    assert (benchmark.stand().state, benchmark.stand().message) == ("stopped", Benchmark.ENDED)
+    with pytest.raises(StoppedError, match="what it had measured is lost"):
+        next(steps)
+    assert benchmark.stand().state == "stopped" and "lost" in benchmark.stand().message
+    assert list(in_steps(argparse.Namespace(job=None), "ab", 2)) == ["a", "b"]
+    assert "2 of 2" in capsys.readouterr().err
 
 
 def test_of_the_same_pair_and_machine_the_newest_figures_count(home):

@@ -19,7 +19,7 @@ import pandas as pd
 from decoding.common.errors import ExperimentError, run_main
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import machine_words
-from decoding.experiments.command import pair_from, print_table, save_records
+from decoding.experiments.command import add_job_argument, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
@@ -73,6 +73,7 @@ def main() -> int:
     add_pair_arguments(parser)
     parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are saved)")
     parser.add_argument("--again", action="store_true", help="re-measure the model even where one is saved")
+    add_job_argument(parser)
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)

@@ -16,7 +16,15 @@ import pandas as pd
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    arguments,
+    encoded_texts,
+    in_both_ways,
+    in_steps,
+    pair_from,
+    print_table,
+    save_records,
+)
 from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
@@ -163,7 +171,7 @@ def main() -> int:
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
     records = []
-    for text, ids in prompts:
+    for text, ids in in_steps(args, prompts, len(prompts)):
         records += records_of(pair, text, ids, count, paths, samplings, solvers)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "

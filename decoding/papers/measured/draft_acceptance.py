@@ -8,13 +8,22 @@ recording takes time.
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import product
 from statistics import mean
 from typing import Any
 
 import pandas as pd
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    arguments,
+    encoded_texts,
+    in_both_ways,
+    in_steps,
+    pair_from,
+    print_table,
+    save_records,
+)
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.presets import add_pair_arguments
@@ -69,12 +78,12 @@ def main() -> int:
     prompts = encoded_texts(pair, args.prompts, args.count or (4 if args.quick else 16))
     limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
     records = []
-    for temperature in TEMPERATURES:
+    runs = list(product(TEMPERATURES, prompts))
+    for temperature, (text, ids) in in_steps(args, runs, len(runs)):
         sampling = Sampling(temperature, draft_temperature=DRAFT_TEMPERATURE)
-        for text, ids in prompts:
-            session = DecodeSession(pair, METHODS["dyspec"], ids, sampling, limits)
-            for place, found in tests_by_bin(session).items():
-                records.append({"line": f"{temperature:g}", **text, "draft_probability": place, **found})
+        session = DecodeSession(pair, METHODS["dyspec"], ids, sampling, limits)
+        for place, found in tests_by_bin(session).items():
+            records.append({"line": f"{temperature:g}", **text, "draft_probability": place, **found})
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     rows = []

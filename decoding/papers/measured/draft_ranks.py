@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 
 import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_texts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_texts, in_steps, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
 from decoding.experiments.rows import LOOP_FREE
 from decoding.heads.head import with_draft
@@ -204,10 +205,11 @@ def main() -> int:
     tokens = args.max_new_tokens or (32 if args.quick else 128)
     texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, (_, ids) in enumerate(prompts)]
     records: list[dict] = []
-    for loss, head in zip(LOSSES, args.heads, strict=True):
+    heads = list(zip(LOSSES, args.heads, strict=True))
+    for (loss, head), (columns, ids) in in_steps(args, product(heads, prompts), len(heads) * len(prompts)):
         method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
-        for columns, ids in prompts:
-            records += records_of_shares(pair, method, loss, columns, ids, tokens)
+        records += records_of_shares(pair, method, loss, columns, ids, tokens)
+    for loss, head in heads:
         parts = [conditioned(pair, head, text, first) for text, first in texts]
         records += records_behind_ranks(parts, loss, [columns for columns, _ in prompts])
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts")

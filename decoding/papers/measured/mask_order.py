@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_records
+from decoding.experiments.command import arguments, encoded_prompts, in_steps, pair_from, print_table, save_records
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
@@ -203,7 +203,7 @@ def main() -> int:
     records += real_table(pair, prompts, real, trees)
     names, differing, outputs = ("dynatree", "eagle2", "salf", "fixed_tree", "hardware_aware"), 0, 0
     count = 32 if args.quick else 128
-    for name, ids in product(names, prompts):
+    for name, ids in in_steps(args, product(names, prompts), len(names) * len(prompts)):
         texts = []
         for order in NODE_ORDERS:
             method = METHODS[name].with_settings(verifier="greedy", node_order=order)

@@ -11,7 +11,15 @@ from functools import partial
 from statistics import mean, median
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_texts, in_both_ways, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    arguments,
+    encoded_texts,
+    in_both_ways,
+    in_steps,
+    pair_from,
+    print_table,
+    save_records,
+)
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
@@ -76,7 +84,7 @@ def main() -> int:
     started, tokens = time.perf_counter(), args.max_new_tokens or (24 if args.quick else 64)
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
     prompts, records = encoded_texts(pair, args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
-    for text, ids in prompts:
+    for text, ids in in_steps(args, prompts, len(prompts)):
         for size in sizes:
             greedy = passes(pair, "dyspec", ids, tokens, node_budget=size)
             threshold = passes(pair, "dyspec_threshold", ids, tokens, node_budget=4 * size, mean_nodes=size)

@@ -32,6 +32,7 @@ from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
     arguments,
     in_both_ways,
+    in_steps,
     pair_from,
     print_table,
     save_records,
@@ -354,11 +355,11 @@ def main() -> int:
     if args.again and (anew := [job for job in jobs if not job.known]):
         named = ", ".join(dict.fromkeys(job.text["sample"] for job in anew))
         print(f"tokens of shapes not stored, measured now, of {plural(len(anew), 'text')}: {named}", file=sys.stderr)
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as workers:
-        records = []
-        for done, part in enumerate(workers.map(records_of, jobs), 1):
-            records += part
-            print(f"\r{done} of {len(jobs)} texts", end="" if done < len(jobs) else "\n", file=sys.stderr, flush=True)
+    workers = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"))
+    try:
+        records = [each for part in in_steps(args, workers.map(records_of, jobs), len(jobs)) for each in part]
+    finally:
+        workers.shutdown(cancel_futures=True)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {trees} "
           f"trees, {len(samplings)} samplings; exact over verification, means over prompts\n")  # fmt: skip
     print_best(records)

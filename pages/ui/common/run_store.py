@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
@@ -37,7 +37,18 @@ QUIET_S = 1.0
 ABANDONED_S = 3600.0
 SWITCH, OFF = "DRAFTSCOPE_RUNS", "off"
 NOT_KEPT = "This run could not be kept on the disk ({}): it is here until the server ends, so save it with File."
-KeptRun = Any  # a `state.Run`, whose file imports this one
+
+
+class KeptRun(Protocol):
+    """What is kept of a `state.Run`, whose file imports this one."""
+
+    trace: RunTrace
+    source: Literal["decoded", "opened", "recorded", "forked"]
+    id: str
+    asked: Any
+    origin: str
+    on_disk: bool
+    unkept: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ class RunNotes:
         settings: of the method, as requested.
     """
 
-    source: Literal["decoded", "opened", "forked"] = "decoded"
+    source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
     origin: str = ""
     prompt: tuple[str, str, bool] | None = None
     settings: dict[str, Setting] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from decoding.papers import PAPER_RESULTS
 from decoding.papers.paper_result import PaperResult
 from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.jobs import attempt, draw_end, draw_progress, stop_buttons
+from pages.ui.jobs import attempt, draw_end, draw_progress, progress_words, stop_buttons
 from pages.ui.papers.rows import StoredResults, stamps_now
 from pages.ui.widgets.trained import EMBEDDED_NAME
 
@@ -126,10 +126,10 @@ def _watch(paper_result: PaperResult) -> None:
     if not followed.stand.running or (time.monotonic() - drawn_s > REDRAW_S and stamps != stamps_now()):
         st.rerun(scope="app")
     words, lost = "", "Ends within an iteration; stored results stay, and Resume runs the rest."
-    if paper_result.stored:  # its process only reports what it prints
+    if paper_result.stored:
         since = f"Running for {max(0, round(time.time() - followed.started_s))} s"
-        said = followed.job.output().rpartition("\n")[2].strip()
-        words = " · ".join(filter(None, [since, _took_words(paper_result.stored), said]))
+        told = followed.stand.state == "running"
+        words = f"{since} · {progress_words(followed) if told else _took_words(paper_result.stored)}"
         lost = "Its measurements so far are lost."
     with st.container(key="papers_progress", horizontal=True, vertical_alignment="center", gap="small"):
         draw_progress(followed, words)
