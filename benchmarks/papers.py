@@ -7,14 +7,15 @@ that runs it; the page Papers shows the same.
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from decoding.common.errors import ExperimentError, run_main
-from decoding.common.files import utc_stamp
+from decoding.common.files import utc_stamp, write_whole
 from decoding.experiments.command import add_counting_argument, print_table
 from decoding.experiments.estimates import FEWEST, estimate
-from decoding.experiments.experiment import all_experiments
+from decoding.experiments.experiment import RESULTS, all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown
 from decoding.papers.explained import EXPLAINED
@@ -102,6 +103,16 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     return cells
 
 
+def verdicts_of(outcomes: list[Both]) -> dict[Counting, dict]:
+    """How many claims have which verdict, and how many with a large gap in the paper are not decided, both ways."""
+    found: dict[Counting, dict] = {}
+    for way in COUNTINGS:
+        claims = [each for both in outcomes for each in both[way].judged]
+        counts = Counter(each.verdict for each in claims)
+        found[way] = {"verdicts": dict(sorted(counts.items())), "undecided": undecided(claims, GAP)}
+    return found
+
+
 def manifest(outcomes: list[Both], shares: Sequence[float]) -> dict:
     """Every paper result with both protocols, our figures, the verdicts counted in both ways, and what was not run."""
     return {
@@ -179,8 +190,11 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
     parser.add_argument("--manifest", type=Path, metavar="FILE", help="write all of it, and what was not run")
+    parser.add_argument("--save", action="store_true", help="save how many claims hold, for docs/results.md")
     add_counting_argument(parser, "whole")
     args = parser.parse_args()
+    if args.save and (args.only or args.rows):
+        parser.error("--save keeps the verdicts on all that is stored: name no results or rows")
     rows = all_rows(args.rows or all_experiments())
     if len(rows):  # two grids may have a reference in common
         rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
@@ -194,13 +208,17 @@ def main() -> int:
         print(f"modelled over measured time of {len(shares)} whole runs: {estimate(shares)}")
     else:
         print("no grid was run with both widths: whole runs with --widen 4 tell how far modelled times are from them")
+    found = verdicts_of(outcomes)
     for way, words in COUNTINGS.items():
-        claims = [each for both in outcomes for each in both[way].judged]
-        verdicts = [each.verdict for each in claims]
-        counts = ", ".join(f"{name} {verdicts.count(name)}" for name in dict.fromkeys(verdicts))
-        open_ = undecided(claims, GAP)
+        counts = ", ".join(f"{name} {count}" for name, count in found[way]["verdicts"].items())
+        open_ = found[way]["undecided"]
         print(f"{words}: {counts or 'no claims'}; not decided of those with a gap above {GAP:.0%} in the paper: "
               f"{open_['not decided']} of {open_['claims']}, goal at most {GOAL:.0%}")  # fmt: skip
+    if args.save:
+        modelled = {"runs": len(shares), **vars(estimate(shares))} if len(shares) else None
+        kept = {"benchmark": "papers", "created": utc_stamp(), "run": run, "paper_results": len(outcomes),
+                "rows": len(rows), "modelled": modelled, "claims": found}  # fmt: skip
+        write_whole(RESULTS / "papers.json", (json.dumps(kept, indent=1) + "\n").encode())
     if args.manifest:
         args.manifest.write_text(json.dumps(manifest(outcomes, shares), indent=1, default=str) + "\n", encoding="utf-8")
     return 0

@@ -109,7 +109,7 @@ def counted(rows: pd.DataFrame, counting: Counting) -> pd.DataFrame:
 
 
 def derived(kept: pd.DataFrame) -> pd.DataFrame:
-    """Results with `speedup`, `forwards_per_pass` and what the papers call acceptance."""
+    """Results with `speedup`, `forwards_per_pass`, `nodes_per_pass` and what the papers call acceptance."""
     plain = kept[kept["reference"].astype(bool)].drop_duplicates(OWN_BLOCK).set_index(OWN_BLOCK)["throughput"]
     reference = plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
     reach, tree = pd.Series(np.nan, kept.index), kept["method"] != "linear"
@@ -119,6 +119,7 @@ def derived(kept: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(
         speedup=kept["throughput"] / reference,
         forwards_per_pass=kept["draft_forwards"] / kept["iterations"],
+        nodes_per_pass=kept["verified"] / kept["iterations"],
         node_agreement=kept["agreeing"] / kept["compared"],
         committed_over_drafted=kept["new_tokens"] / kept["drafted"],  # the bonus token counts, as in DynaTree
         # What the DynaTree papers call acceptance: tokens per pass over the depth as set and 1 or 2, a chain's over K.

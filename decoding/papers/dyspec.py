@@ -23,6 +23,8 @@ LARGE_PAIR = replace(SMALL_PAIR, pair="Llama-2-70B with Llama-2-7B", hardware="a
 BOTH = {0.0: "greedy, draft T = 0.6", 0.6: "T = 0.6, draft T = 0.6"}
 TEXTS = ("C4", "OWT", "CNN")
 FIGURES = (PER_PASS, TPOT, SPEEDUP)
+# Trees are to be of one size; what each verified in the mean tells how far they are.
+NODES = Figure("nodes_per_pass", "verified nodes per pass", digits=1)
 # Milliseconds per token and tokens per pass on each of the texts; without a draft milliseconds alone.
 Latencies = Mapping[str, tuple[tuple[float, float], ...]]
 SMALL: dict[float, Latencies] = {
@@ -83,7 +85,7 @@ def _table(
 
     return PaperResult(
         f"dyspec/{key}-t{temperature:g}", PAPER, f"{title}, temperature {temperature:g}", grid,
-        replace(protocol, sampling=BOTH[temperature]), FIGURES,
+        replace(protocol, sampling=BOTH[temperature]), (*FIGURES, NODES),
         tuple(Entry(words, line, numbers(words)) for words, line in lines.items()),
         tuple(claimed(other, figure) for figure in (PER_PASS, TPOT) for other in (SEQUOIA, SPECINFER)),
         by="kind", only={"temperature": temperature}, axis="text of the paper, kind of text here",
