@@ -47,6 +47,7 @@ def _table(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapp
     """A table of the verifiers, traversal as it is published and ours beside it; in appendix F also with selectors."""
     ways = [_shaped(name, VERIFIERS[name][0], papers[name]) for name in VERIFIERS if name != "traversal"]
     ways.append(_shaped("traversal_wor", "Traversal", papers["traversal"]))  # as it is published
+    ways += [_of_paths(count, papers[f"traversal_{count}"]) for count in (2, 3) if f"traversal_{count}" in papers]
     ways.append(_shaped("traversal", "Traversal, repeats kept", {}))
     orderings = [Ordering(better, worse, figure) for better, worse in PAIRS]
     for name in SELECTOR if more else ():
@@ -61,6 +62,12 @@ def _table(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapp
 def _shaped(name: str, words: str, paper: Mapping[object, float]) -> Entry:
     """A verifier with its best shape of i.i.d. paths, of which one for a single path has one."""
     return Entry(words, f"iid_paths:verifier={name}", paper, BEST_OF)
+
+
+def _of_paths(count: int, paper: Mapping[object, float]) -> Entry:
+    """Traversal as it is published over so many paths, of the best length."""
+    where = {"settings.paths": count}
+    return Entry(f"Traversal, K = {count}", "iid_paths:verifier=traversal_wor", paper, ("settings.length",), where)
 
 
 def _first(numbers: str) -> str:
