@@ -120,7 +120,7 @@ def _judged(record: dict) -> str:
     rows, goals = [], []
     for way, words in COUNTINGS.items():
         claims, open_ = record["claims"][way]["verdicts"], record["claims"][way]["undecided"]
-        rows.append((words, *(claims.get(name, 0) for name in names)))
+        rows.append((words, *(str(claims.get(name, 0)) for name in names)))
         reached = "reached" if open_["share"] <= GOAL else "missed"
         goals.append(
             f"* goal {reached}, {words}: of {open_['claims']} claims with a gap above {GAP:.0%} in the paper "
