@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from decoding.common.errors import ExperimentError, run_main
-from decoding.common.files import utc_stamp, write_whole
-from decoding.experiments.command import add_counting_argument, print_table
+from decoding.common.files import utc_stamp
+from decoding.experiments.command import add_counting_argument, print_table, write_json
 from decoding.experiments.estimates import FEWEST, estimate
 from decoding.experiments.experiment import RESULTS, all_experiments
 from decoding.experiments.rows import all_rows
@@ -109,7 +111,7 @@ def verdicts_of(outcomes: list[Both]) -> dict[Counting, dict]:
     for way in COUNTINGS:
         claims = [each for both in outcomes for each in both[way].judged]
         counts = Counter(each.verdict for each in claims)
-        found[way] = {"verdicts": dict(sorted(counts.items())), "undecided": undecided(claims, GAP)}
+        found[way] = {"verdicts": dict(counts), "undecided": undecided(claims, GAP)}
     return found
 
 
@@ -216,9 +218,8 @@ def main() -> int:
               f"{open_['not decided']} of {open_['claims']}, goal at most {GOAL:.0%}")  # fmt: skip
     if args.save:
         modelled = {"runs": len(shares), **vars(estimate(shares))} if len(shares) else None
-        kept = {"benchmark": "papers", "created": utc_stamp(), "run": run, "paper_results": len(outcomes),
-                "rows": len(rows), "modelled": modelled, "claims": found}  # fmt: skip
-        write_whole(RESULTS / "papers.json", (json.dumps(kept, indent=1) + "\n").encode())
+        kept = {"run": run, "paper_results": len(outcomes), "rows": len(rows), "modelled": modelled, "claims": found}
+        write_json(RESULTS / "papers-cpu.json", "papers", kept, torch.device("cpu"))
     if args.manifest:
         args.manifest.write_text(json.dumps(manifest(outcomes, shares), indent=1, default=str) + "\n", encoding="utf-8")
     return 0
