@@ -18,7 +18,7 @@ from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, styl
 from viz.tokens import escaped
 
 FACTOR = 8.0  # further apart than this, the smaller ones would all be at 0 on one axis
-ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
+ROW_HEIGHT, AROUND, LINES_HEIGHT, LEGEND_ROW = 30, 96, 330, 20
 MOST_TICKS, LEAST_GAP = 8, 14  # most ticks, and the least share of the axis between two of them
 HERE, PAPER = "Draftscope", "paper"
 SECOND = {"row": 1, "col": 2}  # the panel of the paper's numbers, where one axis cannot show both
@@ -107,7 +107,8 @@ def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool =
         mine = [mark for mark in marks if mark.way == way]
         _add_line(figure, mine, look, "markers" if named else "lines+markers", aside)
     figure.update_traces(cliponaxis=False)  # do not clip marks at 0
-    style(figure, dark, height=LINES_HEIGHT, showlegend=True, margin={"l": 56, "r": 16, "t": 26, "b": 46})
+    height = max(LINES_HEIGHT, AROUND + LEGEND_ROW * len(ways))  # a legend that scrolls hides names
+    style(figure, dark, height=height, showlegend=True, margin={"l": 56, "r": 16, "t": 26, "b": 46})
     figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"})
     if named:
         places = list(dict.fromkeys(str(mark.at) for mark in marks))
