@@ -190,8 +190,8 @@ def _head_goal(found: list[tuple]) -> str:
     each, its = (1000 * parts["draft_s"] / parts["draft_forwards"] for parts in (model, head))
     return (
         f"{said}. Measured cause: with the draft model SALF commits {model['tokens']:.2f} tokens per iteration and "
-        f"a forward takes {each:.1f} ms, with the head {head['tokens']:.2f} and {its:.1f} ms, since the head is as "
-        "wide as the target"
+        f"drafts for {each:.1f} ms a forward, with the head {head['tokens']:.2f} and {its:.1f} ms; the head is as wide "
+        "as the target"
     )
 
 

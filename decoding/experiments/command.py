@@ -43,7 +43,6 @@ def arguments(description: str) -> argparse.ArgumentParser:
     how.add_argument("--quick", action="store_true", help="finish within 45 seconds on two cores")
     how.add_argument("--save", action="store_true", help="save the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
-    add_job_argument(parser)
     return parser
 
 

@@ -286,7 +286,9 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "Running for" in bars(at)
     at.button(key="papers_see_dynatree/table-1").click().run()
     assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
+    until = time.monotonic() + 60
     while not Benchmark.of("draft_acceptance").status().done:
+        assert time.monotonic() < until, "its process wrote no status"
         time.sleep(0.02)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     assert "3 of 20 steps" in bars(at)

@@ -17,6 +17,7 @@ import torch
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_job_argument,
     arguments,
     encoded_texts,
     in_both_ways,
@@ -161,6 +162,7 @@ def _counted_means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 2 with --quick)")
     parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (3; 1 with --quick)")
     args = parser.parse_args()

@@ -16,6 +16,7 @@ import pandas as pd
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_job_argument,
     arguments,
     encoded_texts,
     in_both_ways,
@@ -70,6 +71,7 @@ def _shares(tests: Sequence[tuple[bool, float]]) -> dict[str, float]:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 4 with --quick)")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
     args = parser.parse_args()

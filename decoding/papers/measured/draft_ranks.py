@@ -16,7 +16,15 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_texts, in_steps, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    add_job_argument,
+    arguments,
+    encoded_texts,
+    in_steps,
+    pair_from,
+    print_table,
+    save_records,
+)
 from decoding.experiments.estimates import estimate
 from decoding.experiments.rows import LOOP_FREE
 from decoding.heads.head import with_draft
@@ -195,6 +203,7 @@ def _contributions(parts: Sequence[Conditioned], rank: int) -> list[dict[str, fl
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 4 with --quick)")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
     parser.add_argument("--heads", nargs="+", default=list(LOSSES), metavar="NAME", help="EAGLE's, HASS's and TALF's")

@@ -18,7 +18,15 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, encoded_prompts, in_steps, pair_from, print_table, save_records
+from decoding.experiments.command import (
+    add_job_argument,
+    arguments,
+    encoded_prompts,
+    in_steps,
+    pair_from,
+    print_table,
+    save_records,
+)
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
@@ -192,6 +200,7 @@ def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.add_argument("--no-kernels", action="store_true", help="skip attention: FlexAttention needs a compiler")
     args = parser.parse_args()
     started = time.perf_counter()

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_job_argument,
     arguments,
     encoded_texts,
     in_both_ways,
@@ -78,6 +79,7 @@ def _modelled(passes: Sequence[IterationTrace], asked: str, draft_s: float) -> d
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (8; 3 with --quick)")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt and size (64; 24 with --quick)")
     args = parser.parse_args()

@@ -30,6 +30,7 @@ from decoding.common.prompts import Prompt, load_prompts
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
+    add_job_argument,
     arguments,
     in_both_ways,
     in_steps,
@@ -312,6 +313,7 @@ def print_best(records: Sequence[Mapping[str, Any]]) -> None:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_job_argument(parser)
     parser.set_defaults(widen=0)
     parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 2 with --quick)")
     parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (8; 1 with --quick)")

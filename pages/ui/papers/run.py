@@ -128,8 +128,8 @@ def _watch(paper_result: PaperResult) -> None:
     words, lost = "", "Ends within an iteration; stored results stay, and Resume runs the rest."
     if paper_result.stored:
         since = f"Running for {max(0, round(time.time() - followed.started_s))} s"
-        told = followed.stand.state == "running"
-        words = f"{since} · {progress_words(followed) if told else _took_words(paper_result.stored)}"
+        has_steps = followed.stand.state == "running"
+        words = f"{since} · {progress_words(followed) if has_steps else _took_words(paper_result.stored)}"
         lost = "Its measurements so far are lost."
     with st.container(key="papers_progress", horizontal=True, vertical_alignment="center", gap="small"):
         draw_progress(followed, words)
