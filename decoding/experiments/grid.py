@@ -50,6 +50,7 @@ class PromptSet:
     kinds: tuple[str, ...] = ()  # of text; empty for all
     # Lengths that longer prompts are cut to, each a run of its own; 0 leaves them whole
     max_tokens: tuple[int, ...] = (0,)
+    parts: int = 1  # equal parts that every text is split into, each a prompt; all first parts come first
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def expect(condition: bool, message: str) -> None:
 SWITCHES = ("ignore_end_of_text", "skip_contradictions")
 SAMPLED = ("temperature", "top_p", "draft_temperature")
 MOST_RUNS = 1_000_000
+MOST_PARTS = 100
 MOST_FILE_BYTES = 1 << 20
 LARGEST = 2**63 - 1  # whole number that a row can hold
 
@@ -232,14 +234,17 @@ def _axis(entry: Mapping[str, Any]) -> MethodAxis:
 
 
 def _prompts(entry: Any) -> PromptSet:
-    expect(isinstance(entry, Mapping), "prompts must be a table: [prompts] with set, count, kinds and max_tokens.")
-    _only(entry, {each.name for each in fields(PromptSet)}, "[prompts]")
+    known = [each.name for each in fields(PromptSet)]
+    expect(isinstance(entry, Mapping), f"prompts must be a table: [prompts] with {', '.join(known)}.")
+    _only(entry, {*known}, "[prompts]")
     count, kinds = entry.get("count"), entry.get("kinds", [])
     expect(count is None or (type(count) is int and count >= 1), f"count of prompts must be at least 1, not {count!r}.")
     expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds must be a list of strings.")
     expect(isinstance(entry.get("set", ""), str), "set of prompts must be samples, a folder or the name of a data set.")
     tokens = _numbers(entry.get("max_tokens", [0]), "max_tokens", least=0)
-    return PromptSet(entry.get("set", "samples"), count, tuple(kinds), tokens)
+    parts = entry.get("parts", 1)
+    expect(type(parts) is int and 1 <= parts <= MOST_PARTS, f"parts must be from 1 to {MOST_PARTS}, not {parts!r}.")
+    return PromptSet(entry.get("set", "samples"), count, tuple(kinds), tokens, parts)
 
 
 def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:

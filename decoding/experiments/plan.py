@@ -6,6 +6,7 @@ are the samples, long texts, a folder, or a data set of the Hugging Face hub: on
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -75,7 +76,7 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
                 f"The data set {choice.set} ({source.repository}) is not on this machine and cannot be downloaded "
                 f"({type(error).__name__}): connect to the network, or choose {SAMPLES}, {LONG} or a folder."
             ) from None
-        prompts = read_texts(Path(file), choice.set, choice.count)
+        prompts = read_texts(Path(file), choice.set, choice.count)  # `count` of them are enough in any number of parts
     elif choice.set == SAMPLES:
         prompts = list(load_prompts())
     elif choice.set == LONG:
@@ -87,11 +88,22 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
             f"There is no set of prompts {choice.set!r}: choose {SAMPLES}, {LONG}, a folder of .txt files, or one of "
             f"{', '.join(DATA_SETS)}."
         )
-    chosen = in_turn(prompts, choice.kinds)[: choice.count]
+    parts = [part_of(prompt, number, choice.parts) for number in range(choice.parts) for prompt in prompts]
+    chosen = in_turn(parts, choice.kinds)[: choice.count]
     if not chosen:
         kinds = ", ".join(dict.fromkeys(prompt.kind for prompt in prompts))
         raise ExperimentError(f"No prompt of {choice.set} is of kind {', '.join(choice.kinds)}: choose {kinds}.")
     return chosen
+
+
+def part_of(prompt: Prompt, number: int, parts: int) -> Prompt:
+    """One of some parts of a text with equally many words, give or take one, the first having the number 0."""
+    if parts == 1:
+        return prompt
+    begins = [match.start() for match in re.finditer(r"\S+", prompt.text)]
+    start, end = (len(begins) * each // parts for each in (number, number + 1))
+    text = prompt.text[begins[start] : begins[end] if end < len(begins) else None].strip()
+    return Prompt(prompt.kind, f"{prompt.name}, part {number + 1}", text)
 
 
 def _parquet_of(source: DataSet) -> str:

@@ -190,7 +190,8 @@ _PRESETS: dict[str, Method] = {
     "DySpec threshold 0.001, tree of 768 (offloading)": METHODS["dyspec_threshold"].with_settings(
         threshold=0.001, node_budget=768
     ),
-    "DySpec threshold, 64 nodes on average": METHODS["dyspec_threshold"].with_settings(mean_nodes=64),
+    # Begun where the embedded pair's texts end: from 1/64 the first trees have hundreds of nodes, and few follow them
+    "DySpec threshold, 64 nodes on average": METHODS["dyspec_threshold"].with_settings(threshold=0.1, mean_nodes=64),
     "SpecInfer <1,1,3,1,1,1,1,1>": METHODS["specinfer"],
     # As many tokens as trees of 64 and of 768: sequences that share nothing but what they draw alike
     "SpecInfer, 8 sequences of 8": METHODS["specinfer"].with_settings(widths="8,1*7"),

@@ -278,12 +278,26 @@ def test_a_full_disk_is_one_sentence(tmp_path):
         write_grid(ODD, tmp_path / "file" / "sweep")
 
 
+def test_texts_are_split_into_parts_that_lose_nothing(tmp_path):
+    for kind, text in (("one", "a b c\n\nd e"), ("two", "f g h i")):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "own.txt").write_text(text)
+    found = prompts_of(PromptSet(set=str(tmp_path), parts=2))
+    assert [(prompt.kind, prompt.name, prompt.text) for prompt in found] == [
+        ("one", "own, part 1", "a b"), ("two", "own, part 1", "f g"),
+        ("one", "own, part 2", "c\n\nd e"), ("two", "own, part 2", "h i"),
+    ]  # fmt: skip
+    assert len(prompts_of(PromptSet(set=str(tmp_path), parts=2, count=3))) == 3
+    with pytest.raises(ExperimentError, match="parts must be from 1 to 100, not 0"):
+        grid_from({"methods": [{"method": "linear"}], "prompts": {"parts": 0}}, "x")
+
+
 def test_the_size_is_that_of_the_plan(monkeypatch):
     monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 4)
     monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 4)
     content = {
         "new_tokens": [8, 16], "repeats": 2, "skip_contradictions": True, "pair": {"device": "cpu"},
-        "prompts": {"count": 2, "kinds": ["stories"], "max_tokens": [16, 32]},
+        "prompts": {"count": 2, "kinds": ["stories"], "max_tokens": [16, 32], "parts": 2},
         "sampling": [{"temperature": 0.0}, {"temperature": 1.0}],
         "methods": [{"method": "dynatree", "vary": {"base_depth": [3, 6], "max_depth": [4, 6, 8]}}],
     }  # fmt: skip

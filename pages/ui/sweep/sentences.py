@@ -102,6 +102,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
     prompts = asked["prompts"]
     kinds = f" ({', '.join(prompts['kinds'])})" if prompts["kinds"] else ""
     count = "all prompts" if prompts["count"] is None else plural(prompts["count"], "prompt")
+    kinds += f" in {prompts['parts']} parts" if prompts.get("parts", 1) > 1 else ""
     cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
     shared = [
         f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
