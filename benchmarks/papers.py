@@ -209,7 +209,8 @@ def main() -> int:
     if len(shares):
         print(f"modelled over measured time of {len(shares)} whole runs: {estimate(shares)}")
     else:
-        print("no grid was run with both widths: whole runs with --widen 4 tell how far modelled times are from them")
+        print("modelled times are not compared with whole runs: no grid was run with both widths on a machine whose "
+              "passes are stored (benchmarks.batch)")  # fmt: skip
     found = verdicts_of(outcomes)
     for way, words in COUNTINGS.items():
         counts = ", ".join(f"{name} {count}" for name, count in found[way]["verdicts"].items())
