@@ -202,12 +202,6 @@ def _head_goal(found: list[tuple]) -> str:
     )
 
 
-GAINS = {
-    "measured": "measured", "selector": "modelled", "choice": "modelled, asking left out",
-    "oracle": "best shape of each root, found by other trees", "same_trees": "found by the same trees",
-}  # fmt: skip
-
-
 def _worth_of_draws(tests: pd.DataFrame) -> str:
     """How often drawn nodes are accepted, by their draft probability: DySpec takes the two for equal.
 
@@ -233,6 +227,12 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
         f"{', '.join(tests['pair'].unique())}, {tests['started'].max()[:10]}: "
         "`python -m benchmarks.draft_acceptance --save`."
     )
+
+
+GAINS = {
+    "measured": "measured", "selector": "modelled", "choice": "modelled, asking left out",
+    "oracle": "best shape of each root, found by other trees", "same_trees": "found by the same trees",
+}  # fmt: skip
 
 
 def _selectors(record: dict) -> str:

@@ -97,10 +97,17 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
 
 
 def part_of(prompt: Prompt, number: int, parts: int) -> Prompt:
-    """One of some parts of a text with equally many words, give or take one, the first having the number 0."""
+    """One of some parts of a text with equally many words, give or take one, the first having the number 0.
+
+    Raises `ExperimentError` where there are more parts than words.
+    """
     if parts == 1:
         return prompt
     begins = [match.start() for match in re.finditer(r"\S+", prompt.text)]
+    if len(begins) < parts:
+        raise ExperimentError(
+            f"{prompt.kind}/{prompt.name} has {len(begins)} words, too few for {parts} parts: choose fewer parts."
+        )
     start, end = (len(begins) * each // parts for each in (number, number + 1))
     text = prompt.text[begins[start] : begins[end] if end < len(begins) else None].strip()
     return Prompt(prompt.kind, f"{prompt.name}, part {number + 1}", text)

@@ -288,6 +288,8 @@ def test_texts_are_split_into_parts_that_lose_nothing(tmp_path):
         ("one", "own, part 2", "c\n\nd e"), ("two", "own, part 2", "h i"),
     ]  # fmt: skip
     assert len(prompts_of(PromptSet(set=str(tmp_path), parts=2, count=3))) == 3
+    with pytest.raises(ExperimentError, match="two/own has 4 words, too few for 5 parts: choose fewer parts"):
+        prompts_of(PromptSet(set=str(tmp_path), parts=5))
     with pytest.raises(ExperimentError, match="parts must be from 1 to 100, not 0"):
         grid_from({"methods": [{"method": "linear"}], "prompts": {"parts": 0}}, "x")
 
