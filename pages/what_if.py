@@ -12,7 +12,7 @@ from pages.ui.what_if.view import STYLE, draw_history, draw_message, draw_models
 
 
 def main() -> None:
-    """Menu, then one fragment: a fork redraws trees and history and nothing else."""
+    """Menu, toolbar, branches on the left, A and B on the right, the effect of the change below them."""
     setup("What if")
     st.html(STYLE)
     if not need_torch():
@@ -20,12 +20,6 @@ def main() -> None:
     load_torch()
     if not is_chosen():
         open_with_logits()
-    workplace()
-
-
-@st.fragment
-def workplace() -> None:
-    """Toolbar, branches on the left, A and B on the right, the effect of the change below them."""
     adopt(take_result(SLOT))
     history = current_history()
     begin_with_a_branch(history)

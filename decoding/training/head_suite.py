@@ -81,12 +81,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     def run() -> int:
         base = ["--steps", str(args.base_steps), *shape(args.base_windows, args.base_learning_rate)]
-        code = _train(out / BASE, [*MEMBERS["eagle"], *base])
         behind = ["--start-from", str(out / BASE / HEADS.folder), *shape(args.windows, args.learning_rate)]
-        for suffix, length in lengths.items() if code == FINISHED else ():
-            for name, words in MEMBERS.items():
-                code = max(code, _train(out / f"{name}{suffix}", [*words, *length, *behind]))
-        print_comparison([out / BASE, *(out / f"{name}{suffix}" for suffix in lengths for name in MEMBERS)])
+        members = {f"{name}{suffix}": [*words, *length, *behind]
+                   for suffix, length in lengths.items() for name, words in MEMBERS.items()}  # fmt: skip
+        for name, words in {BASE: [*MEMBERS["eagle"], *base], **members}.items():
+            if (code := _train(out / name, words)) != FINISHED:
+                break  # told to stop or failed: the rest waits for the next call
+        print_comparison([out / BASE, *(out / name for name in members)])
         for name in MEMBERS if code == FINISHED and args.ship else ():
             ship(out / name / HEADS.folder, SHIPPED / name)
         return code

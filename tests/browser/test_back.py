@@ -196,3 +196,18 @@ def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path)
         assert list(folder.iterdir()) == []
     assert list(folder.iterdir()) == [], "nor does the end of the server write it"
     context.close()
+
+
+@pytest.mark.parametrize("path, popover", [("step_through", "method_open"), ("what_if", "what_if_editor"),
+                                           ("what_if", "what_if_child_open")])  # fmt: skip
+def test_the_menu_opens_another_page_while_a_popover_is_open(open_page, path, popover):
+    page = open_page(f"/{path}")
+    if popover == "what_if_child_open":
+        page.locator(f".st-key-what_if_tree_a {ROOT} .n .hit").nth(1).dispatch_event("click", timeout=60_000)
+    page.locator(f".st-key-{popover} button:enabled").first.click(timeout=60_000)
+    page.locator("[data-testid=stPopoverBody]").wait_for(timeout=60_000)
+    settled(page)
+    menu(page, "Tune live")
+    page.locator(".st-key-tune_settings").first.wait_for(timeout=60_000)
+    settled(page)
+    expect(page).to_have_url(re.compile("tune_live"))

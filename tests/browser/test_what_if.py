@@ -119,13 +119,3 @@ def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
     page.locator(".st-key-what_if_fork button").first.click()
     wait_for_lanes(page, 3)
     assert page.locator(f"{GRAPH} .kind.live").count() == 0, "no model ran"
-
-
-def test_another_page_opens_while_the_settings_are_open(open_page):
-    page = open_page("/what_if")
-    page.get_by_role("button", name="Method and settings").click(timeout=WAIT_MS)
-    page.locator(".st-key-settings_panel").first.wait_for(timeout=WAIT_MS)
-    page.get_by_role("link", name="Tune live").first.click()
-    page.locator(".st-key-tune_settings").first.wait_for(timeout=WAIT_MS)
-    settle(page)
-    page.get_by_role("link", name="Tune live").first.wait_for(timeout=WAIT_MS)  # the menu is still there

@@ -10,7 +10,7 @@ from pages.ui.widgets.contestants import ContestantForm
 ROOT = Path(__file__).resolve().parents[2]
 # Popovers whose contents are drawn only while they are open.
 PLANS = (f"{name}_{part}_open" for name in ("compare", "race") for part in ("prompt", "plan", "sampling"))
-POPOVERS = ("prompt_open", "method_open", *PLANS)
+POPOVERS = ("prompt_open", "method_open", "what_if_editor", *PLANS)
 
 
 class App(AppTest):

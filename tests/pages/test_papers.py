@@ -81,7 +81,7 @@ def test_with_rows_ours_stand_beside_theirs(home):
     said = html_of(at)
     assert "1.80 (1.80 to 1.80)" in said and "✓ holds" in said and "✗ does not hold" in said
     assert "commits about as many tokens per pass" in said
-    assert "6 prompts of samples; Embedded pair on a test" in captions(at)
+    assert "6 prompts of the set samples; Embedded pair on a test" in captions(at)
     assert re.search(r"about \d+ min at the time per token so far on this machine", captions(at))
     RowStore(home / "dynatree_main").append([{"key": "z", "settings": "{}", "experiment": "another"}])
     assert not sentences(at.run())

@@ -10,6 +10,7 @@ from decoding.common.errors import TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import read_card, save_head
 from decoding.jobs.job import Status
+from decoding.jobs.process import ENDED
 from decoding.training import head_suite
 from decoding.training.folder import Training, TrainingSettings
 
@@ -84,6 +85,18 @@ def test_a_head_that_fails_ends_the_suite(calls, tmp_path, monkeypatch):
     monkeypatch.setattr(head_suite.head, "main", lambda words: calls.append(words) or 1)
     assert head_suite.main(["--out", str(tmp_path / "s"), "--ship"]) == 1
     assert len(calls) == 1 and not (tmp_path / "shipped").exists()
+
+
+def test_a_stopped_head_ends_the_suite_and_the_next_call_trains_the_rest(calls, tmp_path, monkeypatch):
+    train, out = head_suite.head.main, tmp_path / "s"
+    told = lambda words: ENDED if Path(value(words, "--out")).name == "hass" else train(words)  # noqa: E731
+    monkeypatch.setattr(head_suite.head, "main", told)
+    assert head_suite.main(["--out", str(out), "--ship"]) == ENDED
+    assert [Path(value(words, "--out")).name for words in calls] == ["base", "eagle"]
+    assert not (tmp_path / "shipped").exists()
+    monkeypatch.setattr(head_suite.head, "main", train)
+    assert head_suite.main(["--out", str(out)]) == 0
+    assert [Path(value(words, "--out")).name for words in calls[2:]] == NAMES[2:]
 
 
 @pytest.mark.parametrize("word", ["--loss", "--top-k=2", "--start-from", "--resume"])

@@ -309,7 +309,8 @@ def _here_words(shown: Judgement) -> str:
     sets = ", ".join(sorted(prompts["prompt_set"].unique()))
     tokens = " / ".join(f"{count:,}" for count in sorted(rows["asked_tokens"].dropna().astype(int).unique()))
     asked = f"{tokens} tokens after " if tokens else ""
-    return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
+    which = "set" if prompts["prompt_set"].nunique() == 1 else "sets"
+    return f"{asked}{plural(len(prompts), 'prompt')} of the {which} {sets}; {where}"
 
 
 def _chosen_figure(paper_result: PaperResult) -> Figure:

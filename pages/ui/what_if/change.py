@@ -72,10 +72,11 @@ def editor(history: History) -> None:
         key=EDITOR,
         icon=":material/tune:",
         type="primary" if words else "secondary",
+        on_change="rerun",
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    if history.unknown:
+    if not box.open or history.unknown:  # drawn only while open: dozens of widgets slow down every click
         return
     with box, st.container(key="settings_panel"):
         seed_editor(history)
