@@ -104,7 +104,7 @@ def main() -> int:
         "large": {n: vars(f) for n, f in large.items()},
         "small": {n: vars(f) for n, f in small.items()},
     }
-    save_figures(args, "bookkeeping", figures, pair.target.device)
+    save_figures(args, "bookkeeping", figures, pair.target.device, by_processor=True)
     return 0
 
 

@@ -173,7 +173,7 @@ def main() -> int:
     print(f"{'' if comparison.differences else 'all outputs are identical; '}{time.perf_counter() - started:.0f} s")
     saved = {"setup": f"{setup}, loops left out", "goals": goals(both["loop_free"]), "bytes_per_pass": away,
              "figures": both["loop_free"], "whole": both["whole"], "prompts": comparison.prompts}  # fmt: skip
-    save_figures(args, "offload", saved, pair.target.device)
+    save_figures(args, "offload", saved, pair.target.device, by_processor=True)
     return 0
 
 

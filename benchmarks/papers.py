@@ -8,7 +8,6 @@ that runs it; the page Papers shows the same.
 import argparse
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ import torch
 from decoding.common.errors import ExperimentError, run_main
 from decoding.common.files import utc_stamp
 from decoding.experiments.command import add_counting_argument, print_table, write_json
-from decoding.experiments.estimates import FEWEST, estimate
+from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import RESULTS, all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown
@@ -28,7 +27,6 @@ from decoding.papers.judge import (
     Reproduction,
     claim_words,
     judge,
-    modelled_shares,
     number_of_paper,
     places_of,
     undecided,
@@ -115,7 +113,7 @@ def verdicts_of(outcomes: list[Both]) -> dict[Counting, dict]:
     return found
 
 
-def manifest(outcomes: list[Both], shares: Sequence[float]) -> dict:
+def manifest(outcomes: list[Both]) -> dict:
     """Every paper result with both protocols, our figures, the verdicts counted in both ways, and what was not run."""
     return {
         "written": utc_stamp(),
@@ -124,7 +122,6 @@ def manifest(outcomes: list[Both], shares: Sequence[float]) -> dict:
             way: undecided([each for both in outcomes for each in both[way].judged], GAP) | {"goal": GOAL}
             for way in COUNTINGS
         },
-        "modelled over measured time of whole runs": vars(estimate(shares)) if len(shares) else None,
         "paper results": {both["whole"].paper_result.key: _result(both) for both in outcomes},
         "explained": {
             each.key: {"title": f"{each.paper}, {each.title}", "words": each.words, "page": each.page}
@@ -205,12 +202,6 @@ def main() -> int:
         show(both, args.counted)
     run = sum(both["whole"].run for both in outcomes)
     print(f"\n{run} of {len(outcomes)} tables and figures are run, from {len(rows):,} rows")
-    shares = modelled_shares(rows) if len(rows) else []
-    if len(shares):
-        print(f"modelled over measured time of {len(shares)} whole runs: {estimate(shares)}")
-    else:
-        print("modelled times are not compared with whole runs: no grid was run with both widths on a machine whose "
-              "passes are stored (benchmarks.batch)")  # fmt: skip
     found = verdicts_of(outcomes)
     for way, words in COUNTINGS.items():
         counts = ", ".join(f"{name} {count}" for name, count in found[way]["verdicts"].items())
@@ -218,11 +209,10 @@ def main() -> int:
         print(f"{words}: {counts or 'no claims'}; not decided of those with a gap above {GAP:.0%} in the paper: "
               f"{open_['not decided']} of {open_['claims']}, goal at most {GOAL:.0%}")  # fmt: skip
     if args.save:
-        modelled = {"runs": len(shares), **vars(estimate(shares))} if len(shares) else None
-        kept = {"run": run, "paper_results": len(outcomes), "rows": len(rows), "modelled": modelled, "claims": found}
+        kept = {"run": run, "paper_results": len(outcomes), "rows": len(rows), "claims": found}
         write_json(RESULTS / "papers-cpu.json", "papers", kept, torch.device("cpu"))
     if args.manifest:
-        args.manifest.write_text(json.dumps(manifest(outcomes, shares), indent=1, default=str) + "\n", encoding="utf-8")
+        args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
     return 0
 
 

@@ -60,7 +60,7 @@ def main() -> int:
     for record, goal in GOALS.items():
         verdict = "reached" if costs[record].median < goal else "MISSED"
         print(f"goal {verdict}: record={record} costs {costs[record].median:.1%}, goal under {goal:.0%}")
-    save_figures(args, "recording", figures, pair.target.device)
+    save_figures(args, "recording", figures, pair.target.device, by_processor=True)
     return 0
 
 

@@ -257,7 +257,9 @@ def main() -> int:
     figures = {name: print_axis(name, points) for name, points in axes.items()}
     goals = verdicts(axes)
     print("", *goals, f"{time.perf_counter() - started:.0f} s", sep="\n")
-    save_figures(args, "scaling", {"setup": setup, "goals": goals, "axes": figures}, pair.target.device)
+    save_figures(
+        args, "scaling", {"setup": setup, "goals": goals, "axes": figures}, pair.target.device, by_processor=True
+    )
     return 0
 
 

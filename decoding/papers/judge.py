@@ -40,7 +40,6 @@ from decoding.papers.rows import (
     VIEWS,
     WIDE,
     Source,
-    family_of,
     having,
     modelled,
     pair_names,
@@ -238,26 +237,6 @@ def _modelled(paper_result: PaperResult, plain: pd.DataFrame, pair: str) -> Evid
     passes = _days(pd.Series([each.measured for each in both]))
     basis = f"{MODELLED} of {pair}{WIDE} ({passes}), all else from the runs ({_days(plain['started'])})"
     return _at(paper_result, _viewed(paper_result, modelled(plain, *both)), basis)
-
-
-def modelled_shares(rows: pd.DataFrame) -> pd.Series:
-    """Modelled over measured time per token of every run that was made with a pair and, whole, with its `WIDE` one.
-
-    They are of all grids together, and of one machine at a time.
-    """
-    found = [pd.Series(dtype=float)]
-    rows = counted(rows[rows["failure"].isna()], "whole")
-    for _, here in rows.groupby([family_of(rows), "experiment"]):
-        wide = here["pair"].str.endswith(WIDE)
-        costs, pair = pass_costs(here["machine"].iloc[0]), here["pair"].iloc[0].removesuffix(WIDE)
-        if wide.all() or not wide.any() or not {pair, pair + WIDE} <= costs.keys():
-            continue
-        names = ["line", *PROMPT, *(name for name in CONDITIONS if name in here)]
-        times = [each.groupby(names, dropna=False)[["wall_s", "new_tokens"]].mean()
-                 for each in (modelled(here[~wide], costs[pair], costs[pair + WIDE]), here[wide])]  # fmt: skip
-        per_token = [each["wall_s"] / each["new_tokens"] for each in times]
-        found.append((per_token[0] / per_token[1]).dropna().reset_index(drop=True))
-    return pd.concat(found, ignore_index=True)
 
 
 def recorded(records: pd.DataFrame, counting: Counting) -> pd.DataFrame:

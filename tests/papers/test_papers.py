@@ -22,7 +22,7 @@ from decoding.models.embedded import embedded_weights
 from decoding.papers import CONTENTS, PAPER_RESULTS, not_shown, stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.explained import EXPLAINED
-from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, modelled_shares, of_time, verdict, words_of
+from decoding.papers.judge import EQUAL, claim_words, grid_name, judge, of_time, verdict, words_of
 from decoding.papers.paper_result import (
     BY_NAME,
     OVER_DEPTH_2,
@@ -328,21 +328,6 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     assert outcome.ours[(DYNATREE, None), "throughput"].value == pytest.approx(
         100 / (0.25 + 0.009 + 100 / 180 - 0.5), rel=0.1
     )
-
-
-def test_modelled_times_are_held_against_whole_runs_of_the_wide_pair(results):
-    results.mkdir()
-    for number, each in enumerate(
-        (costs("Embedded pair", 1, 2), costs("Embedded pair" + WIDE, 11, 10, "2030-03-04T00:00:00Z"))
-    ):
-        (results / f"batch-{number}.json").write_text(json.dumps(each))
-    plain = rows().assign(verified=200, target_passes=25, rebuild_s=0.0, prompt_tokens=1)
-    assert not len(modelled_shares(plain))
-    own, wide = pass_costs("a test").values()
-    whole = plain.assign(pair="Embedded pair" + WIDE, wall_s=2 * modelled(plain, own, wide)["wall_s"])
-    shares = modelled_shares(pd.concat([plain, whole[whole["prompt"] != "p0"]], ignore_index=True))
-    lines = modelled(plain, own, wide)["line"].nunique()
-    assert shares.tolist() == pytest.approx([0.5] * 5 * lines), "of every run that was made with both"
 
 
 def test_texts_are_never_mixed_the_newest_count():

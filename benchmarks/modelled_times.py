@@ -1,0 +1,103 @@
+"""Modelled times beside whole runs: how far off the times are that claims of the papers are judged by.
+
+    python -m benchmarks.modelled_times [--save]
+
+Every run is made twice, one right after the other: with the embedded pair, and whole with its target 4 times as wide.
+Passes of both targets are measured between the runs of each prompt, and the time of the wide run is modelled from the
+plain one and these passes (`decoding.papers.rows.modelled`): what a machine's changing speed does is no error here.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pandas as pd
+import torch
+
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import run_main
+from decoding.costs.batches import measure_batches
+from decoding.costs.measuring import cost_model
+from decoding.experiments.command import arguments, print_table, save_figures
+from decoding.experiments.estimates import Estimate, estimate
+from decoding.experiments.executors import LocalExecutor, Todo
+from decoding.experiments.grid import Grid, MethodAxis, PromptSet
+from decoding.experiments.plan import prompts_of
+from decoding.models.embedded import EMBEDDED_NAME
+from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import PairSettings
+from decoding.papers.rows import modelled
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import unrecorded
+
+WIDTH = 4
+WITHIN = 0.05  # goal for modelled times in the mean
+METHODS = ("linear:length=3", "dynatree", "hardware_aware", "dyspec", "sequoia", "SpecInfer, 8 sequences of 8")
+SAMPLINGS = (Sampling(), Sampling(temperature=0.6, draft_temperature=0.6))
+
+
+def grid(prompts: int, new_tokens: int) -> Grid:
+    """What is run: parts of long texts, greedy and at a temperature."""
+    texts = PromptSet("long", prompts, max_tokens=(128,), parts=4)
+    return Grid("modelled times", tuple(map(MethodAxis, METHODS)), texts, SAMPLINGS, (new_tokens,), keep="tokens")
+
+
+def beside(what: Grid, plain: Pair, wide: Pair) -> Iterator[dict]:
+    """Milliseconds per token of every run with the wide pair: as measured, and as modelled from the plain one."""
+    alone = {id(pair): cost_model(pair, unrecorded) for pair in (plain, wide)}
+
+    def passes(pair: Pair) -> CostModel:
+        return measure_batches(pair, alone[id(pair)], (1,))[1]
+
+    executors = [LocalExecutor(pair, what.name) for pair in (plain, wide)]
+    prompts = prompts_of(what.prompts)
+    for blocks in zip(*(each.plan(what, prompts) for each in executors), strict=True):
+        own, other, rows = passes(plain), passes(wide), []
+        for runs in zip(*(block.runs for block in blocks), strict=True):
+            todos = zip(executors, blocks, runs, strict=True)
+            rows.append([row for it, block, run in todos for row in it.rows([Todo(block, (run,))], lambda: False)])
+        of_plain, of_wide = (pd.DataFrame(each) for each in zip(*rows, strict=True))
+        found = modelled(of_plain, own, other)
+        for (_, model), (_, whole) in zip(found.iterrows(), of_wide.iterrows(), strict=True):
+            yield {
+                "method": model["method"], "label": model["label"], "kind": model["kind"], "prompt": model["prompt"],
+                "temperature": model["temperature"], "measured_ms": 1000 * whole["wall_s"] / whole["new_tokens"],
+                "modelled_ms": 1000 * model["wall_s"] / model["new_tokens"],
+            }  # fmt: skip
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=15, help="prompts")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    args = parser.parse_args()
+    if args.quick:
+        args.count, args.max_new_tokens = 1, 24
+    started = time.perf_counter()
+    plain, wide = (load_pair(PairSettings(device="cpu", widen=width)) for width in (1, WIDTH))
+    rows = []
+    for row in beside(grid(args.count, args.max_new_tokens), plain, wide):
+        rows.append(row)
+        times = f"{row['modelled_ms']:.1f} ms a token modelled, {row['measured_ms']:.1f} measured"
+        print(f"{row['kind']}/{row['prompt']}, {row['label']}, T = {row['temperature']:g}: {times}", flush=True)
+    frame = pd.DataFrame(rows)
+    frame["share"] = frame["modelled_ms"] / frame["measured_ms"]
+    whole = of_texts(frame)
+    by = {method: of_texts(each) for method, each in frame.groupby("method", sort=False)}
+    print_table(("method", "modelled over measured"), [(method, str(each)) for method, each in by.items()])
+    verdict = "reached" if abs(whole.value - 1) <= WITHIN else "MISSED"
+    print(f"goal {verdict}: {whole} of the times of {len(frame)} whole runs in the mean, goal within {WITHIN:.0%}")
+    figures = {
+        "pair": EMBEDDED_NAME, "took_s": time.perf_counter() - started, "runs": len(frame), "modelled": vars(whole),
+        "by_method": {method: vars(each) for method, each in by.items()}, "rows": rows,
+    }  # fmt: skip
+    save_figures(args, "modelled_times", figures, torch.device("cpu"), by_processor=True)
+    return 0
+
+
+def of_texts(rows: pd.DataFrame) -> Estimate:
+    """Modelled over measured time, the mean over texts with its interval."""
+    return estimate(rows.groupby(["kind", "prompt"])["share"].mean().to_numpy())
+
+
+if __name__ == "__main__":
+    run_main(main)
