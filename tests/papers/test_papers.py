@@ -371,7 +371,7 @@ def test_a_place_whose_texts_all_loop_has_no_other_way_of_counting(capsys):
     for counting, outcome in both.items():
         papers.show(both, counting)
         assert capsys.readouterr().out.count(" at loops, ") == (4 if counting == "whole" else 0) < len(outcome.judged)
-    ways = [set(each) for each in papers.manifest([both], [])["paper results"][paper_result.key]["claims"]]
+    ways = [set(each) for each in papers.manifest([both])["paper results"][paper_result.key]["claims"]]
     assert sum("loop_free" in each for each in ways) == 4 and all("whole" in each for each in ways)
 
 
@@ -561,7 +561,7 @@ def test_numbers_of_the_paper_stay_when_a_result_is_run(key, capsys):
     made = [of(key, line, p, **more, kind=kind) for line in lines for p in PROMPTS for kind in ("stories", "letters")]
     both = {way: judge(paper_result, frame(*made), way) for way in COUNTINGS}
     assert both["whole"].run
-    written = [figure["paper"] for each in papers.manifest([both], [])["paper results"][key]["entries"]
+    written = [figure["paper"] for each in papers.manifest([both])["paper results"][key]["entries"]
                for figure in each["figures"].values()]  # fmt: skip
     printed = [number for way in paper_result.ways for number in way.paper.values()]
     assert sorted(each for each in written if each is not None) == sorted(printed)
