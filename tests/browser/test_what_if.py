@@ -119,3 +119,20 @@ def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
     page.locator(".st-key-what_if_fork button").first.click()
     wait_for_lanes(page, 3)
     assert page.locator(f"{GRAPH} .kind.live").count() == 0, "no model ran"
+
+
+def test_the_settings_stay_open_while_they_change_and_the_button_names_the_change_afterwards(open_page):
+    page = open_page("/what_if")
+    button = page.locator(".st-key-what_if_editor button").first
+    button.click(timeout=WAIT_MS)
+    panel = page.locator(".st-key-settings_panel").first
+    temperature = panel.locator("input[type=range]").first
+    before = temperature.input_value(timeout=WAIT_MS)
+    temperature.focus()
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert panel.is_visible() and temperature.input_value() != before
+    page.keyboard.press("Escape")
+    panel.wait_for(state="detached", timeout=WAIT_MS)
+    settle(page)
+    button.get_by_text(f"temperature {before} →").wait_for(timeout=WAIT_MS)

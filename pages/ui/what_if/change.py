@@ -25,6 +25,7 @@ from pages.ui.widgets.controls import (
     sampling_controls,
     set_method,
     setting_words,
+    settings_popover,
 )
 from pages.ui.widgets.trained import TRAINED
 from viz.tokens import visible
@@ -67,16 +68,15 @@ def draw_toolbar(history: History) -> None:
 def editor(history: History) -> None:
     """Method, settings and sampling of the next fork, behind a button that names the change."""
     words = editor_words(history)
-    box = st.popover(
+    box = settings_popover(
         escape_markdown(words or "Method and settings"),
-        key=EDITOR,
-        icon=":material/tune:",
+        EDITOR,
+        ":material/tune:",
         type="primary" if words else "secondary",
-        on_change="rerun",
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    if not box.open or history.unknown:  # drawn only while open: dozens of widgets slow down every click
+    if not box.open or history.unknown:
         return
     with box, st.container(key="settings_panel"):
         seed_editor(history)

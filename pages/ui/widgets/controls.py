@@ -218,16 +218,17 @@ def sampling_words(sampling: "Sampling") -> str:
     return ", ".join(words)
 
 
-def settings_popover(label: str, key: str, icon: str) -> "DeltaGenerator":
+def settings_popover(label: str, key: str, icon: str, **look: Any) -> "DeltaGenerator":
     """A popover whose contents are to be drawn only while it is `open`.
 
     A value set from elsewhere does not reach a widget of a closed popover, whose older one the browser sends again; and
-    twenty widgets that nobody sees slow down every click. Its button has the new words once it is closed: with another
-    label it is another popover, drawn anew, and whatever has the focus in it loses it.
+    twenty widgets that nobody sees slow down every click. Its button has the new words, and its `look`, once it is
+    closed: with another label it is another popover, drawn anew, and whatever has the focus in it loses it.
     """
     if not st.session_state.get(key):
-        st.session_state[f"{key}_label"] = label
-    return st.popover(st.session_state.setdefault(f"{key}_label", label), key=key, icon=icon, on_change="rerun")
+        st.session_state[f"{key}_look"] = label, look
+    label, look = st.session_state.setdefault(f"{key}_look", (label, look))
+    return st.popover(label, key=key, icon=icon, on_change="rerun", **look)
 
 
 def length_control() -> None:
