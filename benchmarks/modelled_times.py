@@ -1,4 +1,4 @@
-"""Modelled times beside whole runs: how far off the times are that claims of the papers are judged by.
+"""Modelled times against whole runs: how far off the times are that claims of the papers are judged by.
 
     python -m benchmarks.modelled_times [--save]
 
@@ -41,7 +41,7 @@ def grid(prompts: int, new_tokens: int) -> Grid:
     return Grid("modelled times", tuple(map(MethodAxis, METHODS)), texts, SAMPLINGS, (new_tokens,), keep="tokens")
 
 
-def beside(what: Grid, plain: Pair, wide: Pair) -> Iterator[dict]:
+def compared_runs(what: Grid, plain: Pair, wide: Pair) -> Iterator[dict]:
     """Milliseconds per token of every run with the wide pair: as measured, and as modelled from the plain one."""
     alone = {id(pair): cost_model(pair, unrecorded) for pair in (plain, wide)}
 
@@ -75,7 +75,7 @@ def main() -> int:
     started = time.perf_counter()
     plain, wide = (load_pair(PairSettings(device="cpu", widen=width)) for width in (1, WIDTH))
     rows = []
-    for row in beside(grid(args.count, args.max_new_tokens), plain, wide):
+    for row in compared_runs(grid(args.count, args.max_new_tokens), plain, wide):
         rows.append(row)
         times = f"{row['modelled_ms']:.1f} ms a token modelled, {row['measured_ms']:.1f} measured"
         print(f"{row['kind']}/{row['prompt']}, {row['label']}, T = {row['temperature']:g}: {times}", flush=True)

@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
                    for suffix, length in lengths.items() for name, words in MEMBERS.items()}  # fmt: skip
         for name, words in {BASE: [*MEMBERS["eagle"], *base], **members}.items():
             if (code := _train(out / name, words)) != FINISHED:
-                break  # told to stop or failed: the rest waits for the next call
+                break  # stopped or failed: the next call trains the rest
         print_comparison([out / BASE, *(out / name for name in members)])
         for name in MEMBERS if code == FINISHED and args.ship else ():
             ship(out / name / HEADS.folder, SHIPPED / name)

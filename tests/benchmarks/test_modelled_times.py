@@ -18,7 +18,7 @@ def test_every_run_is_modelled_from_the_plain_pair_and_measured_with_the_wide_on
         modelled_times, "measure_batches", lambda pair, alone, batches: {1: slow if pair is wide else free}
     )
     what = replace(modelled_times.grid(1, 6), samplings=modelled_times.SAMPLINGS[:1])
-    rows = list(modelled_times.beside(what, embedded, wide))
+    rows = list(modelled_times.compared_runs(what, embedded, wide))
     names = ["autoregressive", *(line.partition(":")[0] for line in modelled_times.METHODS[:-1]), "specinfer"]
     assert [row["method"] for row in rows] == names
     assert rows[0]["modelled_ms"] == pytest.approx(1000, rel=0.2), "six tokens, prefill included, in six passes"

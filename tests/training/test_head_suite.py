@@ -89,8 +89,11 @@ def test_a_head_that_fails_ends_the_suite(calls, tmp_path, monkeypatch):
 
 def test_a_stopped_head_ends_the_suite_and_the_next_call_trains_the_rest(calls, tmp_path, monkeypatch):
     train, out = head_suite.head.main, tmp_path / "s"
-    told = lambda words: ENDED if Path(value(words, "--out")).name == "hass" else train(words)  # noqa: E731
-    monkeypatch.setattr(head_suite.head, "main", told)
+
+    def stopped_at_hass(words: list[str]) -> int:
+        return ENDED if Path(value(words, "--out")).name == "hass" else train(words)
+
+    monkeypatch.setattr(head_suite.head, "main", stopped_at_hass)
     assert head_suite.main(["--out", str(out), "--ship"]) == ENDED
     assert [Path(value(words, "--out")).name for words in calls] == ["base", "eagle"]
     assert not (tmp_path / "shipped").exists()

@@ -49,8 +49,8 @@ OBEYED, GOAL, SAID, AGAIN = "address_obeyed", "address_goal", "address_said", "a
 PLACE = ("run", "iteration", "node")  # parameters that say what is on screen, on every page
 # The path is checked: a view drawn while the user leaves must not rewrite the next page's address. What widgets keep in
 # the address Streamlit adds by a second entry of the same page, on which Back would end: it takes the first's place.
-# A popover that a click on a link closes tells it after the link has opened another page, and as a value of the page
-# before, which it so brings back: the popover is closed first, and the link is followed when that has been told.
+# A popover that closes by a click on a link reports its value after the link's page has been asked for, under the page
+# before, which brings that page back: the popover is closed first, and the link followed after its report.
 SCRIPT = """
 let shown = null;
 const show = () => {
@@ -73,13 +73,19 @@ window.history.pushState = function (state, title, address) {
   if (same) show();
 };
 const OPEN = "[data-testid=stPopoverBody]";
+let following = false;
 const follow = (link, tries) => {
-  if (tries && document.querySelector(OPEN)) setTimeout(() => follow(link, tries - 1), 20);
-  else setTimeout(() => link.click(), 60);
+  if (tries && document.querySelector(OPEN)) return setTimeout(() => follow(link, tries - 1), 20);
+  setTimeout(() => {
+    following = true;
+    link.click();
+    following = false;
+  }, 60);
 };
 window.addEventListener("click", (event) => {
   const link = event.target.closest("[data-testid=stPageLink-NavLink]");
-  if (!link || link.closest(OPEN) || !document.querySelector(OPEN) || event.ctrlKey || event.metaKey) return;
+  if (!link || following || link.closest(OPEN) || !document.querySelector(OPEN)) return;
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   event.stopImmediatePropagation();
   document.body.click();
