@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     args = parser.parse_args()
     if args.quick:
-        args.count, args.max_new_tokens = 1, 24
+        args.count, args.max_new_tokens = 1, 12
     started = time.perf_counter()
     plain, wide = (load_pair(PairSettings(device="cpu", widen=width)) for width in (1, WIDTH))
     rows = []
