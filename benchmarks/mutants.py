@@ -1,13 +1,15 @@
 """Whether the tests notice one changed operator: seeded mutants of `decoding`, each run against tests that cover it.
 
-Needs `pip install coverage pytest-cov`: the suite is run once with branch coverage to learn which test covers which
-line, and that coverage is printed too. Mutants are made in a copy of the tree. They are chosen by the names of their
-functions and their expressions, not by their files: moved code has the same ones.
+Needs `pip install coverage pytest-cov`: the suite is run once on a copy of the tree in which every expression that will
+be changed notes the test that evaluates it, which costs no more than the suite; its branch coverage is printed too.
+Mutants are chosen by the names of their functions and their expressions, not by their files: moved code has the same
+ones.
 """
 
 import ast
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,17 @@ OTHER = {
 PROCESSES = 2
 MOST_TESTS, MOST_S = 60, 60.0  # at first, of the tests that cover a mutant; what survives those has to pass all
 LEFT_OUT = (".git", ".venv", "node_modules", "scratch", "__pycache__", ".*_cache")  # of the copies of the tree
+# Also in the processes that a test starts: they inherit its name and the folder of this module.
+NOTES = """
+import os
+seen = set()
+def evaluated(number):
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    if test and (number, test) not in seen:
+        seen.add((number, test))
+        with open(os.path.join(os.path.dirname(__file__), "evaluated.txt"), "a") as file:
+            file.write(f"{number} {test}\\n")
+"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,8 @@ def operators(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
     def visit(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.JoinedStr):  # Python 3.11 does not say where in the file its expressions stand
+                continue
             named = isinstance(child, ast.FunctionDef | ast.ClassDef)
             inner = f"{name}.{child.name}".lstrip(".") if named else name
             if _changeable(child) and name:
@@ -103,26 +118,53 @@ def mutants(folder: Path, count: int, seed: int) -> list[Mutant]:
     return [mutant for _, mutant in sorted(found.values(), key=lambda each: each[0])[:count]]
 
 
-def learn(home: Path) -> None:
-    """Run the quick tests once with branch coverage by test; leaves `.coverage` and `tests.xml` in a folder."""
+def put(copy: Path, file: str, texts: dict[int, str]) -> None:
+    """Write texts in the place of expressions, by their `place`, into a file of a copy of the tree; `{}` in a text is
+    the expression.
+    """
+    whole = (copy / file).read_bytes()
+    lines = whole.splitlines(keepends=True)
+    nodes = [node for _, node in operators(ast.parse(whole))]
+    for place, text in sorted(texts.items(), key=lambda each: -nodes[each[0]].lineno):
+        node = nodes[place]
+        start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+        end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+        whole = whole[:start] + text.replace("{}", whole[start:end].decode()).encode() + whole[end:]
+    (copy / file).write_bytes(whole)
+
+
+def learn(chosen: list[Mutant], home: Path) -> None:
+    """Run the quick tests once with coverage; leaves `report.json`, `tests.xml` and `evaluated.txt` in a folder."""
+    copy = home / "tree"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    for file in {mutant.file for mutant in chosen}:
+        noted = {
+            mutant.place: f"(__import__('expressions').evaluated({number}) or ({{}}))"
+            for number, mutant in enumerate(chosen)
+            if mutant.file == file
+        }
+        put(copy, file, noted)
+    (home / "expressions.py").write_text(NOTES)
+    (home / "evaluated.txt").write_text("")
     (home / "coveragerc").write_text(
         "[run]\nbranch = true\nsource = decoding\nrelative_files = true\n"
         f"data_file = {home / '.coverage'}\nconcurrency = thread\n"
         "[report]\nignore_errors = true\n"  # files that a test writes and deletes have no source any more
     )
     command = [
-        *(sys.executable, "-m", "pytest", "-n", str(PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder"),
-        *(f"--cov-config={home / 'coveragerc'}", "--cov=decoding", "--cov-branch", "--cov-context=test"),
-        *("--cov-report=", f"--junitxml={home / 'tests.xml'}"),
+        *(sys.executable, "-m", "pytest", "-n", str(PROCESSES), "--dist", "load", "--no-loadscope-reorder"),
+        *(f"--cov-config={home / 'coveragerc'}", "--cov=decoding", "--cov-branch"),
+        *(f"--cov-report=json:{home / 'report.json'}", f"--junitxml={home / 'tests.xml'}"),
     ]
-    subprocess.run(command, cwd=ROOT, check=False)
+    subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(home)}, check=False)
 
 
 def in_turn(covering: set[str], seconds: dict[str, float]) -> tuple[list[str], list[str]]:
     """The tests that cover a mutant, the quickest first: those within `MOST_TESTS` and `MOST_S`, and all others."""
-    tests, total = sorted(covering, key=lambda name: seconds.get(name, MOST_S)), 0.0
+    tests, total = sorted(covering, key=seconds.__getitem__), 0.0
     for place, test in enumerate(tests):
-        total += seconds.get(test, MOST_S)
+        total += seconds[test]
         if place == MOST_TESTS or (place and total > MOST_S):
             return tests[:place], tests[place:]
     return tests, []
@@ -133,18 +175,14 @@ def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> 
     if not covering[0]:
         return MutantResult(mutant, "uncovered")
     file = copy / mutant.file
-    sound = file.read_text(encoding="utf-8")
+    sound = file.read_bytes()
     try:
-        node, whole = list(operators(ast.parse(sound)))[mutant.place][1], sound.encode()
-        lines = whole.splitlines(keepends=True)
-        start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-        end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-        file.write_bytes(whole[:start] + f"({mutant.after})".encode() + whole[end:])
+        put(copy, mutant.file, {mutant.place: f"({mutant.after})"})
         for tests in filter(None, covering):
             if failed := _failed(tests, copy):
                 return MutantResult(mutant, "caught", failed)
     finally:
-        file.write_text(sound, encoding="utf-8")
+        file.write_bytes(sound)
     return MutantResult(mutant, "survived")
 
 
@@ -161,33 +199,30 @@ def _failed(tests: list[str], copy: Path) -> str:
 
 def measure(count: int, seed: int, home: Path) -> tuple[list[MutantResult], float, int]:
     """The outcome of each mutant, percent of lines and branches covered, and branches missed."""
+    chosen = mutants(ROOT / "decoding", count, seed)
     if not (home / "tests.xml").exists():
-        learn(home)
-    import coverage
-
-    measured = coverage.Coverage(data_file=home / ".coverage", config_file=str(home / "coveragerc"))
-    measured.load()
-    measured.json_report(outfile=str(home / "report.json"))
+        learn(chosen, home)
     totals = json.loads((home / "report.json").read_text())["totals"]
-    covering: dict[tuple[str, int], set[str]] = {}  # tests by file and line
-    data = measured.get_data()
-    for file in data.measured_files():
-        for line, contexts in data.contexts_by_lineno(file).items():
-            covering[file, line] = {each.rpartition("|")[0] for each in contexts if each}
     seconds = {}  # that each test took, by its name in coverage
     for case in ElementTree.parse(home / "tests.xml").iter("testcase"):
         path = case.get("classname", "").replace(".", "/")
-        seconds[f"{path}.py::{case.get('name', '')}"] = float(case.get("time", 0))
+        if case.find("failure") is None and case.find("error") is None:  # in a copy, without its history
+            seconds[f"{path}.py::{case.get('name', '')}"] = float(case.get("time", 0))
+    covering: dict[int, set[str]] = {}  # tests by number of the mutant
+    for line in (home / "evaluated.txt").read_text().splitlines():
+        number, _, test = line.partition(" ")
+        if test in seconds:
+            covering.setdefault(int(number), set()).add(test)
     with tempfile.TemporaryDirectory() as place:
         copies = [Path(place) / str(number) for number in range(PROCESSES)]
         for copy in copies:
             shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
         free = list(copies)
 
-        def one(mutant: Mutant) -> MutantResult:
+        def one(number: int, mutant: Mutant) -> MutantResult:
             copy = free.pop()
             try:
-                outcome = judge(mutant, in_turn(covering.get((mutant.file, mutant.line), set()), seconds), copy)
+                outcome = judge(mutant, in_turn(covering.get(number, set()), seconds), copy)
             finally:
                 free.append(copy)
             place = f"{mutant.file} {mutant.function}: {mutant.before} -> {mutant.after}"
@@ -195,7 +230,7 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[MutantResult], floa
             return outcome
 
         with ThreadPoolExecutor(PROCESSES) as pool:
-            outcomes = list(pool.map(one, mutants(ROOT / "decoding", count, seed)))
+            outcomes = list(pool.map(one, range(len(chosen)), chosen))
     return outcomes, totals["percent_covered"], totals["missing_branches"]
 
 
@@ -206,7 +241,6 @@ def main() -> int:
     parser.add_argument("--home", type=Path, metavar="DIR", help="keeps which test covers what for the next run")
     args = parser.parse_args()
     try:
-        import coverage  # noqa: F401
         import pytest_cov  # noqa: F401
     except ImportError as error:
         raise DraftscopeError("Mutants need coverage: run `pip install coverage pytest-cov` and try again.") from error

@@ -159,10 +159,15 @@ def test_an_iteration_that_was_reported_before_is_reported_again(shown):
 @pytest.mark.slow
 def test_what_is_pressed_next_comes_after_the_report_of_the_iteration(shown):
     page = shown
-    link = page.get_by_role("link", name="Home").first
-    page.locator(SCOPE).evaluate(AT_ONCE, [["ArrowDown"] * 3, 0])
-    link.dispatch_event("pointerdown")
-    link.dispatch_event("click")
+    link = page.get_by_role("link", name="Home").first.element_handle()
+    page.locator(SCOPE).evaluate(
+        """(root, link) => {
+        for (let times = 0; times < 3; times++) root.dispatchEvent(
+            new KeyboardEvent("keydown", {key: "ArrowDown", bubbles: true, composed: true}));
+        link.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true, composed: true}));
+        link.click(); }""",
+        link,
+    )
     page.get_by_text("tree speculative decoding").first.wait_for()
     page.get_by_role("link", name="Step through").first.click()
     page.get_by_text(re.compile("iteration 4 of")).wait_for()

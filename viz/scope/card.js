@@ -3,7 +3,7 @@
 import { button, clamp, focusable, html, labelled, svg } from "../components/dom.js";
 import { probability, signed } from "../components/formats.js";
 import { marker, markPicture } from "../components/marks.js";
-import { placeOf } from "./film.js";
+import { report } from "./film.js";
 import { lightAll, link, paintSelection, select, setSelected } from "./scope.js";
 import { stateAt } from "./steps.js";
 
@@ -244,7 +244,7 @@ export function showAbsent(view, absent) {
   paintCard(view);
   if (!absent) return;
   const { parent, token_id } = absent;
-  view.component.setStateValue("absent", { ...placeOf(view), parent, token_id });
+  report(view, "absent", { parent, token_id });
 }
 
 function probsSide(grid, className, there, value, floor, most) {

@@ -141,8 +141,7 @@ function reportIteration(view, delay) {
 
 function send(view) {
   cancelReport(view);
-  const iteration = view.wanted ?? view.index;
-  view.component.setStateValue("iteration", { ...placeOf(view), iteration });
+  report(view, "iteration", { iteration: view.wanted ?? view.index });
 }
 
 // What is pressed next may lead away from the page: where stepping has come to is reported before.
@@ -153,6 +152,13 @@ export function reportAtOnce(view) {
 export function cancelReport(view) {
   clearTimeout(view.reportTimer);
   view.reportTimer = null;
+}
+
+// Streamlit forgets a state that it has not yet dealt with when another page is asked for: the page listens for the event
+// and follows a link of its menu only after that.
+export function report(view, name, value) {
+  view.component.setStateValue(name, { ...placeOf(view), ...value });
+  window.dispatchEvent(new Event("draftscope-report"));
 }
 
 // What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet. The serial is

@@ -18,7 +18,7 @@ import {
 } from "../components/dom.js";
 import { duration } from "../components/formats.js";
 import { buildCard, compareWith, paintCard } from "./card.js";
-import { cancelReport, goTo, placeOf, updateFilm } from "./film.js";
+import { cancelReport, goTo, placeOf, report, updateFilm } from "./film.js";
 import { HINT, HINT_MORE, leavePage, listenToPage, pressKey, stopPlaying } from "./keys.js";
 import { buildMask, lightMask, paintMask } from "./mask.js";
 import { lightOverview } from "./overview.js";
@@ -310,7 +310,7 @@ export function select(view, id) {
   }
   setSelected(view, id);
   view.reported = id;
-  view.component.setStateValue("selected", { ...placeOf(view), node: id });
+  report(view, "selected", { node: id });
 }
 
 export function unfold(view, node) {

@@ -50,7 +50,9 @@ PLACE = ("run", "iteration", "node")  # parameters that say what is on screen, o
 # The path is checked: a view drawn while the user leaves must not rewrite the next page's address. What widgets keep in
 # the address Streamlit adds by a second entry of the same page, on which Back would end: it takes the first's place.
 # A popover that closes by a click on a link reports its value after the link's page has been asked for, under the page
-# before, which brings that page back: the popover is closed first, and the link followed after its report.
+# before, which brings that page back: the popover is closed first, and the link followed after its report. A place in
+# the run that the scope has just reported is lost if the script has not begun with it when the page changes: `waiting`
+# is the state of the app which shows that it has.
 SCRIPT = """
 let shown = null;
 const show = () => {
@@ -74,9 +76,19 @@ window.history.pushState = function (state, title, address) {
 };
 const OPEN = "[data-testid=stPopoverBody]";
 let following = false;
+let waiting = null;
+const state = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState;
+window.addEventListener("draftscope-report", () => {
+  waiting = state() === "running" ? "notRunning" : "running";
+});
+new MutationObserver(() => {
+  if (state() === waiting) waiting = null;
+}).observe(document.body, { subtree: true, attributeFilter: ["data-test-script-state"] });
+const busy = () => waiting || document.querySelector(OPEN);
 const follow = (link, tries) => {
-  if (tries && document.querySelector(OPEN)) return setTimeout(() => follow(link, tries - 1), 20);
+  if (tries && busy()) return setTimeout(() => follow(link, tries - 1), 20);
   setTimeout(() => {
+    waiting = null;
     following = true;
     link.click();
     following = false;
@@ -84,11 +96,11 @@ const follow = (link, tries) => {
 };
 window.addEventListener("click", (event) => {
   const link = event.target.closest("[data-testid=stPageLink-NavLink]");
-  if (!link || following || link.closest(OPEN) || !document.querySelector(OPEN)) return;
+  if (!link || following || link.closest(OPEN) || !busy()) return;
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   event.stopImmediatePropagation();
-  document.body.click();
+  if (document.querySelector(OPEN)) document.body.click();
   follow(link, 50);
 }, true);
 export default function ({ data }) {
