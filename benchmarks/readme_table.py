@@ -9,7 +9,7 @@ part for each sampling, and its first contact one for each number of prompts. `s
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +22,8 @@ from decoding.common.formats import long_duration
 from decoding.experiments.estimates import counted, estimate
 from decoding.experiments.experiment import RESULTS, SHIPPED
 from decoding.experiments.rows import RowStore
+from decoding.heads.store import SHIPPED as HEADS_HOME
+from decoding.heads.store import read_card
 from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
@@ -30,6 +32,7 @@ from decoding.papers.rows import separated
 from decoding.papers.stored import stored_records
 from decoding.papers.stored import took as measured_in
 from decoding.trace.metrics import COUNTINGS
+from decoding.training.head_suite import COMPARED, EQUAL_TIME, MEMBERS
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -107,6 +110,7 @@ def section(results: dict[str, list[dict]]) -> str:
     kept = {record["benchmark"] for records in results.values() for record in records if TOKENS_FROM in record}
     grids = {file.parent.name: RowStore(file.parent).frame() for file in SHIPPED.glob("*/grid.json")}
     blocks.append(_durations(grids, kept))
+    blocks.append(_heads(HEADS_HOME))
     blocks += [_selectors(record) for record in results.get("selector", ())]
     blocks += [_modelled(record) for record in results.get("roofline_published", ())]
     blocks += [_batches(record) for record in results.get("batch", ())]
@@ -223,6 +227,36 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
         f"{table(heads, rows, 0)}\n\nDySpec trees of 64 nodes, draft temperature 0.6, {tested.sum():,.0f} tests, "
         f"{', '.join(tests['pair'].unique())}, {tests['started'].max()[:10]}: "
         "`python -m benchmarks.draft_acceptance --save`."
+    )
+
+
+def _heads(home: Path) -> str:
+    """What heads of several losses reach that go on from one head for equal numbers of steps, and for equal times."""
+    heading, at_16 = "### Losses of draft heads", COMPARED["tokens at 16 nodes"]
+    if not (home / EQUAL_TIME).exists():
+        return f"{heading}\n\nNot measured yet: run `python -m decoding.training.head_suite --minutes 3 --ship`."
+    cards = {name: read_card(home / name, name) for name in MEMBERS}
+    timed = json.loads((home / EQUAL_TIME).read_text(encoding="utf-8"))
+    first, last = (end(card.created for card in cards.values())[:10] for end in (min, max))
+
+    def row(name: str, trained: str, figures: Mapping[str, float]) -> tuple[str, ...]:
+        label = cards[name].label if name in cards else "all go on from it"
+        return (
+            label, trained, f"{figures['steps']:,.0f}", f"{figures['trained_s']:.0f}",
+            f"{figures[COMPARED['accepted, depth 3']]:.3f}", f"{figures[at_16]:.3f} ± {figures[f'{at_16}_error']:.3f}",
+        )  # fmt: skip
+
+    words = f"{timed['minutes']:g} minutes each"
+    rows = [row(name, "equal steps", card.figures) for name, card in cards.items()]
+    rows += [row(name, words if name in cards else "EAGLE's loss", found) for name, found in timed["heads"].items()]
+    heads = ("head", "trained", "steps", "seconds", "accepted, depth 3", "tokens at 16 nodes, exact")
+    return (
+        f"{heading}\n\nHeld-out text, temperature 1; tokens of optimal trees with their standard error over windows. "
+        "Heads of equal steps come with the program; those of equal time go on from a first head of "
+        f"their own.\n\n{table(heads, rows, 2)}\n\n"
+        f"Equal steps: {first if first == last else f'{first} to {last}'}; equal time: "
+        f"{timed['hardware']['processor']}, {timed['hardware']['cores']} cores, {timed['created']}: "
+        "`python -m decoding.training.head_suite`."
     )
 
 

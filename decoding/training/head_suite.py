@@ -4,22 +4,29 @@ One head is trained with EAGLE's loss; EAGLE, HASS and TALF (top-1, top-2 and to
 steps on the same batches, three for every ten of the first training as in the paper, and with `--minutes` for equal
 times as well (`NAME-time`). A table compares them. Called again it goes on where it was. `--ship` copies the heads of
 equal steps to those that come with the program, `decoding/heads/trained/NAME`, which `python -m benchmarks.talf`
-measures. The learning rates suit heads of about a million weights, which train faster than those of the paper (3e-4).
+measures, and beside them the figures of those of equal time. The learning rates suit heads of about a million weights,
+which train faster than those of the paper (3e-4).
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+
+import torch
 
 from decoding.common.errors import REFUSED, TrainingError, run_command
 from decoding.common.files import training_home, write_whole
+from decoding.engines.clock import describe_hardware
 from decoding.heads.store import HEADS, SHIPPED, read_card
 from decoding.jobs.process import ENDED, FINISHED
 from decoding.training import head
 from decoding.training.folder import SETTINGS, Training
 
 BASE, BY_TIME = "base", "-time"
+EQUAL_TIME = "equal_time.json"  # among the heads that come with the program
 STEPS_PER_BASE = 0.3  # SALF & TALF: ten epochs with EAGLE's loss, three with HASS's or TALF's
 COMPARED = {
     "steps": "steps",
@@ -51,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--base-windows", type=int, default=1024, metavar="N", help="windows for these steps")
     made.add_argument("--base-learning-rate", type=float, default=2e-3, metavar="RATE")
     made.add_argument(
-        "--steps", type=int, metavar="N", help="steps with every loss after that (3 for every 10 of base)"
+        "--steps", type=int, metavar="N", help="steps with every loss after that (3 for every 10 of base; 0: none)"
     )
     made.add_argument("--minutes", type=float, metavar="N", help="train every loss for so long as well")
     made.add_argument("--windows", type=int, default=512, metavar="N", help="windows for these steps, with trees")
@@ -74,8 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
     def shape(windows: int, learning_rate: float) -> list[str]:
         return ["--windows", str(windows), "--learning-rate", str(learning_rate), *common]
 
-    steps = args.steps or max(1, round(STEPS_PER_BASE * args.base_steps))
-    lengths = {"": ["--steps", str(steps)]}
+    steps = max(1, round(STEPS_PER_BASE * args.base_steps)) if args.steps is None else args.steps
+    lengths = {"": ["--steps", str(steps)]} if steps else {}
     if args.minutes:
         lengths[BY_TIME] = ["--minutes", f"{args.minutes:g}"]
 
@@ -88,8 +95,11 @@ def main(arguments: list[str] | None = None) -> int:
             if (code := _train(out / name, words)) != FINISHED:
                 break  # stopped or failed: the next call trains the rest
         print_comparison([out / BASE, *(out / name for name in members)])
-        for name in MEMBERS if code == FINISHED and args.ship else ():
-            ship(out / name / HEADS.folder, SHIPPED / name)
+        if code == FINISHED and args.ship:
+            for name in MEMBERS if steps else ():
+                ship(out / name / HEADS.folder, SHIPPED / name)
+            if args.minutes:
+                ship_figures(out, args.minutes)
         return code
 
     return run_command(run)
@@ -125,6 +135,20 @@ def ship(trained: Path, shipped: Path) -> None:
         raise TrainingError(f"{trained} has no trained head: train it first.")
     for name in (HEADS.weights, HEADS.card):
         write_whole(shipped / name, (trained / name).read_bytes())
+
+
+def ship_figures(out: Path, minutes: float) -> None:
+    """Store what the heads of a suite reach after equal times, and the head that they go on from: `EQUAL_TIME`."""
+    found = {name: read_card(out / folder / HEADS.folder, name).figures
+             for name, folder in {BASE: BASE, **{name: name + BY_TIME for name in MEMBERS}}.items()}  # fmt: skip
+    kept = {
+        "minutes": minutes,
+        "created": f"{datetime.now():%Y-%m-%d}",
+        "hardware": describe_hardware(torch.device("cpu")),
+        "target_weights": read_card(out / BASE / HEADS.folder, BASE).pair["target"]["weights"],
+        "heads": {name: {key: figures[key] for key in COMPARED.values()} for name, figures in found.items()},
+    }
+    write_whole(SHIPPED / EQUAL_TIME, json.dumps(kept, indent=1).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -404,7 +404,8 @@ def test_weights_stored_in_fewer_bits():
 
 
 def test_dtypes_of_a_gguf_file(tmp_path):
-    gguf = pytest.importorskip("gguf")
+    import gguf
+
     from decoding.analysis.pair_files import _gguf_bytes
 
     file = tmp_path / "model.gguf"

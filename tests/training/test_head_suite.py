@@ -27,7 +27,8 @@ def calls(monkeypatch, tmp_path) -> list[list[str]]:
         made.append(words)
         out, loss = Path(words[words.index("--out") + 1]), words[words.index("--loss") + 1]
         network = HeadNetwork(HeadConfig(8, 11, 1, 8), torch.Generator().manual_seed(len(made)))
-        save_head(out / "head", network, loss, PAIR, "2030-01-02T03:04:05", {})
+        figures = {key: float(len(made)) for key in head_suite.COMPARED.values()}
+        save_head(out / "head", network, loss, PAIR, "2030-01-02T03:04:05", figures)
         return 0
 
     monkeypatch.setattr(head_suite.head, "main", train)
@@ -78,7 +79,19 @@ def test_it_goes_on_where_it_was_and_ships_what_is_trained(calls, tmp_path):
         file.parent.name: json.loads(file.read_text())["loss"] for file in (tmp_path / "shipped").glob("*/*.json")
     }
     assert shipped == {"eagle": "eagle", "hass": "hass", "talf": "talf", "talf_top1": "talf", "talf_top2": "talf"}
-    assert read_card(tmp_path / "shipped" / "talf", "talf").figures == {}
+    assert read_card(tmp_path / "shipped" / "talf", "talf").figures["steps"] == 4
+    assert not (tmp_path / "shipped" / head_suite.EQUAL_TIME).exists()
+
+
+def test_equal_times_alone_ship_their_figures_and_no_head(calls, tmp_path):
+    assert head_suite.main(["--out", str(tmp_path / "s"), "--steps", "0", "--minutes", "2", "--ship"]) == 0
+    assert [Path(value(words, "--out")).name for words in calls] == ["base", *(f"{name}-time" for name in NAMES[1:])]
+    assert [file.name for file in (tmp_path / "shipped").iterdir()] == [head_suite.EQUAL_TIME]
+    kept = json.loads((tmp_path / "shipped" / head_suite.EQUAL_TIME).read_text())
+    assert kept["minutes"] == 2 and kept["target_weights"] == "0.5"
+    assert {name: figures["held_out_tokens_at_16_nodes"] for name, figures in kept["heads"].items()} == {
+        name: number for number, name in enumerate(NAMES, 1)
+    }
 
 
 def test_a_head_that_fails_ends_the_suite(calls, tmp_path, monkeypatch):
