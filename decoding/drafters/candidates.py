@@ -15,6 +15,7 @@ from decoding.tree.draft import Draft
 CANDIDATE = np.dtype(
     [("value", "f8"), ("depth", "i8"), ("parent", "i8"), ("token", "i8"), ("prob", "f8"), ("node", "i8")]
 )
+WHOLE = np.dtype((np.void, CANDIDATE.itemsize))
 
 
 def ranking(candidates: np.ndarray) -> np.ndarray:
@@ -24,7 +25,7 @@ def ranking(candidates: np.ndarray) -> np.ndarray:
 
 def best(candidates: np.ndarray, count: int) -> np.ndarray:
     """The `count` best candidates, best first."""
-    return candidates[ranking(candidates)[:count]]
+    return candidates.take(ranking(candidates)[:count])  # a third of the time of an index in brackets
 
 
 def bar(values: np.ndarray, count: int) -> float:
@@ -34,8 +35,8 @@ def bar(values: np.ndarray, count: int) -> float:
 
 
 def joined(*candidates: np.ndarray) -> np.ndarray:
-    """Candidates one after another; with a dtype given, NumPy does not compare it field by field."""
-    return np.concatenate(candidates, dtype=CANDIDATE)
+    """Candidates one after another, moved whole: field by field it would take NumPy twice as long."""
+    return np.concatenate([each.view(WHOLE) for each in candidates]).view(CANDIDATE)
 
 
 class CandidateTree:
@@ -100,7 +101,7 @@ class CandidateTree:
         found = np.empty(len(rows), dtype=CANDIDATE)
         found["value"], found["prob"], found["token"] = values[rows] * probs, probs, tokens
         found["parent"], found["depth"], found["node"] = nodes[rows], parents["depth"][rows] + 1, -1
-        return found[ranking(found)]
+        return best(found, len(found))
 
     def finish(self, drafter: Drafter, state, candidates: np.ndarray, stop_reason: StopReason = "outranked") -> Draft:
         """Verify the `node_budget` best candidates; `stop_reason`: why those above the last level are leaves.
@@ -188,12 +189,11 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
     taken = queue[:0]
     while True:
         end = np.searchsorted(np.cumsum(queue["depth"] < tree.deepest), batch) + 1
-        left, queue = joined(taken, queue[:end]), queue[end:]
-        popped = left[len(taken) :]  # a view: the ids that `expand` gives are in `left` too
-        grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(left["value"], count))
+        start, taken, queue = len(taken), joined(taken, queue[:end]), queue[end:]
+        popped = taken[start:]  # a view: the ids that `expand` gives are in `taken` too
+        grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(taken["value"], count))
         gain = popped["value"][grows].sum()
         if not grows.any() or gain < threshold:
-            return best(left, count), queue, bool(grows.any())
-        children = tree.expand(popped, grows, bar(np.concatenate([left["value"], queue["value"]]), count))
-        taken = best(left, count)
+            return best(taken, count), queue, bool(grows.any())
+        children = tree.expand(popped, grows, bar(np.concatenate([taken["value"], queue["value"]]), count))
         queue = best(joined(queue, children), count)

@@ -173,10 +173,9 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
             continue  # what is topped up comes after it
         # A node of the deepest level that lost its place again may be missing from the record of a wide vocabulary.
         assert each.least == pytest.approx(least, abs=NEAR) if vocab < 20 else each.least <= least + NEAR
-    # After each round but the first and the last the drafter makes its best N and its queue.
-    made_of = zip(bests[0 : 2 * len(rounds) - 2 : 2], bests[1 : 2 * len(rounds) - 1 : 2], strict=True)
-    for each, (taken, queue) in zip(rounds[1:], made_of, strict=True):
-        open_to = queue["value"][queue["value"] > bar(taken["value"], settings["node_budget"])]
+    # After each round but the first the drafter makes its queue, of its children and what waited.
+    for each, queue, least in zip(rounds[1:], bests[2 : 2 * len(rounds) - 1 : 2], own[:-1], strict=True):
+        open_to = queue["value"][queue["value"] > least]
         assert [one.value for one in each.waiting] == pytest.approx(open_to[: len(each.waiting)], abs=1e-9)
         assert len(each.waiting) == min(SHOWN, len(open_to)) or vocab >= 20, "no unrecorded one can precede"
     places = set()
