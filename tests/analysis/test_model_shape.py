@@ -50,6 +50,17 @@ def test_parameters_are_those_published(name):
         assert used / 1e9 == pytest.approx(known.active, rel=0.02)
 
 
+@pytest.mark.parametrize(("full", "local"), [(4, 2), (0, 6), (6, 0), (9, 0)])
+def test_a_window_that_begins_at_a_layer(full, local):
+    config = {
+        "model_type": "qwen2", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 6,
+        "num_attention_heads": 4, "vocab_size": 10,
+        "sliding_window": 128, "use_sliding_window": True, "max_window_layers": full,
+    }  # fmt: skip
+    shape = read_shape(json.dumps(config).encode(), "small")
+    assert (shape.local_layers, shape.window) == (local, 128)
+
+
 def test_a_small_model_by_hand():
     config = {
         "model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,

@@ -146,7 +146,7 @@ def test_what_is_damaged_is_reported_and_a_damaged_launch_is_none(job):
     assert job.launched() is None
 
 
-def test_only_what_holds_a_job_is_deleted_or_resumed(job):
+def test_only_what_holds_a_job_is_deleted_or_resumed(job, monkeypatch):
     job.path.mkdir(parents=True)
     (job.path / "letter.txt").write_text("dear")
     job.write_status(Status("stopped"))
@@ -156,6 +156,14 @@ def test_only_what_holds_a_job_is_deleted_or_resumed(job):
         job.resume()
     assert (job.path / "letter.txt").exists()
     launched(job)
+
+    def refused(_folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs.shutil, "rmtree", refused)
+        with pytest.raises(JobError, match=r"cannot be deleted \(Permission denied\): delete the folder by hand"):
+            job.delete()
     job.delete()
     assert not job.path.exists()
 

@@ -415,9 +415,11 @@ def test_text_of_sentencepiece_tokens():
     assert [vocabulary.text(i) for i in (fox, s, *accent)] == [" fox", "es", "<0xC3>", "<0xA9>"]
     assert vocabulary.decode([fox, s, *accent, 1]) == " foxesé</s>"
     assert vocabulary.text(pieces.index("<0x0A>")) == "\n"
-    # Pieces that never spell a byte are known by their blanks alone.
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    # Pieces that never spell a byte are known by their blanks alone, others by their bytes.
+    backend.decoder = decoders.Metaspace()
     assert Vocabulary(tokenizer, len(pieces)).text(fox) == " fox"
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    assert Vocabulary(tokenizer, len(pieces)).text(accent[0]) == "<0xC3>"
 
 
 def test_start_token_follows_the_tokenizer(folders, embedded):

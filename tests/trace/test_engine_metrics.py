@@ -343,6 +343,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "many records": (b"{}\n" * 250_001, "more than 250,000 records"),
     "two engines": (as_lines(SGLANG, LLAMA).encode(), "give a file for each"),
     "no pass yet": (scrape(0, 0, 0, [0, 0]).encode(), "no pass with a draft yet"),
+    "no draft token yet": (scrape(10, 0, 0, [0, 0]).encode(), "no pass with a draft yet"),
     "no share of a count": (scrape(10, 20, 3, [2, 1]).replace("10.0", "10.5").encode(), "which counts nothing"),
     "no drafts": (scrape(10, 20, 3, [2, 1]).replace("num_drafts", "num_dragons").encode(), "num_drafts"),
     "a position is missing": (scrape(9, 18, 3, [2, 1]).replace('"0"} 2.0', '"7"} 2.0').encode(), "are missing"),
