@@ -344,15 +344,19 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         taken, times, forwards = time.perf_counter() - begun, iteration.times, iteration.draft_forwards
         rest.append(taken - times.draft_s - times.mask_s - times.verify_s)
         levels.append(forwards)
-        passes_s = min(forwards, 1) * float(draft.seconds(1))
-        if forwards > 1:
-            drafted = sum(node > 0 for node in iteration.kv_draft.slot_nodes)
-            passes_s += float((forwards - 1) * draft.seconds(drafted / (forwards - 1)))
-        drafting.append(times.draft_s - passes_s)
+        drafted = sum(node > 0 for node in iteration.kv_draft.slot_nodes)
+        drafting.append(times.draft_s - _forwards_s(draft, forwards, drafted))
     if not rest:
         return 0.0, 0.0, 0
     fixed_s, level_s = _line(np.array(levels), np.array(drafting))
     return max(median(rest) + fixed_s, 0.0), level_s, len(rest)
+
+
+def _forwards_s(draft: CostCurve, forwards: int, drafted: int) -> float:
+    """Seconds of the draft's forwards of an iteration: one over the root, the others over equal shares of its nodes."""
+    if forwards < 2:
+        return forwards * float(draft.seconds(1))
+    return float(draft.seconds(1) + (forwards - 1) * draft.seconds(drafted / (forwards - 1)))
 
 
 def _plain_overhead(pair: Pair, decoder: Decoder) -> float:

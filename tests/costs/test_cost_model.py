@@ -113,6 +113,12 @@ def test_overheads_are_the_line_that_a_few_slow_iterations_do_not_move():
     assert measuring._line(np.array([1, 2]), np.array([-1.0, -2.0])) == (0.0, 0.0)
 
 
+def test_the_forwards_of_an_iteration_are_the_roots_and_equal_shares_of_its_nodes():
+    draft = curve((1, 2.0), (4, 3.5), (8, 7.5))
+    taken = [measuring._forwards_s(draft, *each) for each in ((0, 0), (1, 0), (2, 8), (3, 8))]
+    assert taken == pytest.approx([0.0, 2.0, 2.0 + 7.5, 2.0 + 2 * 3.5])
+
+
 def test_passes_of_the_embedded_pair_are_timed(pair):
     costs = measure_costs(pair, unrecorded, budget_s=0.1)
     for line in (costs.target, costs.draft):

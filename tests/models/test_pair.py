@@ -416,6 +416,7 @@ def test_text_of_sentencepiece_tokens():
     assert vocabulary.decode([fox, s, *accent, 1]) == " foxesé</s>"
     assert vocabulary.text(pieces.index("<0x0A>")) == "\n"
     # Pieces that never spell a byte are known by their blanks alone, others by their bytes.
+    backend = tokenizer.backend_tokenizer  # the tokenizer's own: it has copied the one it was made of
     backend.decoder = decoders.Metaspace()
     assert Vocabulary(tokenizer, len(pieces)).text(fox) == " fox"
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
