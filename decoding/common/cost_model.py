@@ -37,7 +37,7 @@ class CostCurve:
     # Passes are padded to the sizes of the points, so that one between two of them costs what the next does
     padded: bool = False
 
-    def seconds(self, sizes: np.ndarray | int) -> np.ndarray:
+    def seconds(self, sizes: np.ndarray | float) -> np.ndarray:
         """Seconds of passes of these sizes: piecewise linear between the points, on past the last as before it.
 
         A pass counts no longer than a larger one: noise only ever adds time, and the larger one would do as well.
