@@ -23,7 +23,7 @@ from decoding.experiments.estimates import counted, estimate
 from decoding.experiments.experiment import RESULTS, SHIPPED
 from decoding.experiments.rows import RowStore
 from decoding.heads.store import SHIPPED as HEADS_HOME
-from decoding.heads.store import read_card
+from decoding.heads.store import equal_time, read_card
 from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
@@ -32,7 +32,7 @@ from decoding.papers.rows import separated
 from decoding.papers.stored import stored_records
 from decoding.papers.stored import took as measured_in
 from decoding.trace.metrics import COUNTINGS
-from decoding.training.head_suite import COMPARED, EQUAL_TIME, MEMBERS
+from decoding.training.head_suite import COMPARED, MEMBERS
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -233,10 +233,10 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
 def _heads(home: Path) -> str:
     """What heads of several losses reach that go on from one head for equal numbers of steps, and for equal times."""
     heading, at_16 = "### Losses of draft heads", COMPARED["tokens at 16 nodes"]
-    if not (home / EQUAL_TIME).exists():
+    timed = equal_time(home)
+    if timed is None:
         return f"{heading}\n\nNot measured yet: run `python -m decoding.training.head_suite --minutes 3 --ship`."
     cards = {name: read_card(home / name, name) for name in MEMBERS}
-    timed = json.loads((home / EQUAL_TIME).read_text(encoding="utf-8"))
     first, last = (end(card.created for card in cards.values())[:10] for end in (min, max))
 
     def row(name: str, trained: str, figures: Mapping[str, float]) -> tuple[str, ...]:

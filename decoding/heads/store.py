@@ -1,5 +1,6 @@
 """Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors.xz` each."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
 
 SHIPPED = Path(__file__).parent / "trained"
+EQUAL_TIME = "equal_time.json"  # in `SHIPPED`: see `equal_time`
 HEADS = Kind("draft head", "draft_head", "head", "choose another draft")
 VERSION = 1
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
@@ -155,6 +157,16 @@ def save_head(
         "frequent": " ".join(map(str, frequent)),  # one line instead of thousands
     }
     HEADS.save(folder, network.state_dict(), card)
+
+
+def equal_time(shipped: Path = SHIPPED) -> dict[str, Any] | None:
+    """What heads reach that trained for equal times, as `head_suite` stored it; None where it did not.
+
+    `minutes` each, `created` (a day), `hardware`, and by name in `heads` the figures of each, and of the `base` that
+    they go on from.
+    """
+    file = shipped / EQUAL_TIME
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read_card(folder: Path, name: str) -> HeadCard:

@@ -20,13 +20,12 @@ import torch
 from decoding.common.errors import REFUSED, TrainingError, run_command
 from decoding.common.files import training_home, write_whole
 from decoding.engines.clock import describe_hardware
-from decoding.heads.store import HEADS, SHIPPED, read_card
+from decoding.heads.store import EQUAL_TIME, HEADS, SHIPPED, read_card
 from decoding.jobs.process import ENDED, FINISHED
 from decoding.training import head
 from decoding.training.folder import SETTINGS, Training
 
 BASE, BY_TIME = "base", "-time"
-EQUAL_TIME = "equal_time.json"  # among the heads that come with the program
 STEPS_PER_BASE = 0.3  # SALF & TALF: ten epochs with EAGLE's loss, three with HASS's or TALF's
 COMPARED = {
     "steps": "steps",
@@ -139,14 +138,14 @@ def ship(trained: Path, shipped: Path) -> None:
 
 def ship_figures(out: Path, minutes: float) -> None:
     """Store what the heads of a suite reach after equal times, and the head that they go on from: `EQUAL_TIME`."""
-    found = {name: read_card(out / folder / HEADS.folder, name).figures
+    found = {name: dict(read_card(out / folder / HEADS.folder, name).figures)
              for name, folder in {BASE: BASE, **{name: name + BY_TIME for name in MEMBERS}}.items()}  # fmt: skip
     kept = {
         "minutes": minutes,
         "created": f"{datetime.now():%Y-%m-%d}",
         "hardware": describe_hardware(torch.device("cpu")),
         "target_weights": read_card(out / BASE / HEADS.folder, BASE).pair["target"]["weights"],
-        "heads": {name: {key: figures[key] for key in COMPARED.values()} for name, figures in found.items()},
+        "heads": found,
     }
     write_whole(SHIPPED / EQUAL_TIME, json.dumps(kept, indent=1).encode() + b"\n")
 

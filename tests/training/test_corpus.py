@@ -24,6 +24,13 @@ def test_the_last_two_percent_of_every_file_are_held_out_at_a_boundary(tmp_path)
     assert corpus.held_out["sums"][0].startswith("Question"), "one document is parted between paragraphs"
 
 
+def test_a_document_that_begins_within_the_slack_is_held_out_whole(tmp_path):
+    first, last = ("word " * (length // 5 - 1) + "words" for length in (97_000, 3_000))
+    (tmp_path / "tales.txt").write_text(f"{first}\n{END_OF_TEXT}\n{last}", encoding="utf-8")
+    corpus = read_corpus(tmp_path)
+    assert (corpus.trained["tales"], corpus.held_out["tales"]) == ((first,), (last,))
+
+
 def test_a_valid_file_is_held_out_whole_and_gzip_is_read(tmp_path):
     write_corpus(tmp_path)
     (tmp_path / "tales.part.txt.gz").write_bytes(gzip.compress(LONG.encode()))

@@ -10,7 +10,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.common.formats import long_duration
-from decoding.heads.store import LOSSES, all_heads
+from decoding.heads.store import LOSSES, all_heads, equal_time
 from decoding.models.presets import PairSettings, pair_name
 from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
 from decoding.training.folder import MODULES, Kind, TrainingWatcher, launch
@@ -96,6 +96,7 @@ EXAMPLE_WORDS = (
     "On held-out text: loss in nats; the chance that a token drawn by the head is accepted, by its depth in the draft; "
     "tokens per target pass of SALF on a few short texts, where small differences may be chance"
 )
+EQUAL_WORDS = " The lower rows: the same losses at equal times, {minutes:g} minutes each, in place of equal steps."
 COMPARED_WORDS = "; the exact expectation for optimal trees of 16 nodes, on all of it"
 
 
@@ -143,18 +144,24 @@ def _draw_example(opened: bool) -> None:
             f"After {steps:,} steps ({long_duration(first.figures['trained_s'])}), a token drawn at depth "
             f"{EXAMPLE_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
         ))  # fmt: skip
+        timed = equal_time()
+        rows = [(card.label, card.figures) for card in cards]
+        rows += [] if timed is None else [(shipped[loss].label, timed["heads"][loss]) for loss in shipped][::-1]
         frame = {
-            "Head": [card.label for card in cards],
-            "Training": [long_duration(card.figures["trained_s"]) for card in cards],
+            "Head": [label for label, _ in rows],
+            "Training": [
+                f"{figures['steps']:,.0f} steps, {long_duration(figures['trained_s'])}" for _, figures in rows
+            ],
         } | {
-            words: [form.format(card.figures[name]) for card in cards]
+            words: [form.format(figures[name]) for _, figures in rows]
             for name, (words, form) in EXAMPLE.items()
-            if all(name in card.figures for card in cards)
+            if all(name in figures for _, figures in rows)
         }
         st.dataframe(pd.DataFrame(frame), hide_index=True, height="content", key="train_example_figures",
                      alt="Held-out figures of the heads that come with the program.")  # fmt: skip
         compared = EXAMPLE["held_out_tokens_at_16_nodes"][0] in frame
-        st.caption(f"{EXAMPLE_WORDS}{COMPARED_WORDS if compared else ''}.")
+        equal = "" if timed is None else EQUAL_WORDS.format(minutes=timed["minutes"])
+        st.caption(f"{EXAMPLE_WORDS}{COMPARED_WORDS if compared else ''}.{equal}")
 
 
 def _widgets(kind: Kind) -> dict[str, Any]:
