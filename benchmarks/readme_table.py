@@ -240,9 +240,9 @@ def _heads(home: Path) -> str:
     first, last = (end(card.created for card in cards.values())[:10] for end in (min, max))
 
     def row(name: str, trained: str, figures: Mapping[str, float]) -> tuple[str, ...]:
-        label = cards[name].label if name in cards else "all go on from it"
+        label, took = (cards[name].label, f"{figures['trained_s']:.0f}") if name in cards else ("all go on from it", "")
         return (
-            label, trained, f"{figures['steps']:,.0f}", f"{figures['trained_s']:.0f}",
+            label, trained, f"{figures['steps']:,.0f}", took,
             f"{figures[COMPARED['accepted, depth 3']]:.3f}", f"{figures[at_16]:.3f} ± {figures[f'{at_16}_error']:.3f}",
         )  # fmt: skip
 
