@@ -12,7 +12,7 @@ import psutil
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.heads.store import all_heads
+from decoding.heads.store import all_heads, equal_time
 from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
@@ -61,11 +61,16 @@ def test_without_trainings_it_says_what_to_do():
 def test_a_finished_training_with_its_gain_stands_beside_the_form(home: Path):
     at = open_page(PAGE)
     (table,) = [each.value for each in at.dataframe]
-    shipped = {card.label: card.figures for card in all_heads() if card.shipped}
-    assert list(table["Head"]) == ["TALF head", "EAGLE head", "HASS head"]
-    for _, row in table.iterrows():
-        assert row["Tokens per target pass"] == f"{shipped[row['Head']]['held_out_tokens_per_pass']:.2f}"
-        assert row["Depth 3"] == f"{shipped[row['Head']]['held_out_overlap_3']:.0%}"
+    shipped = {card.label: card for card in all_heads() if card.shipped}
+    by_time = equal_time()
+    assert list(table["Head"]) == 2 * ["TALF head", "EAGLE head", "HASS head"]
+    for place, row in table.iterrows():
+        card = shipped[row["Head"]]
+        figures = card.figures if place < 3 else by_time["heads"][card.loss]
+        assert row["Tokens per target pass"] == f"{figures['held_out_tokens_per_pass']:.2f}"
+        assert row["Depth 3"] == f"{figures['held_out_overlap_3']:.0%}"
+        assert row["Training"].startswith(f"{figures['steps']:.0f} steps, ")
+    assert f"equal times, {by_time['minutes']:g} minutes each" in words(at)
     gained, before = table["Depth 3"][:2]
     assert f"a chance of {gained}; with the EAGLE head it is {before}" in words(at)
     (example,) = [each for each in at.expander if "comes with the program" in each.label]
