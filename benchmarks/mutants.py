@@ -199,9 +199,11 @@ def _failed(tests: list[str], copy: Path) -> str:
 
 def measure(count: int, seed: int, home: Path) -> tuple[list[MutantResult], float, int]:
     """The outcome of each mutant, percent of lines and branches covered, and branches missed."""
-    chosen = mutants(ROOT / "decoding", count, seed)
-    if not (home / "tests.xml").exists():
+    chosen, learned = mutants(ROOT / "decoding", count, seed), home / "mutants.json"
+    asked = json.dumps([asdict(each) for each in chosen], indent=1)
+    if not learned.exists() or learned.read_text() != asked:  # the notes are by number
         learn(chosen, home)
+        learned.write_text(asked)
     totals = json.loads((home / "report.json").read_text())["totals"]
     seconds = {}  # that each test took, by its name in coverage
     for case in ElementTree.parse(home / "tests.xml").iter("testcase"):

@@ -32,7 +32,7 @@ from decoding.papers.rows import separated
 from decoding.papers.stored import stored_records
 from decoding.papers.stored import took as measured_in
 from decoding.trace.metrics import COUNTINGS
-from decoding.training.head_suite import COMPARED, MEMBERS
+from decoding.training.head_suite import BASE, COMPARED, MEMBERS
 
 README, LONG = ROOT / "README.md", ROOT / "docs" / "results.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
@@ -233,10 +233,10 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
 def _heads(home: Path) -> str:
     """What heads of several losses reach that go on from one head for equal numbers of steps, and for equal times."""
     heading, at_16 = "### Losses of draft heads", COMPARED["tokens at 16 nodes"]
-    timed = equal_time(home)
+    cards = {name: read_card(home / name, name) for name in MEMBERS}
+    timed = equal_time(cards["talf"].pair["target"], home)
     if timed is None:
         return f"{heading}\n\nNot measured yet: run `python -m decoding.training.head_suite --minutes 3 --ship`."
-    cards = {name: read_card(home / name, name) for name in MEMBERS}
     first, last = (end(card.created for card in cards.values())[:10] for end in (min, max))
 
     def row(name: str, trained: str, figures: Mapping[str, float]) -> tuple[str, ...]:
@@ -256,7 +256,8 @@ def _heads(home: Path) -> str:
         f"their own.\n\n{table(heads, rows, 2)}\n\n"
         f"Equal steps: {first if first == last else f'{first} to {last}'}; equal time: "
         f"{timed['hardware']['processor']}, {timed['hardware']['cores']} cores, {timed['created']}: "
-        "`python -m decoding.training.head_suite`."
+        f"`python -m decoding.training.head_suite --base-steps {timed['heads'][BASE]['steps']:.0f} --steps 0 "
+        f"--minutes {timed['minutes']:g} --ship`."
     )
 
 

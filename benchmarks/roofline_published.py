@@ -21,14 +21,14 @@ OURS = "docs/gpu.md, one captured pass"
 GPT_FAST = "gpt-fast README, batch 1, power limited to 330 W"
 SGLANG = "SGLang documentation, speculative decoding; EAGLE-3 paper, table 4"
 QWEN8 = "Hugging Face model card Tengyunw/qwen3_8b_eagle3, SGLang"
-VLLM = "vLLM issue 20780, MT-bench, batch 1"
+VLLM = "vLLM GitHub thread 20780, MT-bench, batch 1"
 EAGLE3 = "EAGLE-3 paper (Li et al. 2025), table 3: SGLang, MT-bench, chain of 3"
 EAGLE3_VLLM = "EAGLE-3 paper (Li et al. 2025), table 5: vLLM, MT-bench, chain of 2"
-SPECFORGE = "SpecForge issue 339: SGLang, MT-bench, chain of 3"
+SPECFORGE = "SpecForge GitHub thread 339: SGLang, MT-bench, chain of 3"
 SILYBENCH = "silybench-data (tgarg01), run 20260924T225750Z: vLLM 0.30, 2,048 + 2,048 tokens, median between tokens"
 DYSPEC = "DySpec (Xiong et al. 2024), section 5.3: about 25 ms, not captured"
 
-# Mean acceptance length by K on MT-bench, and milliseconds per token: vLLM issue 20780, Llama-3.1-8B.
+# Mean acceptance length by K on MT-bench, and milliseconds per token: vLLM GitHub thread 20780, Llama-3.1-8B.
 EAGLE1_LENGTHS = {2: (2.10, 4.37), 3: (2.29, 4.29), 4: (2.39, 4.48), 5: (2.43, 4.71), 6: (2.45, 4.94), 7: (2.47, 5.20)}
 EAGLE3_LENGTHS = {2: (2.36, 4.32), 3: (2.79, 4.09), 4: (3.08, 4.05), 5: (3.32, 4.13), 6: (3.46, 4.20), 7: (3.54, 4.29)}
 VLLM_PLAIN_MS = 7.07

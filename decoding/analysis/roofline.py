@@ -83,8 +83,8 @@ class Efficiency:
     costs are what is left of one captured pass of three models (2.8B: 2.44 ms, Llama 1.1B: 1.41, 70M: 0.345) once
     their bytes are taken off, a line over their layers. The all-reduce is what gpt-fast's published passes of
     Llama-2-7B on 1, 2, 4 and 8 A100 leave over, and an engine's own work on a draft what the iterations with an EAGLE
-    head in vLLM issue 20780 do (2025, batch 1). With larger batches engines of that year needed more, 2 to 8 ms in
-    SGLang 0.4.4 (EAGLE-3 paper, table 3): set what yours needs.
+    head in vLLM GitHub thread 20780 do (2025, batch 1). With larger batches engines of that year needed more, 2 to 8 ms
+    in SGLang 0.4.4 (EAGLE-3 paper, table 3): set what yours needs.
     """
 
     # bandwidth, operations: share of the sheet's

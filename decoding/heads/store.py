@@ -159,14 +159,15 @@ def save_head(
     HEADS.save(folder, network.state_dict(), card)
 
 
-def equal_time(shipped: Path = SHIPPED) -> dict[str, Any] | None:
-    """What heads reach that trained for equal times, as `head_suite` stored it; None where it did not.
+def equal_time(target: Mapping[str, Any], shipped: Path = SHIPPED) -> dict[str, Any] | None:
+    """What heads reach that trained for equal times, as `head_suite` stored it; None where it did not for this target.
 
     `minutes` each, `created` (a day), `hardware`, and by name in `heads` the figures of each, and of the `base` that
-    they go on from.
+    they go on from. `target` is that of a card's `pair`.
     """
     file = shipped / EQUAL_TIME
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found if found.get("target_weights") == target["weights"] else None
 
 
 def read_card(folder: Path, name: str) -> HeadCard:

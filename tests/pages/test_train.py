@@ -62,7 +62,7 @@ def test_a_finished_training_with_its_gain_stands_beside_the_form(home: Path):
     at = open_page(PAGE)
     (table,) = [each.value for each in at.dataframe]
     shipped = {card.label: card for card in all_heads() if card.shipped}
-    by_time = equal_time()
+    by_time = equal_time(shipped["TALF head"].pair["target"])
     assert list(table["Head"]) == 2 * ["TALF head", "EAGLE head", "HASS head"]
     for place, row in table.iterrows():
         card = shipped[row["Head"]]

@@ -104,7 +104,7 @@ def test_no_answer_is_promised_where_there_is_none():
 
 def test_whether_acceptance_is_normal_is_said_with_its_source():
     low = acceptance_words(read_metrics(LOG.encode()))
-    assert "2.29 for Llama-3.1-8B + EAGLE (vLLM issue 20780" in low and "Yours is 1.60" in low
+    assert "2.29 for Llama-3.1-8B + EAGLE (vLLM GitHub thread 20780" in low and "Yours is 1.60" in low
     assert "Position 1 is accepted in 40.0%" in low and "chat template" in low and "draftscope doctor" in low
     fine = acceptance_words(read_metrics(LOG.replace("0.400, 0.150, 0.050", "0.700, 0.150, 0.050").encode()))
     assert "Position 1" not in fine and "none was found of a draft model" in low

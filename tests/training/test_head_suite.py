@@ -8,7 +8,7 @@ import torch
 
 from decoding.common.errors import TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.heads.store import read_card, save_head
+from decoding.heads.store import equal_time, read_card, save_head
 from decoding.jobs.job import Status
 from decoding.jobs.process import ENDED
 from decoding.training import head_suite
@@ -87,8 +87,9 @@ def test_equal_times_alone_ship_their_figures_and_no_head(calls, tmp_path):
     assert head_suite.main(["--out", str(tmp_path / "s"), "--steps", "0", "--minutes", "2", "--ship"]) == 0
     assert [Path(value(words, "--out")).name for words in calls] == ["base", *(f"{name}-time" for name in NAMES[1:])]
     assert [file.name for file in (tmp_path / "shipped").iterdir()] == [head_suite.EQUAL_TIME]
-    kept = json.loads((tmp_path / "shipped" / head_suite.EQUAL_TIME).read_text())
-    assert kept["minutes"] == 2 and kept["target_weights"] == "0.5"
+    assert equal_time({"weights": "0.6"}, tmp_path / "shipped") is None, "it is of another target"
+    kept = equal_time(PAIR["target"], tmp_path / "shipped")
+    assert kept["minutes"] == 2
     assert {name: figures["held_out_tokens_at_16_nodes"] for name, figures in kept["heads"].items()} == {
         name: number for number, name in enumerate(NAMES, 1)
     }

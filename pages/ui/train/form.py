@@ -144,9 +144,9 @@ def _draw_example(opened: bool) -> None:
             f"After {steps:,} steps ({long_duration(first.figures['trained_s'])}), a token drawn at depth "
             f"{EXAMPLE_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
         ))  # fmt: skip
-        timed = equal_time()
+        timed = equal_time(first.pair["target"])
         rows = [(card.label, card.figures) for card in cards]
-        rows += [] if timed is None else [(shipped[loss].label, timed["heads"][loss]) for loss in shipped][::-1]
+        rows += [] if timed is None else [(card.label, timed["heads"][card.loss]) for card in cards]
         frame = {
             "Head": [label for label, _ in rows],
             "Training": [
