@@ -79,5 +79,5 @@ def test_the_band_is_of_all_stored_figures_that_were_not_fitted():
 
 def test_published_acceptance_is_of_the_same_k_with_its_source():
     assert sorted(published_lengths(5).values()) == [2.43, 3.32] and published_lengths(99) == {}
-    assert all("issue" in name for name in (*published_lengths(2), *published_lengths(3)))
+    assert all("thread" in name for name in (*published_lengths(2), *published_lengths(3)))
     assert least_first() == pytest.approx(0.55), "of (2.10 - 1) two positions share"

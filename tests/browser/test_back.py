@@ -71,6 +71,7 @@ def ended(open_page):
     return page, decoded(page)
 
 
+@pytest.mark.slow
 def test_back_forward_and_the_menu_return_to_the_run(ended):
     page, key = ended
     said = status(page)
@@ -198,8 +199,14 @@ def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path)
     context.close()
 
 
-@pytest.mark.parametrize("path, popover", [("step_through", "method_open"), ("what_if", "what_if_editor"),
-                                           ("what_if", "what_if_child_open")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "popover"),
+    [
+        ("step_through", "method_open"),
+        pytest.param("what_if", "what_if_editor", marks=pytest.mark.slow),
+        pytest.param("what_if", "what_if_child_open", marks=pytest.mark.slow),
+    ],
+)
 def test_the_menu_opens_another_page_while_a_popover_is_open(open_page, path, popover):
     page = open_page(f"/{path}")
     if popover == "what_if_child_open":

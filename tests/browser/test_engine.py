@@ -6,9 +6,10 @@ from playwright.sync_api import expect
 from benchmarks.browser_app import SETTLED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "key"),
-    [pytest.param("step_through", "engine_of_run", marks=pytest.mark.slow), ("compare", "engine_of_best")],
+    [("step_through", "engine_of_run"), ("compare", "engine_of_best")],
 )
 def test_the_bottom_line_leads_to_what_an_engine_takes(open_page, page, key):
     page = open_page(f"/{page}")

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from benchmarks.browser_app import SETTLED
 
 ROOT = ".ds-root"
@@ -47,6 +49,7 @@ def shows_iteration(page, number: int, count: int) -> None:
     settle(page)
 
 
+@pytest.mark.slow
 def test_step_through_with_the_keyboard_alone(open_page):
     page = open_page("/step_through")
     page.wait_for_selector(f"{ROOT}[data-drawn-scene]")

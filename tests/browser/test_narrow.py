@@ -85,6 +85,7 @@ def test_reduced_motion_is_kept(narrow, app_server):
     assert narrow.locator(".st-key-race_start button").evaluate(seconds) == "0s"
 
 
+@pytest.mark.slow
 def test_panels_of_a_pass_are_whole_or_say_where_they_go_on(browser, app_server):
     context = browser.new_context(reduced_motion="reduce")
     context.set_default_timeout(60_000)

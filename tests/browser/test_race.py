@@ -6,7 +6,6 @@ from playwright.sync_api import expect
 from benchmarks.browser_app import SETTLED, close_popover
 from decoding.recorded import race_runs
 from pages.ui.race import recorded_race
-from tests.helpers.families import family
 from viz.race.data import partings, race_data, readable
 from viz.race.lanes import lane_of
 
@@ -88,6 +87,7 @@ def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     expect(page.locator(ROOT)).to_have_attribute("data-playing", "false")
 
 
+@pytest.mark.slow
 def test_a_key_and_a_button_go_to_the_next_place_where_the_methods_part(race):
     page = race
     moments = partings([lane_of(run) for run in race_runs()])
@@ -102,7 +102,8 @@ def test_a_key_and_a_button_go_to_the_next_place_where_the_methods_part(race):
     assert place(page) == moments["iteration"][0], "behind the last one it begins again"
 
 
-@pytest.mark.parametrize("scheme", family(("light", "dark"), "dark"))
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(open_page, scheme):
     page = open_page("/race", color_scheme=scheme)
     page.emulate_media(reduced_motion="reduce")

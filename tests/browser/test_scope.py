@@ -204,6 +204,7 @@ def test_a_phase_that_the_next_iteration_lacks_becomes_verify(open_page, tmp_pat
     assert (scene(page), value(page, "phase")) == ("1", "verify")
 
 
+@pytest.mark.slow
 def test_playing_goes_on_into_the_next_iteration(shown):
     page = shown
     press(page, "]", " ")
@@ -219,6 +220,7 @@ def test_playing_goes_on_into_the_next_iteration(shown):
     assert page.locator(SCOPE).get_attribute("data-playing") is None
 
 
+@pytest.mark.slow
 def test_pointing_at_a_mask_cell_says_why_and_lights_both_nodes(shown):
     page = shown
     box = page.locator(f"{SCOPE} .mask canvas").bounding_box()
@@ -250,6 +252,7 @@ def test_what_is_drawn_anew_below_a_pointer_at_rest_is_not_pointed_at(shown):
     assert page.locator(f"{SCOPE} .mask .lit-row").count() == 0
 
 
+@pytest.mark.slow
 def test_two_nodes_are_compared_and_escape_lets_go(shown):
     page = shown
     page.locator(f"{SCOPE} .tree g.n[data-node='1'] .hit").click()
@@ -323,6 +326,7 @@ def test_the_bars_hold_every_node_and_open_the_place_of_a_hidden_one(big):
     assert page.locator(f"{SCOPE} .tree g.n[data-node='{hidden}']").count() == 1
 
 
+@pytest.mark.slow
 def test_the_picture_stands_alone(shown, tmp_path):
     page = shown
     with page.expect_download() as download:
@@ -412,6 +416,7 @@ def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, 
         assert stage["y"] <= mark["y"] and mark["y"] + mark["height"] <= stage["y"] + stage["height"], node
 
 
+@pytest.mark.slow
 def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     page = shown
     press(page, "]")
@@ -421,6 +426,7 @@ def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     assert "next pass: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()
 
 
+@pytest.mark.slow
 def test_the_card_and_the_caches_are_not_ahead_of_the_phase(open_page):
     from playwright.sync_api import expect
 

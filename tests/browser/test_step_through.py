@@ -166,6 +166,7 @@ def test_sampling_and_prompt_go_along_to_other_pages(open_page):
     expect(page.locator(".st-key-prompt_text textarea")).not_to_have_value("")
 
 
+@pytest.mark.slow
 def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page):
     page = open_page("/step_through")
     prompt = page.locator(".st-key-prompt_open button").first
@@ -193,6 +194,7 @@ def test_the_card_asks_which_setting_would_have_included_it_and_shows_the_answer
     expect(answer).to_be_in_viewport()
 
 
+@pytest.mark.slow
 def test_a_method_set_beside_its_closed_settings_stays(open_page):
     page = open_page("/step_through")
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
@@ -224,6 +226,7 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     no_stack_trace(page)
 
 
+@pytest.mark.slow
 def test_settings_keep_the_focus_while_they_are_open_and_their_button_tells_them_then(open_page):
     page = open_page("/step_through")
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
@@ -244,6 +247,7 @@ def test_settings_keep_the_focus_while_they_are_open_and_their_button_tells_them
     expect(page.locator(POPOVER)).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_newest_tokens_stay_in_view_beside_the_settings(open_page):
     page = open_page("/step_through?recorded=home&iteration=20")
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
@@ -260,6 +264,7 @@ def test_the_newest_tokens_stay_in_view_beside_the_settings(open_page):
         assert page.locator(part).last.evaluate(whole), part
 
 
+@pytest.mark.slow
 def test_an_answer_about_a_token_that_is_not_drafted_appears_where_it_was_asked_for(open_page):
     page = open_page("/step_through?recorded=home&iteration=1&node=1")
     chip = page.locator("[class*=st-key-why_absent] button").first
@@ -286,6 +291,7 @@ WITH_SLOW = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_no_button_of_the_toolbar_moves_when_the_end_is_reached_or_a_warning_appears(started):
     page = started
     keys = ("start", "one_more", "to_end", "what_if_from_here", "fastest", "file_open")

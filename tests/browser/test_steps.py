@@ -7,12 +7,13 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 from tests.browser.test_scope import SCOPE, open_file, press, value
+from tests.helpers.families import family
 
 SHOWN = f"{SCOPE} .tree g.n:not(.s-hidden)"
 METHOD = {"dyspec": {"node_budget": 12}, "salf": {"gain_threshold": 0.2}}
 
 
-@pytest.fixture(params=METHOD)
+@pytest.fixture(params=family(METHOD, "dyspec"))
 def opened(request, open_page, pair, tmp_path):
     """A run of a method whose drafting is stepped, at its first iteration and phase, and that iteration."""
     method = METHODS[request.param].with_settings(**METHOD[request.param])
@@ -55,6 +56,7 @@ def test_drafting_is_stepped_from_the_first_to_the_last_phase(opened):
     assert steps(page) == (count, count)
 
 
+@pytest.mark.slow
 def test_the_slider_keeps_its_own_keys_and_a_draw_points_at_its_node(opened):
     page, _ = opened
     slider = page.locator(f"{SCOPE} .search input")

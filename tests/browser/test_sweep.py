@@ -20,6 +20,7 @@ def made():
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_without_an_own_sweep_it_opens_on_a_shipped_one_and_draws_it(open_page):
     assert not list(experiments_home().glob("*/grid.json")), "this machine has sweeps of its own"
     page, shipped = open_page("/sweep"), ExperimentWatcher(Experiment(SHIPPED / FOR_EVERYONE))

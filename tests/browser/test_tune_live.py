@@ -38,6 +38,7 @@ def press(page, setting: str, key: str, times: int = 1) -> None:
         settle(page)
 
 
+@pytest.mark.slow
 def test_keys_pressed_while_the_page_works_all_count(tune):
     page = tune
     for key in ("tune_dynatree_node_budget", "sampling_draft_temperature"):
@@ -100,6 +101,7 @@ OVERLAPS = """tree => {
 }"""
 
 
+@pytest.mark.slow
 def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page):
     text = "Once+upon+a+time,+a+little+robot+lived+on+the+moon.+He+had+no+friends,+so+he+built+a"
     page = open_page(f"/step_through?text={text}&max_new_tokens=96&iteration=22")
@@ -171,6 +173,7 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     settle(page)
 
 
+@pytest.mark.slow
 def test_it_opens_where_a_late_iteration_of_the_run_begins(open_page):
     text = "Once+upon+a+time+a+little+girl+named+Mia+found+a+red+ball+in+the+garden.+Her+dog+Max+wanted+to+play+with+it"
     page = open_page(f"/step_through?text={text}+too,+so&max_new_tokens=96&iteration=25")

@@ -121,13 +121,16 @@ def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
     assert page.locator(f"{GRAPH} .kind.live").count() == 0, "no model ran"
 
 
+@pytest.mark.slow
 def test_the_settings_stay_open_while_they_change_and_the_button_names_the_change_afterwards(open_page):
     page = open_page("/what_if")
     button = page.locator(".st-key-what_if_editor button").first
     button.click(timeout=WAIT_MS)
     panel = page.locator(".st-key-settings_panel").first
-    temperature = panel.locator("input[type=range]").first
-    before = temperature.input_value(timeout=WAIT_MS)
+    temperature = panel.locator(".st-key-what_if_sampling_temperature input[type=range]")
+    temperature.wait_for(timeout=WAIT_MS)
+    settle(page)  # the browser may draw a slider before its value
+    before = temperature.input_value()
     temperature.focus()
     page.keyboard.press("ArrowLeft")
     settle(page)

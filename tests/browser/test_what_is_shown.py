@@ -68,6 +68,7 @@ def test_the_strip_marks_the_iterations_after_which_history_changed_settings(ope
     assert changes[place] in columns.nth(place).get_attribute("title")
 
 
+@pytest.mark.slow
 def test_a_crowded_tree_uses_its_room_and_counts_the_labels_that_are_there(open_page, tmp_path):
     specs = [traces.Spec(0, f" w{place}", 0.1, 0.01, "rejected") for place in range(8)]
     specs += [traces.Spec(1, f" l{place}", 0.015, 0.01, "not_reached") for place in range(44)]
@@ -95,6 +96,7 @@ def test_a_crowded_tree_uses_its_room_and_counts_the_labels_that_are_there(open_
     assert len(heads) == page.locator(f"{SCOPE} .guides line").evaluate_all(seen, width) > 5
 
 
+@pytest.mark.slow
 def test_every_caption_is_whole_and_what_is_below_stays_where_it_is(open_page):
     page = open_page("/step_through?recorded=home&iteration=1")
     page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")

@@ -1,8 +1,10 @@
 """What the page tests share: open a page of the app, wait for its job."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from pages.ui.widgets.contestants import ContestantForm
@@ -11,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Popovers whose contents are drawn only while they are open.
 PLANS = (f"{name}_{part}_open" for name in ("compare", "race") for part in ("prompt", "plan", "sampling"))
 POPOVERS = ("prompt_open", "method_open", "what_if_editor", *PLANS)
+
+# Every app of a test looks through all installed packages for components: they stay what they are.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 class App(AppTest):
