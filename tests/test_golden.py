@@ -95,6 +95,7 @@ def home(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_half_finished_training_goes_on(home, monkeypatch):
     halves.small_training(monkeypatch)
     folder = Training(home / halves.TRAINING)

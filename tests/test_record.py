@@ -106,6 +106,7 @@ def test_wrong_prompts(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert "empty" in refused(capsys, ["--prompt", "  ", *out])
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten_without_force(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
     place = tmp_path / "run.dscope"
     place.write_bytes(b"mine")
@@ -126,6 +127,7 @@ def test_wrong_places(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert "is a folder" in refused(capsys, [*prompt, "--out", str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_rows_that_outgrow_a_file(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
     monkeypatch.setattr(command, "MAX_ROW_BYTES", 1000)
     assert "--rows top" in refused(capsys, recorded(tmp_path, "--rows", "full"))

@@ -61,6 +61,7 @@ assert len(looked_at) >= 6, looked_at
 """
 
 
+@pytest.mark.slow
 def test_every_page_draws_and_those_that_compute_say_what_they_need(without_torch, full_file: Path):
     without_torch(PAGES, str(full_file))
 

@@ -53,6 +53,7 @@ def test_what_a_context_crosses_is_refused_with_the_length(name, parts):
     assert trial.reason.startswith("The target ")
 
 
+@pytest.mark.slow
 def test_a_model_that_hides_rows_by_number_is_reported_by_the_check_and_by_its_text(monkeypatch):
     monkeypatch.setattr(pair_module, "let_masks_decide", lambda _: None)
     refused = outcome("gpt_neo")
@@ -61,6 +62,7 @@ def test_a_model_that_hides_rows_by_number_is_reported_by_the_check_and_by_its_t
     assert outcome("gpt_neo").outcome in ("wrong", "crash")
 
 
+@pytest.mark.slow
 def test_what_loading_a_pair_changes_in_a_model_is_seen(monkeypatch):
     """Its own `generate` would write the same other text."""
     monkeypatch.setattr(
@@ -75,6 +77,7 @@ def test_near_ties_of_a_model_whose_masks_decide_can_be_judged(tmp_path):
     assert MarginJudge(pair.target).margin([5, 6, 7]) > 0
 
 
+@pytest.mark.slow
 def test_what_fails_is_reported_apart(monkeypatch):
     def broken(*_args):
         raise RuntimeError("no\nroom")

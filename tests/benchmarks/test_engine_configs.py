@@ -55,6 +55,7 @@ def test_what_is_read_otherwise_than_counted_is_said():
     assert any("marginal" in words for words in misread("response", response(acceptance_histogram=[1, 3, 2, 2])))
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_there_is_taken_and_one_that_cannot_be_is_said(tmp_path, monkeypatch):
     (tmp_path / "ready").touch()
     assert python_environment("vllm", tmp_path) == tmp_path / "bin" / "python"

@@ -220,6 +220,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", family(TEST_FILES, "crashes"))
 def test_tests_that_end_badly_are_wrong(kind, tmp_path, monkeypatch, capsys):
     wrong = WRONG[kind]
@@ -274,6 +275,7 @@ def static_pair():
     return pair
 
 
+@pytest.mark.slow
 def test_passes_of_many_tokens_are_captured(static_pair):
     graphs = static_pair.target.engine.graphs
     one_pass = shapes._pass(static_pair.target, 96, 16)
@@ -282,6 +284,7 @@ def test_passes_of_many_tokens_are_captured(static_pair):
     assert graphs.captured == 1
 
 
+@pytest.mark.slow
 def test_between_the_readings_of_memory_there_are_only_captures(static_pair, monkeypatch, capsys):
     graphs, readings = static_pair.target.engine.graphs, []
 
@@ -376,6 +379,7 @@ def test_without_ceilings_there_are_milliseconds(monkeypatch, capsys):
     assert {row["share_of_limit"] for row in found.figures["passes"]} == {None} and found.figures["phases"]
 
 
+@pytest.mark.slow
 def test_phases_that_were_measured_while_graphs_were_made_are_slow(static_pair, monkeypatch, capsys):
     monkeypatch.setattr(roofline, "MOST_TRIES", 1)
     found = Report("ceilings", asked())
@@ -396,6 +400,7 @@ def test_the_command_takes_a_part(monkeypatch):
     assert set(gpu.PARTS) == {"facts", "shapes", "ratios", "ceilings", "stale"} and report.MINUTES <= 8
 
 
+@pytest.mark.slow
 def test_every_package_that_a_part_imports_is_asked_for():
     """A bare machine says what is missing before a part breaks off."""
     asking = """

@@ -86,6 +86,7 @@ def test_what_a_pass_must_read(pair):
     assert one.limit_s(slow_memory) == one.bytes
 
 
+@pytest.mark.slow
 def test_ceilings_and_passes_are_measured(pair, monkeypatch):
     monkeypatch.setattr(roofline, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(roofline, "MATRIX_SIZE", {"cpu": 64})
@@ -183,6 +184,7 @@ def test_device_and_host_are_compared_only_on_graphs(pair):
     assert gpu_measuring.device_verdicts(figures, lambda *_: 1.5) == [f"{words} graphs were made meanwhile"]
 
 
+@pytest.mark.slow
 def test_tuning_keeps_the_faster_third(pair, monkeypatch):
     monkeypatch.setattr(tuning, "ROUNDS", ((1.0, 1, 8), (0.5, 1, 8)))
     found = tuning.tune(pair, tuning.CHAINS[:4], Sampling())

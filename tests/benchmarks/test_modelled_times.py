@@ -9,6 +9,7 @@ from decoding.common.cost_model import read_curve
 from tests.helpers.selectors import COSTS
 
 
+@pytest.mark.slow
 def test_every_run_is_modelled_from_the_plain_pair_and_measured_with_the_wide_one(embedded, monkeypatch):
     """Where passes of the second pair, here the same one, are said to take a second, every modelled token does."""
     wide = replace(embedded)

@@ -76,6 +76,7 @@ def test_escapes_and_bad_sentences_are_noticed(home, monkeypatch):
     assert opened("x", home, Random(1)) == odd_folders.FolderResult("x", *_chosen(1), OPENED, "", "opened")
 
 
+@pytest.mark.slow
 def test_a_folder_that_hangs_is_no_refusal(home, monkeypatch):
     def hangs(_settings):
         try:

@@ -89,6 +89,7 @@ def test_pairs_come_in_turn_and_runs_of_one_pair_together():
     assert {part[0] for part in parts[:PAIRS]} == set(range(PAIRS))
 
 
+@pytest.mark.slow
 def test_wrong_positions_are_a_difference_and_the_report_says_how_to_repeat_it(monkeypatch, capsys):
     def shifted(model, cache, tokens, positions, mask, keep=0, features=None):
         return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 2, mask, keep, features)

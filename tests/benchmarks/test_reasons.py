@@ -149,6 +149,7 @@ def test_an_older_file_keeps_what_was_forced():
         loaded(rezipped(saved(run_of([contrary])), older))
 
 
+@pytest.mark.slow
 def test_an_older_file_may_hold_packed_empty_rows(monkeypatch):
     """Format 1 packed the draft's rows of a method without a draft, which are nan throughout."""
     monkeypatch.setattr(archive, "_packs_too_well", lambda pieces: False)

@@ -98,6 +98,7 @@ def test_the_best_of_each_root_is_found_by_other_trees_than_it_is_judged_by(tota
     assert totals.rate(("specinfer", "oracle"), every) < totals.rate(("specinfer", "same_trees"), every)
 
 
+@pytest.mark.slow
 def test_tables_judge_what_the_paper_says(totals, capsys):
     speeds = {(name, how): np.full((2, 4), 100.0 if how == "static" else 120.0)
               for name in ("specinfer", "traversal") for how in ("selector", "static")}  # fmt: skip

@@ -114,6 +114,7 @@ def test_biased_sampling_is_not(generator):
     assert min(p_values(table_outputs(WITHOUT_REPLACEMENT, "specinfer", 2000), generator)) < 1e-10
 
 
+@pytest.mark.slow
 def test_outputs_may_not_be_chosen_by_the_length_of_their_block(generator):
     spans = table_outputs(IID, "traversal", 1000)
     long_ones = spans[~np.isnan(spans[:, 1, 0])]

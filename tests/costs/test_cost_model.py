@@ -134,6 +134,7 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
     assert CostModel.from_json(costs.as_json()) == costs
 
 
+@pytest.mark.slow
 def test_a_tree_does_not_stand_behind_the_shortest_context(monkeypatch):
     monkeypatch.setattr(measuring, "MOST_RATIO", math.inf)  # however passes are delayed by what else runs
     monkeypatch.setattr(measuring, "SLOW_PASS_S", math.inf)

@@ -260,6 +260,7 @@ def test_acceptance_beyond_the_drafts_confidence_raises_the_odds_and_trees_grow(
     assert draft(kind, source, unlucky).tree.depths.max() < draft(kind, source, lucky).tree.depths.max()
 
 
+@pytest.mark.slow
 def test_learned_odds_come_to_those_of_the_outcomes():
     """First children of probability 0.6 that are accepted 9 times of 10 have 6 times the odds."""
     random, kind = np.random.default_rng(0), drafter(FLAT, "1000", max_depth=1)

@@ -124,6 +124,7 @@ def test_saved_forked_and_rewound_runs_begin_with_it(pair, tmp_path):
     assert trees(replayed.trace.iterations) == trees(session.iterations[: len(replayed.trace.iterations)])
 
 
+@pytest.mark.slow
 def test_a_run_says_that_its_matrix_is_gone_or_another(pair, made, home, tmp_path):
     session = decoded(session_of(pair))
     save_run(session.trace(), tmp_path / "run.dscope")
@@ -214,6 +215,7 @@ def test_lossless_whatever_it_holds(home):
     assert bias(emitted_distribution(drafter, NSSVerifier(), tables), tables) < 1e-9
 
 
+@pytest.mark.slow
 def test_the_command_makes_keeps_and_goes_on(home, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "prompts"
     folder.mkdir()

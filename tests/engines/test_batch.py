@@ -28,6 +28,7 @@ def log_probs_alone(model, ids, past):
     return torch.log_softmax(logits.float(), -1)
 
 
+@pytest.mark.slow
 def test_a_captured_pass_over_a_batch_reads_what_is_new_each_time():
     model = embedded_pair().target.with_engine("cuda_graph")
     past, batch = 12, 3
@@ -88,6 +89,7 @@ def test_a_draft_head_predicts_for_every_sequence_of_a_batch_what_it_does_alone(
     torch.testing.assert_close(found, torch.cat(expected), rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_attention_with_a_window_of_its_own_is_refused():
     model = embedded_pair().target.with_engine("streaming-64")
     with pytest.raises(PairError, match="does not run in batches"):

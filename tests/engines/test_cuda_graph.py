@@ -155,7 +155,8 @@ def test_every_method_writes_the_librarys_text(embedded, name):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("name", family(("dynatree", "sequoia"), "dynatree"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ("dynatree", "sequoia"))
 def test_forks_and_peeks_leave_each_other_alone(static, name):
     method = METHODS[name].with_settings(**MEASURED.get(name, {}))
     ids = static.vocabulary.encode(PROMPT)
@@ -176,6 +177,7 @@ def test_forks_and_peeks_leave_each_other_alone(static, name):
     assert [i.committed_ids for i in session.iterations] == [i.committed_ids for i in forked.iterations] == expected
 
 
+@pytest.mark.slow
 def test_blocks_are_used_again_and_never_by_two(static):
     engine = static.target.engine
     caches = [engine.new_cache(100) for _ in range(IDLE_BLOCKS + 2)]
@@ -225,6 +227,7 @@ def test_rollback_and_compaction(static):
     assert cache.fresh(8).length == 0
 
 
+@pytest.mark.slow
 def test_logits_stay_as_they_are_when_more_passes_run(static):
     model = static.draft
     model.engine.graphs = TapeGraphs(model.device)
@@ -242,6 +245,7 @@ def test_logits_stay_as_they_are_when_more_passes_run(static):
     assert not torch.equal(kept[0], kept[1])
 
 
+@pytest.mark.slow
 def test_graphs_of_grown_blocks_go_with_the_old_ones(static):
     model = static.draft
     graphs = model.engine.graphs = TapeGraphs(model.device)
@@ -334,6 +338,7 @@ def embedded_network(embedded):
     return embedded.target.network
 
 
+@pytest.mark.slow
 def test_nan_in_the_second_pass_alone_is_a_difference(static, monkeypatch):
     """On a GPU the second pass is the first that a graph gives."""
     target, engine = static.target, static.target.engine

@@ -94,6 +94,7 @@ def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
         pair.with_engine("packed")
 
 
+@pytest.mark.slow
 def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded_network, monkeypatch):
     assert MergedForward.fits(embedded_network)
     rope = embedded_network.config.rope_parameters | {"rope_type": "dynamic"}
@@ -108,6 +109,7 @@ def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_netw
         assert made.engine.name == name and why in made.reason("auto")
 
 
+@pytest.mark.slow
 def test_a_lean_forward_that_differs_makes_way_for_the_next_one(embedded_network, monkeypatch):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
@@ -118,6 +120,7 @@ def test_a_lean_forward_that_differs_makes_way_for_the_next_one(embedded_network
     assert "MergedForward being off by too much" in made.reason("auto")
 
 
+@pytest.mark.slow
 def test_lean_forwards_that_differ_are_refused(embedded_network, monkeypatch):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
@@ -128,6 +131,7 @@ def test_lean_forwards_that_differ_are_refused(embedded_network, monkeypatch):
         choose.make_engine("packed", embedded_network, "it", 64, **how)
 
 
+@pytest.mark.slow
 def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
     """In 16 bits the logits of tokens that nothing would ever choose are rounded by more than is allowed."""
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
@@ -165,6 +169,7 @@ def embedded_network():
     return embedded_pair().target.network
 
 
+@pytest.mark.slow
 def test_engines_go_with_the_pair():
     pair = embedded_pair()
     other = pair.with_engine("transformers")

@@ -142,6 +142,7 @@ def test_speculation_gives_the_text_of_streaming_without_it(pair, name):
     assert len(fast.iterations) < len(plain.iterations)
 
 
+@pytest.mark.slow
 def test_it_is_not_the_text_of_full_attention(pair, embedded):
     sampling = Sampling(temperature=1.0, seed=1)
     streamed, whole = (decoded(each, "autoregressive", sampling=sampling, verifier="nss").output_ids

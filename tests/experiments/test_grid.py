@@ -206,6 +206,7 @@ def test_of_a_large_data_set_the_part_that_the_hub_has_converted_is_taken(tmp_pa
     assert len(prompts_of(PromptSet(set="openwebtext"))) == 1 and len(asked) == 2, "what is there is not fetched"
 
 
+@pytest.mark.slow
 def test_long_texts_fill_prompts_as_long_as_the_papers():
     texts = prompts_of(PromptSet(set="long"))
     lengths = [len(encode(embedded_pair(), each.text)) for each in texts]

@@ -158,6 +158,7 @@ def test_every_stored_result_is_a_whole_run_of_known_code():
         assert not ABSOLUTE.search(text), path.name
 
 
+@pytest.mark.slow
 def test_check_notices_a_figure_typed_by_hand(monkeypatch, tmp_path, capsys):
     results, readme, long = tmp_path / "results", tmp_path / "README.md", tmp_path / "results.md"
     results.mkdir()
@@ -215,6 +216,7 @@ def test_parts_widened_weights_and_the_gpu_are_reported():
     assert readme_table.WIDENED in text and "Some GPU, Some CPU" in text
 
 
+@pytest.mark.slow
 def test_what_is_missing_says_what_to_run():
     text = section({"scaling": [{**RECORD, "goals": ["goal MISSED: a", "goal reached: b"]}]})
     assert "run `python -m benchmarks.methods --save`." in text

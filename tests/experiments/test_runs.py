@@ -81,7 +81,10 @@ def test_methods_take_turns_on_every_prompt(executor, tmp_path):
     assert Experiment(tmp_path).status().state == "finished"
 
 
-@pytest.mark.parametrize(("keep", "left_out"), [("tokens", SERIES), ("figures", (*SERIES, "output_ids"))])
+@pytest.mark.parametrize(
+    ("keep", "left_out"),
+    [("tokens", SERIES), pytest.param("figures", (*SERIES, "output_ids"), marks=pytest.mark.slow)],
+)
 def test_a_grid_says_what_is_kept_of_a_run(executor, tmp_path, keep, left_out):
     run_grid(grid(keep=keep), executor, tmp_path)
     frame = kept(tmp_path)
@@ -108,6 +111,7 @@ def test_what_is_kept_is_not_run_again(executor, tmp_path, monkeypatch):
     assert kept(tmp_path)["method"].tolist().count("autoregressive") == 2
 
 
+@pytest.mark.slow
 def test_a_long_block_has_a_reference_in_every_part(executor, tmp_path, monkeypatch):
     monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 2)
     run_grid(grid(), executor, tmp_path)
@@ -137,6 +141,7 @@ def test_what_cannot_be_run_is_a_row_that_says_why(pair, executor, tmp_path, mon
     assert failures.str.contains("ran out of memory").all()
 
 
+@pytest.mark.slow
 def test_what_could_not_be_run_is_reported_again(executor, tmp_path):
     run_grid(grid(), executor, tmp_path)
     store = Experiment(tmp_path).store
@@ -148,6 +153,7 @@ def test_what_could_not_be_run_is_reported_again(executor, tmp_path):
     assert run_grid(grid(), executor, tmp_path).failed == 1
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_kept_end_it_as_failed(executor, tmp_path, monkeypatch):
     def refuse(self, rows):
         if rows:

@@ -199,6 +199,7 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     assert COSTS.known(pair, machine_words(pair)) is None, "of the draft model nothing was measured"
 
 
+@pytest.mark.slow
 def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):
     odds = {"": (2.0, 1.0), "mine": (1.5, 1.0)}
     monkeypatch.setattr(calibration, "acceptance_odds", lambda each, *_: odds[each.head.name if each.head else ""])

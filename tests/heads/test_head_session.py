@@ -80,7 +80,7 @@ def test_greedy_text_is_that_of_generate(good, name, policy):
     check_run(session.trace())
 
 
-@pytest.mark.parametrize("kind", ["llama", "embedded"])
+@pytest.mark.parametrize("kind", family(("llama", "embedded"), "llama"))
 def test_a_head_that_has_learned_nothing_changes_no_text(tmp_path, kind):
     pair = loaded(kind, tmp_path)
     text = run_baseline(pair, "hf_generate", prompt(pair), 12).output_ids
@@ -162,8 +162,9 @@ def test_in_a_tree_every_node_reads_its_own_path(good):
     assert walked > 2 and len({node.parent_id for node in iteration.nodes if node.depth == 2}) > 1
 
 
-@pytest.mark.parametrize("name", family(("dynatree", "salf", "dyspec"), "dyspec"))
-@pytest.mark.parametrize("engine", ["auto", pytest.param("cuda_graph", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynatree", "salf", "dyspec"])
+@pytest.mark.parametrize("engine", ["auto", "cuda_graph"])
 def test_a_rewound_session_and_a_fork_decode_on_to_the_bit(good, name, engine):
     pair, _ = good
     sampling = Sampling(0.8, seed=5) if name == "dyspec" else Sampling()
@@ -265,6 +266,7 @@ def test_a_method_that_drafts_nothing_takes_no_head():
         METHODS["autoregressive"].with_settings(draft_head="talf")
 
 
+@pytest.mark.slow
 def test_released_pairs_take_their_heads_along():
     pair = embedded_pair()
     pair = with_network(pair, random_network(pair))

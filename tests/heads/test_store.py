@@ -202,6 +202,7 @@ def test_damaged_weights_are_one_sentence(pair, home):
         read_card(folder, "talf")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
     folder = save(pair, home / "shipped" / "talf")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -219,6 +220,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_target_without_features_is_reported_before_anything_is_decoded(pair, home, monkeypatch):
     save(pair, home / "shipped" / "talf")
     bare = embedded_pair().with_engine("transformers")

@@ -72,6 +72,7 @@ def test_most_of_the_target_is_off_the_device(offloaded):
     assert is_offloaded(target.network) and not is_offloaded(offloaded.draft.network)
 
 
+@pytest.mark.slow
 def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
     text, accepted = output(offloaded, METHODS["dynatree"].with_settings(branch_first_level=True))
     assert text == reference and sum(accepted) > 0
@@ -87,6 +88,7 @@ def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, refer
         assert output(offloaded, METHODS[name].with_settings(cache_policy=policy))[0] == reference
 
 
+@pytest.mark.slow
 def test_grouped_attention_and_a_head_on_disk(grouped):
     whole, part = (load_pair(tiny_settings(grouped, max_memory_gib=limit)) for limit in (None, 0.0021))
     assert part.target.info.attention == GROUPED_SDPA
@@ -96,6 +98,7 @@ def test_grouped_attention_and_a_head_on_disk(grouped):
         assert output(part, METHODS[name]) == output(whole, METHODS[name])
 
 
+@pytest.mark.slow
 def test_calibration_and_margins_reach_weights_on_disk(grouped, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     whole, part = (load_pair(tiny_settings(grouped, max_memory_gib=limit)) for limit in (None, 0.0021))
@@ -111,6 +114,7 @@ def test_a_limit_above_the_weights_keeps_all_on_the_device(grouped):
     assert not is_offloaded(pair.target.network) and pair.target.info.device == "cpu"
 
 
+@pytest.mark.slow
 def test_memory_need_not_hold_a_target_that_stays_on_disk(monkeypatch):
     monkeypatch.setattr(loading, "free_bytes", lambda _: 20_000_000)  # the draft takes 11, the target 45
     with pytest.raises(OutOfMemoryError, match="embedded-target needs"):
@@ -140,6 +144,7 @@ def test_placement_on_gpus():
     assert placement(0.5, "cpu", 1, 10 * gib)["max_memory"] == {"cpu": gib // 2}
 
 
+@pytest.mark.slow
 def test_release_of_an_offloaded_pair(grouped):
     pair = load_pair(tiny_settings(grouped, max_memory_gib=0.0021))
     network = pair.target.network

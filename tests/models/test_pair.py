@@ -306,6 +306,7 @@ def test_only_safetensors_are_loaded(tmp_path, folders):
     assert "pickle" in refusal(folder) and "safetensors" in refusal(folder)
 
 
+@pytest.mark.slow
 def test_damaged_and_incomplete_weights(tmp_path, folders):
     folder = shutil.copytree(folders("llama")[0], tmp_path / "model")
     weights = folder / "model.safetensors"
@@ -331,6 +332,7 @@ def test_memory_that_is_not_there_is_noticed_before_loading(monkeypatch):
         embedded_pair()
 
 
+@pytest.mark.slow
 def test_out_of_memory_while_loading_frees_what_was_loaded(monkeypatch):
     loaded, load_network = [], pair_module.load_network
 
@@ -346,6 +348,7 @@ def test_out_of_memory_while_loading_frees_what_was_loaded(monkeypatch):
     assert sum(weight.numel() for weight in loaded[0].parameters()) == 0
 
 
+@pytest.mark.slow
 def test_release_frees_memory_that_others_still_hold():
     pair = embedded_pair()
     network = pair.target.network

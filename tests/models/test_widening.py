@@ -98,7 +98,8 @@ def test_every_pair_on_offer_fits_and_published_counts_hold():
     assert counts["pythia-160m"] == 162_322_944 and counts["pythia-410m"] == 405_334_016
 
 
-@pytest.mark.parametrize("role", family(ROLES, "draft"))
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ROLES)
 def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, role):
     for ids in prompts:
         expected, found = logits(embedded, role, ids), logits(wide, role, ids)
@@ -142,6 +143,7 @@ def test_generate_writes_the_same_text(embedded, wide, prompts, baseline):
         assert run_baseline(wide, baseline, ids, 24).output_ids == expected
 
 
+@pytest.mark.slow
 def test_sampled_generate_emits_no_padded_id(folders):
     """From the folder as it is, outside the program, at a temperature that makes text of noise."""
     network = AutoModelForCausalLM.from_pretrained(folders.target, dtype=torch.bfloat16)
@@ -183,6 +185,7 @@ def test_layers_are_real_or_cost_what_real_ones_cost(folders):
     assert torch.equal(embedding[REAL_IDS:], embedding[: len(embedding) - REAL_IDS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", family(DTYPE_BYTES, "bfloat16"))
 def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
     monkeypatch.setattr(widening, "MAX_SHARD_BYTES", 4_000_000)
@@ -355,6 +358,7 @@ def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded,
         release(wide)
 
 
+@pytest.mark.slow
 def test_a_draft_head_reads_one_copy_of_a_widened_target(embedded, wide, prompts):
     """It stays as it is and drafts the same trees; a target with padded ids, whose copies differ, has no such head."""
     method = METHODS["salf"].with_settings(draft_head="talf", node_budget=10)

@@ -44,10 +44,12 @@ from pages.ui.compare.plan import passes_of
 from pages.ui.compare.results import table_html
 from pages.ui.widgets.contestants import COMPARE, check_contestants
 from pages.ui.widgets.prompts import prompt_title, sample_prompts
+from tests.helpers.families import family
 from tests.pages.apptest import open_field, open_page, press_start, sentences
 from viz.explain.bottom_line import need_words
 
 TOKENS = 24
+VIEWS = ("Overview", "Time", "Acceptance", "Outputs", "Trees")
 WITHOUT_DRAFT_MODEL = ("autoregressive", "prompt_lookup", "suffix", "token_recycling")
 
 
@@ -65,7 +67,7 @@ def done() -> AppTest:
     return app
 
 
-@pytest.mark.parametrize("view", ["Overview", "Time", "Acceptance", "Outputs", "Trees"])
+@pytest.mark.parametrize("view", family(VIEWS, *VIEWS[:-1]))
 def test_the_page_opens_with_a_recorded_comparison_of_its_own_settings(view: str):
     app = open_page("pages/compare.py")
     app.session_state["compare_view"] = view
@@ -86,7 +88,7 @@ def test_a_comparison_measures_everyone_and_outputs_agree(done: AppTest):
     assert all(result.metrics and result.metrics.ttft_s < result.metrics.wall_s for result in comparison.results)
 
 
-@pytest.mark.parametrize("view", ["Overview", "Time", "Acceptance", "Outputs", "Trees"])
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("figures", ["loop_free", "whole"])
 def test_every_view_draws(done: AppTest, view: str, figures: str):
     done.session_state["compare_view"], done.session_state["compare_counted"] = view, figures
@@ -122,6 +124,7 @@ def test_the_prefix_jumps_to_the_next_place_where_methods_part(done: AppTest):
     assert seen[: len(wanted)] == wanted and seen[len(wanted)] == parted[0] and not sentences(done)
 
 
+@pytest.mark.slow
 def test_a_plan_is_that_of_the_session_while_its_popovers_are_closed():
     at = open_field(COMPARE, "autoregressive", "linear", max_new_tokens=8, app=AppTest)
     at.session_state["compare_repeats"], at.session_state["sampling_temperature"] = 2, 0.5
@@ -179,6 +182,7 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
     assert decided([scores]).winner is None and "<b>" not in speed_row(table), "one repeat has no winner"
 
 
+@pytest.mark.slow
 def test_figures_appear_after_each_repeat_with_how_many_are_in():
     at = open_compare("autoregressive", "linear", compare_repeats=3)
     at.button(key="compare_start").click().run()
@@ -326,6 +330,7 @@ def test_more_than_six_are_reported():
         check_contestants(COMPARE, seven)
 
 
+@pytest.mark.slow
 def test_settings_that_contradict_one_another_are_reported_and_stay_editable():
     app = open_compare(contestant_4_dynatree_base_depth=9, contestant_4_dynatree_max_depth=4, contestant_4_open=True)
     said = sentences(app)
@@ -549,6 +554,7 @@ def test_defects_are_no_stack_trace():
     assert "Traceback" not in sentence(RuntimeError("boom"))
 
 
+@pytest.mark.slow
 def test_one_click_asks_whether_a_draft_model_is_needed_and_the_bottom_line_answers():
     at = open_compare(prompt="stories/frog_and_boat", compare_more=["editing/prices_in_json"])
     at.button(key="compare_question").click().run()

@@ -90,6 +90,7 @@ def test_the_choice_shows_times_of_its_own_precision_and_engine(tmp_path, monkey
     assert "measured when it is loaded" in pass_words(replace(chosen, dtype="float16"))
 
 
+@pytest.mark.slow
 def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monkeypatch):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
     manager.pair()
@@ -104,6 +105,7 @@ def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monk
     assert manager.doubt_costs(()) == "the machine has changed" and manager.costs is corrected
 
 
+@pytest.mark.slow
 def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
     manager.pair()

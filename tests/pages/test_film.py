@@ -26,6 +26,7 @@ def test_the_browser_is_reported_where_to_start_and_then_left_alone(page):
     assert film(page).ask == first and sentences(page) == []
 
 
+@pytest.mark.slow
 def test_a_view_that_a_page_asks_for_is_reported_once(page):
     serial = film(page).serial
     page.session_state["asked_view"] = ViewRequest(1, 3, 2, "mask")

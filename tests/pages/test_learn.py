@@ -107,6 +107,7 @@ def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
     assert at.session_state["prompt_text"] == "Mine"
 
 
+@pytest.mark.slow
 def test_back_and_leaving_keep_the_place():
     at, _ = with_own_run()
     for key in ("tour_start", "tour_next", "tour_next", "tour_back"):
@@ -119,6 +120,7 @@ def test_back_and_leaving_keep_the_place():
     assert at.session_state["page"] == "Step through"
 
 
+@pytest.mark.slow
 def test_ending_gives_back_and_an_empty_session_stays_empty():
     at, own = with_own_run()
     click(at, "tour_start")
@@ -131,6 +133,7 @@ def test_ending_gives_back_and_an_empty_session_stays_empty():
     assert fresh.session_state["run"].trace is home_run(), "Step through shows its own recorded run again"
 
 
+@pytest.mark.slow
 def test_the_last_stop_leads_to_a_prompt_of_ones_own():
     at = open_page(LEARN)
     click(at, "tour_start")
@@ -193,6 +196,7 @@ def test_a_card_opens_its_run(name):
     assert sentences(at) == []
 
 
+@pytest.mark.slow
 def test_an_own_run_is_set_aside_for_a_card_and_comes_back():
     at, own = with_own_run()
     click(view(at, "Recorded runs"), "open_history")

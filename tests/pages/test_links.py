@@ -154,6 +154,7 @@ def warned(at) -> list[str]:
     return [element.value.replace("\\", "") for element in at.warning]
 
 
+@pytest.mark.slow
 def test_a_reloaded_page_goes_to_its_place_where_its_work_was_given_up():
     def reloaded(query: str):
         job = ModelTask("To the end", lambda job: None, slot="step", found=True)
@@ -279,6 +280,7 @@ def test_the_link_says_what_is_on_screen():
     assert view == View(text="A prompt of my own & more", **begun, max_new_tokens=20, iteration=1)
 
 
+@pytest.mark.slow
 def test_a_run_from_a_file_has_no_link():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run
@@ -322,6 +324,7 @@ def test_a_run_with_a_prompt_too_long_for_a_link_is_found_by_its_name():
     assert opened(f"run={run.id}&iteration=1").session_state["run"] is run
 
 
+@pytest.mark.slow
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run

@@ -87,6 +87,7 @@ def test_with_rows_ours_stand_beside_theirs(home):
     assert not sentences(at.run())
 
 
+@pytest.mark.slow
 def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_number(home, monkeypatch):
     monkeypatch.setattr(
         "pages.ui.papers.rows.time", SimpleNamespace(monotonic=lambda: 0.0)
@@ -103,6 +104,7 @@ def test_what_an_ordering_is_and_how_many_are_undecided_stands_beside_their_numb
     assert "under Claims of the paper" in said and any("Claims of the paper" in each.value for each in at.markdown)
 
 
+@pytest.mark.slow
 def test_an_address_restores_the_view_and_an_unknown_one_is_reported(home):
     keep(home / "dynatree_main", rows())
     at = open_page()
@@ -122,6 +124,7 @@ def test_an_address_restores_the_view_and_an_unknown_one_is_reported(home):
     assert at.query_params["exhibit"] == "dynatree/table-1"
 
 
+@pytest.mark.slow
 def test_pairs_machines_and_shipped_results_are_never_mixed(home, monkeypatch):
     keep(home / "dynatree_main", rows())
     with monkeypatch.context() as patched:  # as if they had come with the program
@@ -151,6 +154,7 @@ def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ holds" in html_of(at)
 
 
+@pytest.mark.slow
 def test_what_could_not_be_made_and_what_loops_is_reported(home):
     frame = rows()
     frame.loc[frame["line"] == "dynatree", ["failure", "label"]] = "no room", "DynaTree *"
@@ -355,6 +359,7 @@ def test_an_explanation_is_found_by_its_number_and_leads_to_the_page_that_shows_
     assert at.query_params["exhibit"] == "dyspec/table-5"
 
 
+@pytest.mark.slow
 def test_both_protocols_stand_side_by_side_and_the_other_way_of_counting_beside_a_verdict(home):
     frame = rows()
     drafts = frame["line"] == "dynatree"

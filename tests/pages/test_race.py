@@ -45,6 +45,7 @@ def test_something_races_before_anything_is_recorded_and_its_methods_are_those_c
     assert chosen == [run.method for run in race_runs()]
 
 
+@pytest.mark.slow
 def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
     race = recorded.session_state["race"]
     assert [lane.label for lane in race.lanes] == ["Autoregressive", "Hugging Face generate", "Linear chain"]
@@ -58,6 +59,7 @@ def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
     assert "Measured on this machine" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
 
 
+@pytest.mark.slow
 def test_choices_that_are_not_the_race_on_screen_are_marked():
     def marked(at: AppTest) -> list[str]:
         return [caption.value for caption in at.caption if ":material/pending:" in caption.value]

@@ -107,6 +107,7 @@ def elsewhere(make) -> str | bytes:
         return pool.submit(make).result()
 
 
+@pytest.mark.slow
 def test_exports_show_what_is_on_screen(offered: dict, page):
     page.session_state["node"] = 2
     page.run()
@@ -114,6 +115,7 @@ def test_exports_show_what_is_on_screen(offered: dict, page):
     assert "Draft tree, iteration 3" in elsewhere(offered["export_figures"])
 
 
+@pytest.mark.slow
 def test_a_fold_that_was_opened_is_open_in_the_export(offered: dict):
     run = Run(run_of([big(400)]), "opened")
     at = open_page(PAGE)
@@ -143,6 +145,7 @@ def test_rows_are_saved_only_where_asked_for(offered: dict):
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 2000)
 
 
+@pytest.mark.slow
 def test_rows_that_no_file_can_hold_are_reported_before_saving(offered: dict, monkeypatch: pytest.MonkeyPatch):
     at = open_page(PAGE)
     at.session_state["run"] = Run(with_rows(), "opened")
@@ -174,6 +177,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     assert len(page.info) == 0
 
 
+@pytest.mark.slow
 def test_another_rival_is_compared_anew(page):
     page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
     page.run()
@@ -183,6 +187,7 @@ def test_another_rival_is_compared_anew(page):
     assert "Both runs wrote the same 23 tokens" in page.info[0].value
 
 
+@pytest.mark.slow
 def test_a_comparison_that_is_closed_leaves_nothing_behind(page):
     rival = run_of(run_mixed().iterations[:3])
     page.session_state[run_file.RIVAL] = ("other", rival)

@@ -208,6 +208,7 @@ def test_a_damaged_file_is_one_sentence_and_the_run_is_decoded_again(tmp_path, m
     assert f"run={again.id}.3" in at.code[0].value
 
 
+@pytest.mark.slow
 def test_a_session_that_keeps_no_runs_keeps_none_of_the_next(monkeypatch):
     store = a_store(None)
     monkeypatch.setattr(state, "store", lambda: store)

@@ -35,6 +35,7 @@ def test_without_a_choice_nss_takes_the_place_of_greedy():
     assert "temperature 0" in shown["greedy"].help
 
 
+@pytest.mark.slow
 def test_a_choice_that_no_longer_fits_is_refused_in_a_sentence():
     at = open_page(STEP)
     at.button(key="method_dynatree_verifier_greedy").click().run()
@@ -46,6 +47,7 @@ def test_a_choice_that_no_longer_fits_is_refused_in_a_sentence():
     assert sentences(at) == [] and not at.button(key="start").disabled
 
 
+@pytest.mark.slow
 def test_a_switch_of_the_drafter_changes_what_fits():
     at = warm(open_page(STEP))
     at.selectbox(key="method").select("linear").run()
@@ -54,6 +56,7 @@ def test_a_switch_of_the_drafter_changes_what_fits():
     assert not buttons(at, "linear")["block"].disabled
 
 
+@pytest.mark.slow
 def test_a_verifiers_own_setting_stands_beside_it():
     at = warm(open_page(STEP))
     at.selectbox(key="method").select("iid_paths").run()
@@ -80,6 +83,7 @@ def test_every_method_is_tuned_at_a_temperature(name):
     assert at.session_state["tune_bench"].shown[1].method.name == name
 
 
+@pytest.mark.slow
 def test_sampled_outputs_are_compared_by_figures_only():
     at = open_page("pages/compare.py")
     at.session_state["max_new_tokens"], at.session_state["compare_repeats"] = 12, 1

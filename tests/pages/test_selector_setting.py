@@ -53,11 +53,13 @@ def test_a_chosen_selector_makes_the_shape_idle_and_leaves_with_its_verifier():
     assert sentences(at) == [] and not at.slider(key="method_delayed_paths").disabled
 
 
+@pytest.mark.slow
 def test_without_one_nothing_is_shown(home):
     (home / "mine" / "selector" / "selector.json").unlink()
     assert not selects(delayed(open_page(STEP)))
 
 
+@pytest.mark.slow
 def test_another_pair_is_offered_nothing(monkeypatch):
     identity = {**manager().identity} if manager().identity else None
     assert SELECTOR in trained_choices(METHODS["delayed"])
@@ -69,6 +71,7 @@ def test_another_pair_is_offered_nothing(monkeypatch):
     assert SELECTOR not in trained_choices(METHODS["iid_paths"])
 
 
+@pytest.mark.slow
 def test_a_kept_matrix_is_offered_by_name_and_content_to_token_recycling_alone(home):
     row = {7: (np.array([8], np.int32), np.array([0.5], np.float32))}
     counts = {"prompts": 2, "tokens": 1234}

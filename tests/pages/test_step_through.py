@@ -54,6 +54,7 @@ def test_start_decodes_the_prompt(page):
     assert "".join(run.trace.prompt_texts) == PROMPT
 
 
+@pytest.mark.slow
 def test_starting_again_with_the_same_choices_says_what_comes_of_it(page):
     assert not run_of(page).origin
     press(page, "start")
@@ -102,6 +103,7 @@ def set_to(at, key: str, value):
     assert sentences(at) == []
 
 
+@pytest.mark.slow
 def test_a_run_decoded_to_the_end_has_the_costs_of_its_pair_checked(page, monkeypatch):
     checked = []
     monkeypatch.setattr(manager(), "doubt_costs", lambda iterations: checked.append(len(iterations)))
@@ -183,6 +185,7 @@ def test_a_run_saves_and_opens_again(page, monkeypatch):
     assert run_file.st.session_state["run"].trace.prompt_ids == run_of(page).trace.prompt_ids
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_one_sentence_and_the_run_stays(page, monkeypatch):
     from pages.ui.app import run_file
 
@@ -209,6 +212,7 @@ def upload(monkeypatch, data: bytes) -> dict:
     return session
 
 
+@pytest.mark.slow
 def test_choices_outlive_a_page_switch(page):
     page.slider(key="method_dynatree_node_budget").set_value(17).run()
     page.switch_page("app.py").run()
@@ -286,6 +290,7 @@ def test_set_method_covers_every_setting():
         controls.st.session_state = original
 
 
+@pytest.mark.slow
 def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away():
     at = press(open_page(PAGE), "start")
     run = run_of(at)
@@ -303,6 +308,7 @@ def test_the_first_start_shows_a_tree_and_the_papers_default_is_one_click_away()
     assert "method_other" not in [button.key for button in at.button], "settings of the user's own are kept"
 
 
+@pytest.mark.slow
 def test_choices_that_are_not_what_is_on_screen_are_marked_until_they_are_run():
     def marked(at) -> list[str]:
         return [each.value.replace("\\", "") for each in at.caption if "Not run yet" in each.value]

@@ -346,6 +346,7 @@ def test_the_best_is_decoded_again_for_an_engine_with_the_price_of_the_best_chai
         assert sentences(at) == [] and len(shown) == 1 and found[0].way.startswith(shown[0][0].method)
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_opened_says_why(home):
     rows = made_rows(prompts=1)
     made_experiment(home, "far", [{**row, "pair": "Pythia", "prompt_set": "gsm8k", "prompt": "00000"} for row in rows])
@@ -456,6 +457,7 @@ def test_nothing_is_started_twice(home, started):
     assert "sweep_resume" not in [button.key for button in at.button]
 
 
+@pytest.mark.slow
 def test_the_best_is_that_of_the_experiment_that_is_looked_at(home):
     made_experiment(home, "one")
     made_experiment(home, "two", [{**row, "loop_free_throughput": 900.0, "started": "2031-01-01T00:00:00"}

@@ -105,6 +105,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     }
 
 
+@pytest.mark.slow
 def test_settings_that_draft_the_same_tree_have_one_time(page):
     slider(page, "node_budget").set_value(255).run()
     settle(page)
@@ -154,6 +155,7 @@ def test_the_default_comes_back_by_its_button(page):
     assert bench_of(page).shown[1].method.settings() == START.settings()
 
 
+@pytest.mark.slow
 def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     before = bench_of(page).shown
     slider(page, "base_depth").set_value(9).run()
@@ -169,6 +171,7 @@ def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     assert bench_of(page).shown[1].method.drafter.max_depth == 12
 
 
+@pytest.mark.slow
 def test_pin_and_back(page):
     slider(page, "branch_max").set_value(5).run()
     settle(page)
@@ -207,6 +210,7 @@ def test_a_configuration_of_the_papers_sets_method_and_sliders(page):
     assert bench_of(page).shown[1].method.settings() == PRESETS[name].settings()
 
 
+@pytest.mark.slow
 def test_only_methods_that_draft_can_be_tuned(page):
     assert page.selectbox(key="tune").options == [m.label for m in METHODS.values() if m.name != "autoregressive"]
     page.selectbox(key="tune").set_value("linear").run()
@@ -305,6 +309,7 @@ def test_who_comes_from_a_run_of_their_own_stands_at_its_iteration(page):
         }, "and again after another one was looked at"
 
 
+@pytest.mark.slow
 def test_of_a_sampled_run_the_pinned_tree_is_its_own_and_others_draw_the_same_numbers(page):
     pair = manager().pair()
     ids, sampling = pair.vocabulary.encode("The old sailor opened the door"), Sampling(0.8, seed=3)
@@ -337,6 +342,7 @@ def test_of_a_sampled_run_the_pinned_tree_is_its_own_and_others_draw_the_same_nu
     assert "The pinned tree is not the run's: it is drafted anew here." in reported(page)
 
 
+@pytest.mark.slow
 def test_both_trees_by_batch_size_once_batches_are_measured(page, monkeypatch):
     monkeypatch.setattr(manager(), "batch_costs", {})
     page.segmented_control(key="tune_view").set_value(BY_BATCH).run()

@@ -144,6 +144,7 @@ def test_an_unknown_model_leaves_the_pair_in_memory(models):
     assert not before.target.released
 
 
+@pytest.mark.slow
 def test_a_pair_that_fails_late_leaves_the_embedded_pair(models, monkeypatch):
     from decoding.session import session as opening
 

@@ -138,6 +138,7 @@ def test_every_verifier_has_its_exact_and_its_replayed_figures(page):
     assert all(sum(counts.values()) == 100 for counts in rolled.values())
 
 
+@pytest.mark.slow
 def test_the_first_row_is_what_the_run_did(page):
     iteration = looked_at(page).iteration
     walk = recorded_outcome(iteration)
@@ -192,6 +193,7 @@ def test_temperature_0_lets_greedy_in_and_top_p_rest(page):
     assert exact["greedy"].expected_tokens == pytest.approx(exact["nss"].expected_tokens)
 
 
+@pytest.mark.slow
 def test_the_chosen_verifier_is_the_one_that_steps_are_shown_of(page):
     assert "Traversal tests a child" in reported(page), "at first the verifier of the run"
     page.session_state["verify_verifier"] = "spectr"
@@ -219,6 +221,7 @@ def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
     assert f"(node {leaf}) is a leaf: nothing is chosen after it. Shown is its parent" in captions(page)
 
 
+@pytest.mark.slow
 def test_a_pruned_node_is_seen_at_the_nearest_place_whose_children_were_verified(page):
     looked = looked_at(page)
     nodes = looked.iteration.nodes
@@ -234,6 +237,7 @@ def test_a_pruned_node_is_seen_at_the_nearest_place_whose_children_were_verified
     assert "has no verified children: nothing is chosen after it" in tree.fallback_words(looked, bare, at)
 
 
+@pytest.mark.slow
 def test_the_verifiers_that_accept_more_in_expectation_are_named(page):
     looked = looked_at(page)
     rows = {each.verifier.name: each for each in replay(looked.iteration, looked.sampling, rerolls=0)}
@@ -248,6 +252,7 @@ def test_the_verifiers_that_accept_more_in_expectation_are_named(page):
     assert tree.most_words(replace(looked, verifier="gone"), rows).startswith("**Most expected tokens on this")
 
 
+@pytest.mark.slow
 def test_what_reads_the_same_is_as_many_in_the_sentence_and_bold_in_the_table(page):
     looked = looked_at(page)
     exact = replay(looked.iteration, looked.sampling, rerolls=0)
@@ -307,6 +312,7 @@ def test_another_tree_is_drafted_on_the_very_prefix(page):
     assert "drafted on this page" not in captions(at)
 
 
+@pytest.mark.slow
 def test_settings_that_contradict_one_another_are_one_sentence(page):
     page.session_state["verify_draft_open"] = True
     page.run()
@@ -316,6 +322,7 @@ def test_settings_that_contradict_one_another_are_one_sentence(page):
     assert page.button(key="verify_draft").disabled
 
 
+@pytest.mark.slow
 def test_rows_that_were_let_go_are_said(page):
     run = run_of(page)
     first = replace(run.trace.iterations[0], target_logits=None, draft_logits=None)
@@ -408,6 +415,7 @@ def test_token_text_in_words_and_table_is_escaped(page):
     assert "<img" not in markup and "&lt;img" in markup
 
 
+@pytest.mark.slow
 def test_verifiers_that_do_not_fit_share_one_line(page):
     looked = replace(looked_at(page), iteration=replace(looked_at(page).iteration, draft_sampling="deterministic"))
     assert refused_words(looked, 2) == ""
@@ -424,6 +432,7 @@ def test_a_recovered_token_is_looked_at_where_the_path_ended(page):
     assert (f"node {at}, depth" if at else "the root") in reported(page)
 
 
+@pytest.mark.slow
 def test_the_run_whose_tree_was_asked_about_stays_though_it_has_no_logits():
     at = open_page(None)
     run = Run(home_run(), "recorded")

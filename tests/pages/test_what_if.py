@@ -150,6 +150,7 @@ def test_a_setting_becomes_a_branch_beside_the_run(page):
     assert page.button(key="what_if_fork").disabled, "the change has been used"
 
 
+@pytest.mark.slow
 def test_the_models_run_where_that_is_asked_for(page):
     page.toggle(key="what_if_live").set_value(True).run()
     change_setting(page, BUDGET, 2)
@@ -180,6 +181,7 @@ def test_values_beyond_the_widgets_are_no_change_until_they_are_moved():
     assert history_of(at).branches[1].run.trace.sampling == SamplingTrace(3.5, 0.5, 1.0, 2**40)
 
 
+@pytest.mark.slow
 def test_a_contradiction_in_the_settings_cannot_be_forked(page):
     change_setting(page, setting_key("what_if_method", "dynatree", "base_depth"), 8)
     change_setting(page, setting_key("what_if_method", "dynatree", "max_depth"), 3)
@@ -203,6 +205,7 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     assert history.interventions == ()
 
 
+@pytest.mark.slow
 def test_a_fork_opened_from_a_file_says_what_it_broke_and_that_it_was_replayed():
     at = open_with(decoded(), 0)
     force(at, "accept", history_of(at).iteration(0).children(0)[0])
@@ -213,6 +216,7 @@ def test_a_fork_opened_from_a_file_says_what_it_broke_and_that_it_was_replayed()
     assert FORCED in line.bias and line.kind == "replayed"
 
 
+@pytest.mark.slow
 def test_a_node_is_taken_out_and_the_text_stays_the_targets(page):
     iteration = history_of(page).iteration(0)
     node = iteration.accepted[0]
@@ -227,6 +231,7 @@ def test_a_node_is_taken_out_and_the_text_stays_the_targets(page):
     assert history.branches[1].run.trace.output_ids == target.trace.output_ids
 
 
+@pytest.mark.slow
 def test_a_forced_node_can_be_taken_back(page):
     force(page, "reject", 1)
     assert not page.button(key="what_if_fork").disabled
@@ -258,6 +263,7 @@ def test_a_child_is_added_from_the_likeliest_tokens(page):
     assert token in {tree.nodes[child].token_id for child in tree.children(0)}
 
 
+@pytest.mark.slow
 def test_a_replayed_branch_goes_on_with_the_models(page):
     press(page, "what_if_starter_0")
     history = history_of(page)
@@ -272,6 +278,7 @@ def test_a_replayed_branch_goes_on_with_the_models(page):
     assert history.index == len(branch.run.trace.iterations) - 1
 
 
+@pytest.mark.slow
 def test_the_end_of_one_side_leaves_the_other_on_an_iteration_that_it_has(page):
     press(page, "what_if_starter_0")
     press(page, "what_if_end_a")
@@ -324,6 +331,7 @@ def test_two_branches_stand_side_by_side_and_a_fork_can_be_forked(page):
     assert "they diverge at iteration 2" in reported(page)
 
 
+@pytest.mark.slow
 def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):
     press(page, "what_if_starter_0")
     history = history_of(page)
@@ -335,6 +343,7 @@ def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):
     assert (history.a, history.b) == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_deleted_branch_takes_its_forks_with_it(page):
     press(page, "what_if_starter_0")
     press(page, "what_if_step_b")
@@ -350,6 +359,7 @@ def test_a_deleted_branch_takes_its_forks_with_it(page):
     assert "what_if_delete_a" not in [button.key for button in page.button], "the run itself stays"
 
 
+@pytest.mark.slow
 def test_a_deletion_can_be_undone_until_the_next_fork(page):
     press(page, "what_if_starter_0")
     history = history_of(page)
@@ -394,6 +404,7 @@ def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(pag
     assert "cache released" in history.branches[3].line().note
 
 
+@pytest.mark.slow
 def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
     press(page, "what_if_starter_0")
     press(page, "what_if_step_b")
@@ -449,6 +460,7 @@ def test_a_reloaded_page_has_the_run_of_its_address_with_its_branches(page):
     assert list(history_of(at).branches) == [0, 1, 2] and list(before.branches) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_saved_run_with_rows_is_replayed_without_its_models():
     buffer = io.BytesIO()
     save_run(decoded().trace, buffer)
@@ -463,6 +475,7 @@ def test_a_saved_run_with_rows_is_replayed_without_its_models():
     assert at.session_state["run"].session is not None
 
 
+@pytest.mark.slow
 def test_a_branch_whose_models_are_gone_says_so(page):
     session = history_of(page).branches[0].run.session
     target = SimpleNamespace(released=True, info=session.pair.target.info)

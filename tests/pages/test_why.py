@@ -22,6 +22,7 @@ from pages.ui.explain.reasons import TUNE, _tests, asks_for_change, change_html,
 from pages.ui.explain.reasons import sentences as reasons
 from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
+from tests.helpers.families import MEASURED
 from tests.pages.apptest import finish, open_page, sentences
 from tests.viz.test_cut_short import cut
 from viz.explain.iteration import why_verdict
@@ -71,7 +72,7 @@ def test_a_greedy_run_is_explained_as_greedy_whatever_verifier_decided(pair, nam
     from decoding.methods.methods import METHODS
     from decoding.session.session import DecodeSession, Limits
 
-    method = METHODS[name].with_settings(verifier=verifier)
+    method = METHODS[name].with_settings(verifier=verifier, **MEASURED.get(name, {}))
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), limits=Limits(16))
     list(session)
     drew = 0
@@ -110,6 +111,7 @@ def show(at, run, part="Why", iteration=0, **state):
     return at.run()
 
 
+@pytest.mark.slow
 def test_it_explains_what_the_scope_has_selected():
     at = open_page(PAGE)
     run = traces.run_of([traces.sampled_recovered()])
@@ -191,6 +193,7 @@ def test_an_answer_is_kept_for_what_could_be_tried(monkeypatch):
     assert key_of(run, 0, (1, 2)) != without
 
 
+@pytest.mark.slow
 def test_a_search_that_was_ended_can_be_done_again():
     at, trace = open_page(PAGE), traces.run_of([traces.dynatree_recovered()])
     show(at, trace)
@@ -297,6 +300,7 @@ def test_a_sampled_final_token_is_not_shown_as_a_test(pair):
     assert all(seen.values())
 
 
+@pytest.mark.slow
 def test_what_was_possible_along_the_text():
     at = open_page(PAGE)
     said = texts(show(at, home_run(), "What was possible", iteration=telling_iteration(home_run())))
@@ -330,6 +334,7 @@ def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
     assert "this tree is not in that order" in said("length") and "order. C" not in said("length", complete=False)
 
 
+@pytest.mark.slow
 def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled, believed):
     """A job that outlives the moment that is waited for it."""
     at = open_page(PAGE)

@@ -54,6 +54,7 @@ def test_another_pair_is_one_sentence(monkeypatch):
         find(Run(chosen_run(), "opened"), 0, type("Job", (), {"report": lambda *_: None}))
 
 
+@pytest.mark.slow
 def test_tokens_of_actions_are_those_of_their_trees(pair):
     tokens = pair.vocabulary.encode("Once upon a time there was a")
     found = tokens_of_actions(pair, tokens, Sampling(0.8, seed=3), "specinfer", 2)

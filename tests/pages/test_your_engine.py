@@ -198,6 +198,7 @@ def test_a_log_beyond_what_the_controls_offer_is_judged(page):
     assert page.number_input(key="batch_to_65536_65536").value == 65_536
 
 
+@pytest.mark.slow
 def test_a_batch_that_memory_has_no_room_for_gets_no_verdict(page):
     pays(page, f"{ENGINE.replace('16', '900')}\n{LOG}")
     page.number_input(key="batch_context").set_value(4096).run()
@@ -224,6 +225,7 @@ def test_what_the_log_leaves_for_the_engine_is_taken_over_in_one_click(page):
     assert page.number_input(key="batch_engine_ms").value > before + 10
 
 
+@pytest.mark.slow
 def test_the_engines_work_for_each_sequence_is_not_taken_over_twice(page):
     pays(page, f"{ENGINE}\n{LOG}")
     page.number_input(key="batch_fixed_3").set_value(20_000.0).run()
@@ -263,6 +265,7 @@ def test_a_repository_is_typed_and_is_what_is_served(target):
         assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in page.code[0].value
 
 
+@pytest.mark.slow
 def test_sglang_gets_its_own_command_and_its_throughput_is_checked(page):
     pays(page)
     log = "Decode batch, #running-req: 19, accept len: 2.60, gen throughput (token/s): {}.70"
@@ -314,6 +317,7 @@ def test_marginal_rates_typed_as_conditional_are_recognised(page):
     assert "**" in shown(page) and "beyond depth 3 the last rate is kept" in shown(page)
 
 
+@pytest.mark.slow
 def test_marginal_rates_that_are_the_conditional_ones_too_are_taken(page):
     pays(page, LOG.replace("0.400, 0.150, 0.050", "1.000, 0.700").replace("1.60", "2.70"))
     next(each for each in page.segmented_control if each.label == "Acceptance of").set_value(TYPED).run()
@@ -330,6 +334,7 @@ def test_positions_behind_one_that_never_passes_are_known(page):
     assert "**" in shown(page) and "over all sequences" in shown(page), "judged, and its throughput beside the model"
 
 
+@pytest.mark.slow
 def test_tensor_parallel_is_that_of_the_log_or_said_to_be_assumed(page):
     pays(page, LOG, target="Llama-3.1-8B", tensor_parallel=1)
     assert "Tensor parallel is assumed to be 1" in shown(page)
@@ -429,6 +434,7 @@ def test_the_content_of_the_speculative_config():
     assert "no --speculative-config" in above_words("eagle", [(1, 256, 0)])
 
 
+@pytest.mark.slow
 def test_measured_passes_of_this_machine_answer_too(page, monkeypatch):
     pays(page)
     page.segmented_control(key="batch_passes").set_value(HERE).run()

@@ -122,6 +122,7 @@ def test_what_a_head_says_behind_its_own_choices(pair, head):
     assert found.target_top[root - 6, rank] == pytest.approx(float(theirs[probs.argmax()]), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_pseudo_values_have_less_bias_than_the_error_of_few_roots():
     """A head that is right as often as it says has error 0; few roots in a bin give more, and the mean hardly does."""
     draws = np.random.default_rng(3)

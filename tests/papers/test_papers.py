@@ -261,6 +261,7 @@ def test_a_chain_and_a_tree_are_never_compared_by_an_acceptance_that_is_two_stat
         PaperResult("x/y", "", "", "", Protocol(), (OVER_DEPTH_2,), ways, (Ordering(FIXED, LINEAR, OVER_DEPTH_2),))
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_wide_pair_and_counts_those_of_the_plain_one():
     slow = rows({name: speed / 10 for name, speed in SPEEDS.items()}, pair="Embedded pair" + WIDE)
     slow["loop_free_tokens_per_iteration"] = slow["tokens_per_iteration"] = 9.0
@@ -277,6 +278,7 @@ def test_times_are_those_of_the_wide_pair_and_counts_those_of_the_plain_one():
     assert found.ours[(DYNATREE, None), "throughput"].value > 100
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_with_the_wide_pair_displaces_no_times():
     slow = rows({name: speed / 10 for name, speed in SPEEDS.items()}, pair="Embedded pair" + WIDE)
     table = BY_KEY["dynatree/table-1"]
@@ -350,6 +352,7 @@ def test_two_texts_of_one_name_are_never_mixed_the_newest_counts():
         assert outcome.elsewhere == ("other texts of " + ", ".join(f"stories p{n}" for n in range(5)),)
 
 
+@pytest.mark.slow
 def test_a_first_row_from_another_machine_displaces_no_table(capsys):
     first = rows({"dynatree": 999.0}, 1, machine="another", started="2031-01-01T00:00:00")
     for counting in COUNTINGS:
@@ -524,6 +527,7 @@ def test_few_prompts_are_reported_instead_of_an_interval():
     assert words_of(figure, Estimate(1.5, 1.2, 1.8, 3)) == "1.5 (1.2 to 1.8)"
 
 
+@pytest.mark.slow
 def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, capsys):
     frame = rows().astype(object)
     kept = frame.where(frame.notna(), None)[SCHEMA.names].to_dict("records")
@@ -570,6 +574,7 @@ def test_numbers_of_the_paper_stay_when_a_result_is_run(key, capsys):
     assert all(any(f"{number:g}" in words for words in table) for number in printed)
 
 
+@pytest.mark.slow
 def test_papers_are_judged_without_torch(tmp_path):
     code = "from decoding.papers import PAPER_RESULTS; from decoding.papers.judge import judge; "
     code += "from decoding.experiments.rows import all_rows; import sys; "
@@ -588,6 +593,7 @@ def test_a_machine_has_its_own_reference_though_its_blocks_bear_the_same_names()
     assert outcome.ours[(DYNATREE, None), "speedup"].value == pytest.approx(1.8)
 
 
+@pytest.mark.slow
 def test_the_best_setting_is_chosen_by_the_other_prompts():
     paper_result = BY_KEY["delayed/table-3"]
     way = paper_result.ways[0]

@@ -273,6 +273,7 @@ def test_a_run_goes_on_from_its_end_in_another_way(pair):
     assert again.trace.iterations[:3] == made.trace.iterations
 
 
+@pytest.mark.slow
 def test_a_released_pair_still_replays():
     pair = embedded_pair()
     session = decoded(pair, WIDE, new_tokens=12)

@@ -165,6 +165,7 @@ def test_draws_are_found_in_one_pass(session, monkeypatch):
     assert draws_before(replace(run, iterations=(*many[:3], right)), 3).ahead(1) == ahead[-1:]
 
 
+@pytest.mark.slow
 def test_a_method_that_is_not_measured_yet_runs_live(session, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("decoding.costs.measuring._known", {})

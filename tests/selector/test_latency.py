@@ -140,6 +140,7 @@ def test_json_comes_back_and_damage_is_noticed():
             LatencyModel.from_json({**content, **change})
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_kept(pair, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "LENGTHS", (4, 24))

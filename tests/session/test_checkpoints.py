@@ -60,7 +60,7 @@ def reported(iteration):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled"))
+@pytest.mark.parametrize("name", family(REWOUND, "dyspec, sampled"))
 def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
     pair, (method, sampling) = pair.with_engine(engine), REWOUND[name]
     session = DecodeSession(pair, method, prompt(pair), sampling, Limits(max_new_tokens=24, rows="full"))
@@ -90,6 +90,7 @@ def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
             assert [i.index for i in again.iterations] == list(range(len(session.iterations)))
 
 
+@pytest.mark.slow
 def test_a_fork_rewinds_to_what_its_parent_did(embedded):
     ids = prompt(embedded)
     session = DecodeSession(embedded, METHODS["autoregressive"], ids, limits=Limits(max_new_tokens=30))
@@ -142,6 +143,7 @@ def test_a_text_read_again_is_in_no_pass(embedded, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_released_pair_cannot_be_rewound():
     pair = embedded_pair()
     session, _ = run(pair, METHODS["linear"], max_new_tokens=8)
@@ -150,7 +152,7 @@ def test_a_released_pair_cannot_be_rewound():
         session.rewind(0)
 
 
-@pytest.mark.parametrize("name", ["dynatree", "hardware-aware", "dyspec, sampled"])
+@pytest.mark.parametrize("name", family(("dynatree", "hardware-aware", "dyspec, sampled"), "dynatree"))
 def test_edits_change_the_first_iteration_of_a_fork_alone(embedded, name):
     method, sampling = REWOUND[name]
     session = DecodeSession(embedded, method, prompt(embedded), sampling, Limits(max_new_tokens=40, rows="full"))

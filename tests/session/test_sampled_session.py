@@ -70,6 +70,7 @@ def test_a_biased_pair_is_refused_with_those_that_fit(pair, method, verifier):
         run(pair, METHODS[method].with_settings(verifier=verifier))
 
 
+@pytest.mark.slow
 def test_greedy_output_does_not_depend_on_verifier_or_seed(pair):
     plain, _ = run(pair, METHODS["autoregressive"], Sampling())
     for seed, verifier in enumerate(("nss", "specinfer", "traversal", "khisti", "block")):
@@ -95,6 +96,7 @@ def test_a_fork_with_another_seed_draws_anew(pair):
     assert len(texts) > 1
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_memory_limit_go_from_the_oldest_on(pair):
     session, iterations = run(pair, METHODS["iid_paths"], rows="full")
     size = sum(rows.nbytes for rows in (iterations[-1].draft_logits, iterations[-1].target_logits))

@@ -108,6 +108,7 @@ def test_every_preset_gives_the_text_of_generate(embedded):
         assert tuple(session.tokens[len(ids) :]) == reference, label
 
 
+@pytest.mark.slow
 def test_end_of_text_cuts_where_autoregressive_decoding_stops(embedded):
     ids = prompt(embedded)
     free, _ = run(embedded, METHODS["autoregressive"], ids, max_new_tokens=30, ignore_end_of_text=True)
@@ -130,7 +131,7 @@ def test_end_of_text_cuts_where_autoregressive_decoding_stops(embedded):
     assert "none" in cut_kinds, "no stop token fell on an accepted node: the test tests nothing"
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
+@pytest.mark.parametrize("length", family((1, 2, 3, 7), 1, 3))
 def test_length_limit_is_exact(embedded, length):
     for method in VARIANTS.values():
         session, _ = run(embedded, method, prompt(embedded), max_new_tokens=length)
@@ -318,6 +319,7 @@ def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch, err
     assert session.tokens == plain.tokens
 
 
+@pytest.mark.slow
 def test_out_of_memory_in_the_rebuild_takes_the_unfinished_iteration_back(embedded, monkeypatch):
     import gc
     import weakref

@@ -127,6 +127,7 @@ def test_loops_begin_at_the_first_repeated_ngram():
     assert not detector.in_loop
 
 
+@pytest.mark.slow
 def test_looping_iterations_are_flagged(tmp_path):
     target, draft = write_pair(tmp_path, "gpt_neox", max_position_embeddings=256)
     weights = load_file(target / "model.safetensors")

@@ -383,7 +383,9 @@ def test_a_pass_over_too_many_nodes():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"steps": dynatree_recovered().steps[:1] * (2**15 + 1)}, "length <= 32768"),
+        pytest.param(
+            {"steps": dynatree_recovered().steps[:1] * (2**15 + 1)}, "length <= 32768", marks=pytest.mark.slow
+        ),
         ({"interventions": (InterventionTrace("accept", (5,)),) * 513}, "length <= 512"),
         ({"interventions": (InterventionTrace("accept", (5,) * 257),)}, r"path\[0\]: .*length <= 256"),
     ],
@@ -503,6 +505,7 @@ def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
     assert "the limit is" in refusal(zipped([("run.json", noise)]))
 
 
+@pytest.mark.slow
 def test_a_small_file_with_a_huge_document():
     """What unpacks to far more text or values than a run has is refused before it is read."""
     assert "repetitions" in refusal(zipped([("run.json", b" " * 30_000_000)]))

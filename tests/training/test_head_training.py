@@ -197,6 +197,7 @@ def test_expected_tokens_are_those_of_node_by_node_sampling():
     assert expected_tokens(SimpleNamespace(nodes=nodes)) == pytest.approx(1.95)
 
 
+@pytest.mark.slow
 def test_weights_of_the_losses_are_settings_of_the_command(trained, folder, monkeypatch, capsys):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
     words = ("--loss", "hass", "--steps", "1", "--out", str(trained / "weighed"))
@@ -309,6 +310,7 @@ def test_a_command_that_was_stopped_ends_with_the_same_bytes(trained, folder, mo
     assert whole.read_bytes() == parted.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, monkeypatch, capsys):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
     out = trained / "second"

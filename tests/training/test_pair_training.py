@@ -54,6 +54,7 @@ def run(path, arrays, length=LENGTH, resume=False, setup=SETUP):
     return folder
 
 
+@pytest.mark.slow
 def test_a_trained_pair_is_trained_on_without_the_first_phases(begun, tmp_path):
     arrays, whole = begun
     longer = replace(SETUP.draft_shape, hidden_size=24, context=4096)

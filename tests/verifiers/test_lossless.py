@@ -56,7 +56,7 @@ def allowed(tree: str, verifier: str) -> bool:
     return VERIFIERS[verifier]().refusal(TREES[tree].draft_sampling, SAMPLED) is None
 
 
-@pytest.mark.parametrize("name", family(BY_NAME, "random 1", "one-hot target"))
+@pytest.mark.parametrize("name", family(BY_NAME, "random 1"))
 @pytest.mark.parametrize("tree", TREES)
 def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, name):
     tables = BY_NAME[name]

@@ -70,6 +70,7 @@ def test_four_times_the_nodes_are_four_times_the_work(work: Callable):
     assert large < 6 * small
 
 
+@pytest.mark.slow
 def test_paths_and_places_are_made_once_for_all_sentences(monkeypatch):
     made = []
     paths, places = node_paths, Places.__init__

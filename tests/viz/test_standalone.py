@@ -86,6 +86,7 @@ def test_a_page_holds_the_scope_and_its_data():
     assert run.pair.name in "".join(page.text)
 
 
+@pytest.mark.slow
 def test_a_long_run_holds_the_iterations_around():
     run = run_of([big(400, seed, seed) for seed in range(14)])
     page, data = page_of(scope_html(run, 7, unfolded={7: (0,)}))

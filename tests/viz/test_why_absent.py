@@ -246,6 +246,7 @@ def test_the_card_of_the_final_token_says_why_it_was_not_drafted_and_what_was_le
     assert card["residuals"][0]["rows"][0] == ["No", 0.83]
 
 
+@pytest.mark.slow
 def test_a_budget_that_cuts_a_node_short_is_named():
     settings = {"node_budget": 4, "max_depth": 3, "branching": 3, "branch_first_level": True, "prune_probability": 0.0}
     method = METHODS["fixed_tree"].with_settings(**settings)
