@@ -38,8 +38,9 @@ check: $(STAMP)
 	@$(VENV_PYTHON) -m mypy
 	@if [ -x $(BIOME) ]; then $(BIOME) check; else echo "Scripts and style sheets are not linted: 'npm install --no-package-lock' brings Biome"; fi
 
+# Bytecode is kept whatever the environment says: without it every process compiles all tests, and every app all pages.
 test: check
-	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 golden: $(STAMP)
 	@$(VENV_PYTHON) -m tests.golden

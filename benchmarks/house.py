@@ -54,15 +54,20 @@ class SourceFile:
         """Its syntax tree."""
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree."""
+        return list(ast.walk(self.tree))
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """All functions and methods, also those inside others."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        return (node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
     def imported(self, tree: ast.AST | None = None) -> set[str]:
         """Dotted names imported anywhere below a node; `from a import b` gives a.b, which may be no module."""
         package = list(self.path.parent.parts)
         names: set[str] = set()
-        for node in ast.walk(tree or self.tree):
+        for node in self.nodes if tree is None else ast.walk(tree):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -73,7 +78,7 @@ class SourceFile:
 
     def strings(self) -> set[str]:
         """Texts with a dot, some of which name modules."""
-        texts = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+        texts = (node.value for node in self.nodes if isinstance(node, ast.Constant))
         return {text for text in texts if isinstance(text, str) and "." in text and text.isprintable()}
 
 

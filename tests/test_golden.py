@@ -37,7 +37,8 @@ def fields(before, now):
     return now
 
 
-@pytest.mark.parametrize("size", ["tiny", pytest.param("embedded", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["tiny", "embedded"])
 def test_records_are_as_they_were(size):
     before = {name: each for name, each in files.records().items() if name.startswith(size)}
     now = known(before, files.as_kept(dict(traces.records(size))))

@@ -68,7 +68,7 @@ def wrong_imports(file: house.SourceFile) -> list[str]:
     """Imports of a file, given by its path in the repository, that go against the arrows."""
     room = file.path.parts[0] if len(file.path.parts) > 1 else None
     names = file.imported()
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
@@ -119,6 +119,7 @@ def test_a_circle_is_found():
     assert house.circles(house.arrows([one, source("b/y.py", "import c.z")])) == []
 
 
+@pytest.mark.slow
 def test_an_import_in_a_function_spares_those_who_load_the_file_a_package():
     def source(path, text):
         return house.SourceFile(Path(path), text)

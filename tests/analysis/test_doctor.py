@@ -71,6 +71,7 @@ def copies(made, tmp_path) -> tuple[Path, Path]:
 # ---- No false alarms.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", family(ARCHITECTURES, "gpt_neox"))
 def test_a_sound_made_pair_has_no_fault(architecture, tmp_path):
     found = examine(settings(*make_pair(tmp_path, architecture)), PROMPTS)
@@ -383,6 +384,7 @@ def test_padding_that_was_trained_away_is_sound(made):
     assert pair_readings.vocabulary_size(target, wide, [reading(draft_padding=0.1)]).verdict == "fault"
 
 
+@pytest.mark.slow
 def test_logits_that_overflow(embedded):
     asked = Asked((), 8, Sampling(), 4096)
     found = pair_readings.dtype(embedded, asked, [reading(not_finite=0.25)])
@@ -425,6 +427,7 @@ def test_dtypes_of_a_gguf_file(tmp_path):
     assert _gguf_bytes(file) == {"Q8_0": 4 * 64 // 32 * 34, "F32": 1024}
 
 
+@pytest.mark.slow
 def test_a_pair_that_is_loaded_already_is_read_as_it_is(embedded):
     files = [read_files(settings(), role) for role in ("target", "draft")]
     found = findings(Examined(*files, embedded, ""), False, PROMPTS[:1])

@@ -13,7 +13,9 @@ from decoding.models.pair import PairSettings, load_pair
 TEXT = (
     "Once upon a time there was a little fox who lived by the sea, and every day it went to look for its mother. " * 2
 )
-SLOW = (
+FAMILIES = (
+    "gpt_neo",  # local layers, as wide as the context
+    "deepseek_v3",  # keys and values of different width
     "llama, longrope from 32, context 32",
     "gpt_neo, global layers alone", "gpt_neo, window 32, context 32", "mistral, window 32, context 32",
     "phi3, longrope from 32, context 32", "deepseek_v2", "longcat_flash", "big_bird", "gemma4", "camembert", "opt",
@@ -26,14 +28,8 @@ def outcome(name) -> Trial:
     return try_architecture(*CASES[name], TEXT)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gpt_neo",  # local layers, as wide as the context
-        pytest.param("deepseek_v3", marks=pytest.mark.slow),  # keys and values of different width
-        *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW],
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_families_decode_as_generate_does_to_the_last_position(name):
     trial = outcome(name)
     assert trial.outcome == "right" and trial.near_ties <= 2, trial

@@ -54,6 +54,7 @@ def test_goals_are_judged_both_ways():
     assert methods.goals(ours, {"autoregressive": 0}) == []
 
 
+@pytest.mark.slow
 def test_a_token_far_below_the_best_logit_is_a_failure_in_half_precision(monkeypatch):
     half = embedded_pair(dtype="bfloat16")
     ids = [half.vocabulary.encode(choose_prompts(None, 1)[0].text)]

@@ -49,19 +49,15 @@ def small(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(stale, "TOKENS", 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "measured", "says"),
     [
         ("facts", {"versions", "answers", "attention", "tests"}, "works: tests: "),
-        pytest.param(
-            "shapes",
-            {"passes of the target", "kernels", "graphs"},
-            "a token of the target: cuda_graph",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("ratios", {"ratios"}, "contestants ran on 1 prompts", marks=pytest.mark.slow),
-        pytest.param("ceilings", {"launches", "passes", "phases"}, "a copy moves", marks=pytest.mark.slow),
-        pytest.param("stale", {"products", "pairs"}, "texts on living graphs are the same", marks=pytest.mark.slow),
+        ("shapes", {"passes of the target", "kernels", "graphs"}, "a token of the target: cuda_graph"),
+        ("ratios", {"ratios"}, "contestants ran on 1 prompts"),
+        ("ceilings", {"launches", "passes", "phases"}, "a copy moves"),
+        ("stale", {"products", "pairs"}, "texts on living graphs are the same"),
     ],
 )
 def test_every_part_runs_to_its_lines(part, measured, says, tmp_path, capsys):

@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from benchmarks.browser_app import SETTLED, running_app
 from tests.browser.test_links import ROOT, holds, query, shows
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "/step_through?method=Linear+chain&length=4&max_new_tokens=40&text=Once+upon+a+time"
 ENDED = re.compile("end of text|length limit reached")
 
@@ -71,7 +73,6 @@ def ended(open_page):
     return page, decoded(page)
 
 
-@pytest.mark.slow
 def test_back_forward_and_the_menu_return_to_the_run(ended):
     page, key = ended
     said = status(page)
@@ -107,7 +108,6 @@ def test_back_forward_and_the_menu_return_to_the_run(ended):
     assert run_key(page) == later
 
 
-@pytest.mark.slow
 def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(ended):
     page, key = ended
     page.reload()
@@ -130,7 +130,6 @@ def test_a_reload_and_a_second_tab_show_the_very_run_with_what_goes_on_from_it(e
     shows_the_run(page, key)
 
 
-@pytest.mark.slow
 def test_a_run_left_while_it_is_decoded_keeps_what_it_has(open_page):
     page = open_page("/step_through?prompt=Encyclopedia+·+Grey+owl&max_new_tokens=1800")
     page.click(".st-key-start button")
@@ -147,7 +146,6 @@ def test_a_run_left_while_it_is_decoded_keeps_what_it_has(open_page):
     expect(page.locator(".st-key-to_end button").first).to_be_enabled()
 
 
-@pytest.mark.slow
 def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so(ended, open_page):
     page, key = ended
     elsewhere = open_page("/step_through?" + page.url.partition("?")[2].replace(run_id(page), "A" * 22), fresh=True)
@@ -166,7 +164,6 @@ def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so
     expect(elsewhere).to_have_url(re.compile(f"/learn.*run={re.escape(again)}"))
 
 
-@pytest.mark.slow
 def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     folder = tmp_path / "draftscope" / "runs"
@@ -203,8 +200,8 @@ def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path)
     ("path", "popover"),
     [
         ("step_through", "method_open"),
-        pytest.param("what_if", "what_if_editor", marks=pytest.mark.slow),
-        pytest.param("what_if", "what_if_child_open", marks=pytest.mark.slow),
+        ("what_if", "what_if_editor"),
+        ("what_if", "what_if_child_open"),
     ],
 )
 def test_the_menu_opens_another_page_while_a_popover_is_open(open_page, path, popover):

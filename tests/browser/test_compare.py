@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks.browser_app import SETTLED, close_popover
 
+pytestmark = pytest.mark.slow
+
 WAIT_MS = 90_000
 
 
@@ -36,7 +38,6 @@ def no_defect(page) -> None:
     assert page.locator("[data-testid=stAlertContentError]").count() == 0
 
 
-@pytest.mark.slow
 def test_compare_from_plan_to_files(open_page):
     from playwright.sync_api import expect
 
@@ -92,7 +93,6 @@ def test_compare_from_plan_to_files(open_page):
     assert "--max-new-tokens 20" in page.locator(".st-key-compare_files code, [data-testid=stCode]").first.inner_text()
 
 
-@pytest.mark.slow
 def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost(open_page):
     from playwright.sync_api import expect
 
@@ -123,7 +123,6 @@ def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost
     no_defect(page)
 
 
-@pytest.mark.slow
 def test_a_comparison_can_be_cancelled(open_page):
     page = open_page("/compare", color_scheme="dark")
     set_plan(page, max_new_tokens=48, compare_repeats=20, compare_warmup=0)

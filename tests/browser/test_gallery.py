@@ -6,6 +6,8 @@ import pytest
 
 from pages.ui.gallery.__main__ import COMPARISON, INDEX, RACE, TOUR, write
 
+pytestmark = pytest.mark.slow
+
 SCOPE = ".ds-root[data-drawn-scene]"
 
 
@@ -36,7 +38,6 @@ def visit(browser, gallery):
     context.close()
 
 
-@pytest.mark.slow
 def test_the_index_leads_to_every_page_and_each_of_them_back(visit, gallery):
     page = visit(INDEX)
     names = page.locator("main a").evaluate_all("links => links.map(link => link.getAttribute('href'))")
@@ -61,7 +62,6 @@ def test_a_run_is_stepped_through_with_its_linked_views(visit):
     assert not page.locator("#note").inner_text()
 
 
-@pytest.mark.slow
 def test_the_tour_goes_from_stop_to_stop(visit):
     page, stop = visit(TOUR.format(1)), 1
     while page.get_by_role("link", name="Next").count():
@@ -80,7 +80,6 @@ def test_the_race_runs_to_its_result(visit):
     assert page.locator(".finish").bounding_box()["height"] > 0
 
 
-@pytest.mark.slow
 def test_the_comparison_has_its_figures_and_its_table(visit):
     page = visit(COMPARISON)
     page.wait_for_selector(".js-plotly-plot .main-svg")

@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
+pytestmark = pytest.mark.slow
+
 ROOT = ".ds-root"
 
 
@@ -27,7 +29,6 @@ def shows(page, iteration: int, node: int | None = None) -> None:
         expect(page.locator(ROOT)).to_have_attribute("data-selected", str(node), timeout=30_000)
 
 
-@pytest.mark.slow
 def test_a_link_restores_the_view_in_a_fresh_browser(open_page):
     page = open_page("/step_through?method=Linear+chain&length=4&max_new_tokens=40&text=Once+upon+a+time")
     page.click(".st-key-start button")

@@ -58,6 +58,7 @@ def test_no_grave_violation_on_any_page(narrow, app_server):
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.slow
 def test_the_tree_comes_before_its_panels(narrow, app_server):
     visit(narrow, app_server, "Step through")
     narrow.locator(".ds-scope .tree").wait_for()
@@ -67,6 +68,7 @@ def test_the_tree_comes_before_its_panels(narrow, app_server):
     assert len(others) >= 5 and all(tree["y"] + tree["height"] <= box["y"] for box in others)
 
 
+@pytest.mark.slow
 def test_the_focus_of_the_keyboard_is_not_the_look_of_hovering(narrow, app_server):
     visit(narrow, app_server, "Step through")
     start, outline = narrow.locator(".st-key-start button"), "one => getComputedStyle(one).outlineStyle"

@@ -240,6 +240,7 @@ def test_pointing_at_a_mask_cell_says_why_and_lights_both_nodes(shown):
     assert page.locator(f"{SCOPE} .order").nth(1).get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.slow
 def test_what_is_drawn_anew_below_a_pointer_at_rest_is_not_pointed_at(shown):
     page = shown
     iterations = recorded_run("home").iterations
@@ -268,6 +269,7 @@ def test_two_nodes_are_compared_and_escape_lets_go(shown):
     assert value(page, "selected") == ""
 
 
+@pytest.mark.slow
 def test_two_nodes_are_compared_without_a_mouse(shown):
     page = shown
     press(page, "Shift+ArrowLeft")  # from the final token, which is in no row of the mask, to the node before it
@@ -282,6 +284,7 @@ def test_two_nodes_are_compared_without_a_mouse(shown):
     assert (value(page, "selected"), value(page, "second")) == (node, "")
 
 
+@pytest.mark.slow
 def test_a_button_keeps_the_focus_when_it_is_drawn_anew(shown):
     page = shown
     # The order that is pressed counts its blocks in a word more.
@@ -391,6 +394,7 @@ COVERED = """root => { const texts = [...root.querySelectorAll('.tree g.n:not(.q
         Math.min(box.bottom, one.box.bottom) - Math.max(box.top, one.box.top) > 3).map(e => [one.said, e.said])) }"""
 
 
+@pytest.mark.slow
 def test_no_text_of_a_small_tree_lies_on_another(shown):
     page, sizes = shown, []
     for _ in range(12):

@@ -9,6 +9,8 @@ from decoding.trace.archive import save_run
 from tests.browser.test_scope import SCOPE, open_file, press, value
 from tests.helpers.families import family
 
+pytestmark = pytest.mark.slow
+
 SHOWN = f"{SCOPE} .tree g.n:not(.s-hidden)"
 METHOD = {"dyspec": {"node_budget": 12}, "salf": {"gain_threshold": 0.2}}
 
@@ -56,7 +58,6 @@ def test_drafting_is_stepped_from_the_first_to_the_last_phase(opened):
     assert steps(page) == (count, count)
 
 
-@pytest.mark.slow
 def test_the_slider_keeps_its_own_keys_and_a_draw_points_at_its_node(opened):
     page, _ = opened
     slider = page.locator(f"{SCOPE} .search input")

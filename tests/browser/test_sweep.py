@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 from decoding.experiments.experiment import FOR_EVERYONE, SHIPPED, Experiment, ExperimentWatcher, experiments_home
 from tests.helpers.experiments import made_experiment
 
+pytestmark = pytest.mark.slow
+
 WAIT_MS = 60_000
 DRAWN = ".ds-root[data-drawn-scene]"
 
@@ -20,7 +22,6 @@ def made():
     shutil.rmtree(folder)
 
 
-@pytest.mark.slow
 def test_without_an_own_sweep_it_opens_on_a_shipped_one_and_draws_it(open_page):
     assert not list(experiments_home().glob("*/grid.json")), "this machine has sweeps of its own"
     page, shipped = open_page("/sweep"), ExperimentWatcher(Experiment(SHIPPED / FOR_EVERYONE))
@@ -33,7 +34,6 @@ def test_without_an_own_sweep_it_opens_on_a_shipped_one_and_draws_it(open_page):
     assert page.locator(".st-key-sweep_start").count() == 0, "no form"
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_shows_its_runs(open_page, made):
     page = open_page(f"/sweep?experiment={made.name}")
     cell = page.locator(".st-key-sweep_chart_panel .scatterlayer .point").first
@@ -50,7 +50,6 @@ def test_a_click_on_a_cell_shows_its_runs(open_page, made):
     assert width <= 0, "nothing sticks out to the side"
 
 
-@pytest.mark.slow
 def test_one_is_started_watched_and_a_run_of_it_opened(open_page):
     page, name = open_page("/sweep?experiment=new"), "browser test of a sweep"
     folder = experiments_home() / name.replace(" ", "-")

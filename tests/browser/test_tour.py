@@ -9,6 +9,8 @@ from benchmarks.browser_app import SETTLED
 from pages.ui import PAGES
 from pages.ui.learn.tour import all_steps
 
+pytestmark = pytest.mark.slow
+
 STOPS = "[data-tour]"
 ROOT_ELEMENT = ".ds-root"
 
@@ -33,7 +35,6 @@ def at_stop(page, place: int, step) -> None:
         expect(root).to_have_attribute("data-selected", str(step.node))
 
 
-@pytest.mark.slow
 def test_the_tour_by_clicking_next(open_page):
     steps = all_steps()
     page = open_page("/learn")
@@ -55,7 +56,6 @@ def test_the_tour_by_clicking_next(open_page):
     assert page.locator(STOPS).count() == 0
 
 
-@pytest.mark.slow  # tests/pages/test_learn.py ends it without a browser
 def test_ending_brings_the_own_run_back(open_page):
     page = open_page("/step_through")
     page.click(".st-key-start button")

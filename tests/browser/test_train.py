@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from decoding.training.folder import MODULES, launch
 from tests.helpers.processes import ended
 
+pytestmark = pytest.mark.slow
+
 WAIT_MS = 60_000
 TREE = ".ds-root[data-drawn-scene]"
 
@@ -32,7 +34,6 @@ def step_of(page) -> int:
     return int(words.partition(" of ")[0].rpartition(" ")[2].replace(",", "")) if "step" in words else -1
 
 
-@pytest.mark.slow
 def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
     page = open_page(f"/train?run={toy.path.name}")
     page.locator(TREE).nth(1).wait_for(timeout=WAIT_MS)
@@ -53,7 +54,6 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
         assert each.locator("[data-testid=stException]").count() == 0
 
 
-@pytest.mark.slow
 def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
     page = open_page(f"/train?run={toy.path.name}")
     expect(page.locator(".st-key-train_title")).to_contain_text("running", timeout=WAIT_MS)
@@ -64,7 +64,6 @@ def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
-@pytest.mark.slow
 def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page, toy):
     page = open_page("/train?run=new")
     page.locator(".st-key-train_head_corpus input").fill("/some/where")

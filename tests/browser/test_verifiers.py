@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
+pytestmark = pytest.mark.slow
+
 WAIT_MS = 90_000
 TREE = ".st-key-verify_tree .ds-root[data-drawn-scene]"
 
@@ -46,7 +48,6 @@ def opened(page) -> None:
     rolled(page)
 
 
-@pytest.mark.slow
 def test_from_a_sampled_run_to_a_node_another_temperature_and_another_tree(open_page):
     page = open_page("/verifiers")
     opened(page)
@@ -111,7 +112,6 @@ def draft_another_tree(page) -> None:
     page.get_by_text("of the run").first.wait_for(timeout=WAIT_MS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     page = open_page("/verifiers", color_scheme=scheme)

@@ -1,6 +1,7 @@
 """The What if journey in a real browser: fork, compare, force a node, go on, choose branches in the drawn history."""
 
 import pytest
+from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
@@ -24,8 +25,6 @@ def wait_for_lanes(page, count: int) -> None:
 
 def wait_for_iteration(page, number: int) -> None:
     """The browser draws a number input with its lowest value first."""
-    from playwright.sync_api import expect
-
     expect(page.locator(".st-key-what_if_iteration input")).to_have_value(str(number), timeout=WAIT_MS)
 
 
@@ -40,7 +39,7 @@ def forked(open_page):
     page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     page.click(".st-key-what_if_again button")
-    page.locator(".st-key-what_if_again").wait_for(state="detached", timeout=WAIT_MS)  # until then a fork runs models
+    expect(page.locator(".st-key-what_if_again")).to_have_count(0, timeout=WAIT_MS)  # until then a fork runs models
     page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
     page.locator(".st-key-what_if_iteration input").fill(str(FORKED))
     page.keyboard.press("Enter")

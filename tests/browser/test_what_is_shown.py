@@ -15,6 +15,8 @@ from viz.explain.iteration import history_changes
 from viz.learn.tour import ADAPTING
 from viz.tokens import PIECE
 
+pytestmark = pytest.mark.slow
+
 
 def drawn(page) -> None:
     page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")
@@ -45,7 +47,6 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
     expect(page.locator(".st-key-method_open")).to_contain_text("first level may branch")
 
 
-@pytest.mark.slow
 def test_characters_of_another_script_are_whole(open_page):
     text = "سلام، 日本 🦊"
     page = open_page(f"/step_through?text={quote(text)}&max_new_tokens=4&iteration=1")
@@ -55,7 +56,6 @@ def test_characters_of_another_script_are_whole(open_page):
     assert PIECE in shown
 
 
-@pytest.mark.slow
 def test_the_strip_marks_the_iterations_after_which_history_changed_settings(open_page):
     page = open_page(f"/step_through?recorded={ADAPTING}")
     drawn(page)
@@ -68,7 +68,6 @@ def test_the_strip_marks_the_iterations_after_which_history_changed_settings(ope
     assert changes[place] in columns.nth(place).get_attribute("title")
 
 
-@pytest.mark.slow
 def test_a_crowded_tree_uses_its_room_and_counts_the_labels_that_are_there(open_page, tmp_path):
     specs = [traces.Spec(0, f" w{place}", 0.1, 0.01, "rejected") for place in range(8)]
     specs += [traces.Spec(1, f" l{place}", 0.015, 0.01, "not_reached") for place in range(44)]
@@ -96,7 +95,6 @@ def test_a_crowded_tree_uses_its_room_and_counts_the_labels_that_are_there(open_
     assert len(heads) == page.locator(f"{SCOPE} .guides line").evaluate_all(seen, width) > 5
 
 
-@pytest.mark.slow
 def test_every_caption_is_whole_and_what_is_below_stays_where_it_is(open_page):
     page = open_page("/step_through?recorded=home&iteration=1")
     page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")

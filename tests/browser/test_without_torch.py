@@ -11,6 +11,8 @@ from decoding.trace.archive import save_run
 from tests.helpers.traces import run_mixed
 from tests.helpers.without_torch import environment_without_torch
 
+pytestmark = pytest.mark.slow
+
 ROOT_ELEMENT = ".ds-root"
 
 
@@ -32,7 +34,6 @@ def page(browser, address: str) -> Iterator:
     context.close()
 
 
-@pytest.mark.slow  # tests/test_without_torch.py exports and compares one without a browser
 def test_a_saved_run_opens_is_compared_and_exported(browser, page, tmp_path: Path):
     page.locator(".st-key-pair_open").get_by_text("torch is not installed").first.wait_for()
     save_run(run_mixed(), tmp_path / "mixed.dscope")
@@ -72,7 +73,6 @@ def opens_offline(browser, file: Path) -> None:
     context.close()
 
 
-@pytest.mark.slow  # tests/test_without_torch.py draws every page
 def test_a_page_that_decodes_says_what_it_needs(page, address: str):
     page.goto(f"{address}/compare")
     page.wait_for_selector(SETTLED)

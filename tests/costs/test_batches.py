@@ -27,6 +27,7 @@ def few(tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "SIZES", (1, 2, 4))
 
 
+@pytest.mark.slow
 def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeypatch):
     reported: list[int] = []
     costs = batch_costs(pair, unrecorded, report=reported.append)

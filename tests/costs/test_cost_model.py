@@ -119,6 +119,7 @@ def test_the_forwards_of_an_iteration_are_the_roots_and_equal_shares_of_its_node
     assert taken == pytest.approx([0.0, 2.0, 2.0 + 7.5, 2.0 + 2 * 3.5])
 
 
+@pytest.mark.slow
 def test_passes_of_the_embedded_pair_are_timed(pair):
     costs = measure_costs(pair, unrecorded, budget_s=0.1)
     for line in (costs.target, costs.draft):

@@ -137,6 +137,7 @@ def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
     assert sum(ran) >= len(ran) - 1, "the prompt of a run without a draft, or the last token, run on the host"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", family(("llama", "gpt2"), "llama"))
 @pytest.mark.parametrize("name", family(QUICK, "linear"))
 def test_other_architectures(tmp_path, on_host, architecture, name):
@@ -271,7 +272,7 @@ def test_the_watch_sees_what_it_forbids():
 
 
 @pytest.mark.parametrize(("architecture", "forward"), [("gpt_neox", NeoXForward), ("llama", LlamaForward)])
-@pytest.mark.parametrize("beam", [False, True])
+@pytest.mark.parametrize("beam", family((False, True), True))
 def test_what_is_captured_asks_nothing_of_the_host(tmp_path, monkeypatch, architecture, forward, beam):
     """On a device whose values nobody can read and that no host tensor reaches, every captured function runs."""
     target, _ = make_pair(tmp_path, architecture)

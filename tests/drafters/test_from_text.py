@@ -13,6 +13,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import STOP_REASONS
+from tests.helpers.families import family
 from viz.explain.expansion import stop_reason_text, why_absent, why_drafted
 from viz.explain.known import Known
 
@@ -128,7 +129,7 @@ def test_sampled_text_is_that_of_plain_sampling_with_the_same_numbers(embedded, 
     assert own.tokens == _decoded(embedded, METHODS["autoregressive"].with_settings(verifier="nss"), sampling).tokens
 
 
-@pytest.mark.parametrize("name", FROM_TEXT[:2])
+@pytest.mark.parametrize("name", family(FROM_TEXT[:2], FROM_TEXT[1]))
 def test_no_draft_model_runs_and_a_rewound_session_goes_on_as_it_did(embedded, runs, name):
     session = runs[name]
     assert {each.draft_forwards for each in session.iterations} == {0}

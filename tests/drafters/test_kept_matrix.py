@@ -109,6 +109,7 @@ def test_a_run_with_it_is_one_whose_matrix_was_carried_over_by_hand(pair, made):
     assert kept.trace().settings["matrix"] == kept.iterations[0].settings["matrix"] == full_name
 
 
+@pytest.mark.slow
 def test_saved_forked_and_rewound_runs_begin_with_it(pair, tmp_path):
     session = decoded(session_of(pair))
     save_run(session.trace(), tmp_path / "run.dscope")

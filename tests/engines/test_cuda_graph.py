@@ -305,6 +305,7 @@ def cpu():
     return how | {"mask_layer_types": None}
 
 
+@pytest.mark.slow
 def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monkeypatch):
     def cannot_run(*_args):
         raise RuntimeError("no kernel for these shapes\nmore")

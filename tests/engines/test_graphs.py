@@ -218,6 +218,7 @@ def test_reads_wait_for_an_event_and_not_for_the_stream(monkeypatch):
     assert reported == ["after the copy on the stream", "wait"] and transfers.reads == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tries", "clean"), [(3, True), (1, False)])
 def test_a_call_is_measured_again_until_no_graph_is_made_during_it(monkeypatch, tries, clean):
     monkeypatch.setattr(comparison, "MOST_TRIES", tries)

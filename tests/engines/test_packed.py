@@ -11,6 +11,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.merged import MergedForward
 from decoding.engines.packed import Float16Linear, NeoXForward, PackedForward, can_pack, pack
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
+from tests.helpers.families import family
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
 
@@ -45,7 +46,7 @@ def test_packed_and_transformers_give_the_same_logits(tmp_path, architecture):
             torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("table_bytes", [2**30, 0])
+@pytest.mark.parametrize("table_bytes", family((2**30, 0), 2**30))
 def test_a_table_of_the_first_layer_changes_no_logits(monkeypatch, table_bytes):
     monkeypatch.setattr(merged, "MOST_TABLE_BYTES", table_bytes)
     model = embedded_pair().target.with_engine("packed")
@@ -77,6 +78,7 @@ def test_weights_that_float16_holds_give_the_same_products_from_half_the_bytes()
         assert not isinstance(pack(weight, bias), Float16Linear)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_pack(torch.device("cpu"), torch.bfloat16), reason="this processor does not pack bfloat16")
 def test_embedded_pair_in_bfloat16():
     pair = embedded_pair(dtype="bfloat16")

@@ -135,6 +135,7 @@ def decoded(pair, name, tokens=96, sampling=None, **settings):
     return session.trace()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", family(("linear", "dynatree", "fixed_tree"), "dynatree"))
 def test_speculation_gives_the_text_of_streaming_without_it(pair, name):
     plain, fast = decoded(pair, "autoregressive"), decoded(pair, name)

@@ -197,6 +197,7 @@ def test_the_short_table_has_the_columns_of_every_pair(tmp_path):
     assert [cell.strip() for cell in row.split("|")[1:-1]][1:] == ["2.35", "61", "1.25", "2.35", "12", "1.25"]
 
 
+@pytest.mark.slow
 def test_a_table_holds_the_figures_and_their_source():
     text = section({"methods": [RECORD]})
     assert "| DynaTree, tuned | 61.2 | 50.4 to 71.0 | 1.50 |  | 1.25 | 2.35 |" in text
@@ -207,6 +208,7 @@ def test_a_table_holds_the_figures_and_their_source():
     assert "widened" not in text
 
 
+@pytest.mark.slow
 def test_parts_widened_weights_and_the_gpu_are_reported():
     part = {key: RECORD[key] for key in ("figures", "goals")}
     gpu = {key: RECORD[key] for key in ("created", "command", "commit")}

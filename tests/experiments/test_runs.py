@@ -81,9 +81,10 @@ def test_methods_take_turns_on_every_prompt(executor, tmp_path):
     assert Experiment(tmp_path).status().state == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keep", "left_out"),
-    [("tokens", SERIES), pytest.param("figures", (*SERIES, "output_ids"), marks=pytest.mark.slow)],
+    [("tokens", SERIES), ("figures", (*SERIES, "output_ids"))],
 )
 def test_a_grid_says_what_is_kept_of_a_run(executor, tmp_path, keep, left_out):
     run_grid(grid(keep=keep), executor, tmp_path)
@@ -180,6 +181,7 @@ def test_one_process_at_a_time(executor, tmp_path):
     assert (experiment.status().state, experiment.status().message) == ("failed", SILENT)
 
 
+@pytest.mark.slow
 def test_somebody_may_ask_it_to_stop(executor, tmp_path):
     experiment = Experiment(tmp_path)
     ended = run_grid(grid(), executor, tmp_path, lambda status: status.done == 3 and experiment.ask_to_stop())

@@ -79,6 +79,7 @@ def test_a_replayed_fork_is_what_the_head_would_have_done(run, change):
         check_both_ways(run, index, change)
 
 
+@pytest.mark.slow
 def test_a_changed_verdict_is_replayed_and_a_node_forced_in_below_the_tree_goes_live(run):
     index = busy(run)
     iteration = run.iterations[index]

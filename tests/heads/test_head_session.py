@@ -52,7 +52,7 @@ def loaded(kind: str, folder):
     return load_pair(PairSettings(target, target, device="cpu", dtype="float32", context_length=512))
 
 
-@pytest.fixture(scope="module", params=["llama", "embedded"])
+@pytest.fixture(scope="module", params=family(("llama", "embedded"), "llama"))
 def good(request, tmp_path_factory):
     """A pair with a head that agrees with its target some of the time, and the text that `generate` makes."""
     pair = loaded(request.param, tmp_path_factory.mktemp(request.param))

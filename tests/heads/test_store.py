@@ -88,6 +88,7 @@ def test_a_target_in_fewer_bits_is_the_same_target(pair, home):
         assert fits(card, near) == same
 
 
+@pytest.mark.slow
 def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
     save(pair, home / "shipped" / "talf")
     save(pair, home / "trainings" / "mine" / "head", seed=1)

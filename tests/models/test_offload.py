@@ -64,6 +64,7 @@ def tiny_settings(folders, **changes):
     return PairSettings(target, draft, device="cpu", context_length=256, **changes)
 
 
+@pytest.mark.slow
 def test_most_of_the_target_is_off_the_device(offloaded):
     target = offloaded.target
     assert target.info.device == "cpu+disk" and target.info.engine == "transformers" and target.device.type == "cpu"

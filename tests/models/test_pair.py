@@ -72,7 +72,7 @@ def accepted_per_iteration(pair, new_tokens=48, drafted=4):
     return sum(accepted) / len(accepted)
 
 
-@pytest.mark.parametrize("architecture", family(PRESET_ARCHITECTURES, "gpt_neox", "gemma3"))
+@pytest.mark.parametrize("architecture", family(PRESET_ARCHITECTURES, "gpt_neox"))
 def test_preset_architectures_load_from_disk(folders, architecture):
     pair = load_pair(settings_for(*folders(architecture), device="cpu"))
     assert pair.info.context == pair.context == 256

@@ -107,13 +107,8 @@ def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, rol
         assert torch.equal(found.argmax(-1), expected.argmax(-1))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [
-        ("float32", 1e-3),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("bfloat16", 0.25), ("float16", 0.1))),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 0.25), ("float16", 0.1)])
 def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype, tolerance):
     pair = load(folders, dtype)
     for role in ROLES:

@@ -35,6 +35,7 @@ def test_the_tree_on_screen_is_reported(opened):
         assert f"Node {node.node_id} ‘" in shown(at)
 
 
+@pytest.mark.slow
 def test_panels_and_run_are_tables(opened):
     at = opened
     at.segmented_control(key="as_text_part").set_value("Panels").run()

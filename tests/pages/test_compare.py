@@ -229,6 +229,7 @@ def test_several_prompts_are_measured_in_turn_and_shown_by_prompt_and_over_all(d
     assert outcome.parts[1].trees[0][0].prefix_length == len(outcome.parts[1].prompt_ids)
 
 
+@pytest.mark.slow
 def test_the_time_is_estimated_before_the_start_from_measured_calls(done: AppTest):
     outcome = done.session_state["comparison"]
     known = done.session_state["seconds_per_token"][outcome.settings]
@@ -259,6 +260,7 @@ def test_a_cancelled_run_keeps_what_was_measured():
     assert any("cancelled early" in caption.value for caption in app.caption)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cancelled_at_once_says_so():
     app = open_compare("autoregressive", "linear")
     app.button(key="compare_start").click().run()
@@ -300,6 +302,7 @@ def test_an_empty_prompt_is_reported_in_a_sentence():
     assert "comparison" not in app.session_state
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_reported_and_results_stay(done: AppTest):
     before = done.session_state["comparison"]
     app = open_compare(comparison=before, prompt="own text", prompt_text="a frog " * 3000)
@@ -313,7 +316,7 @@ def test_a_prompt_that_is_too_long_is_reported_and_results_stay(done: AppTest):
     [
         (["dynatree"], "at least 2 methods and there is 1"),
         (["autoregressive", "dynatree", "autoregressive"], "Autoregressive occurs twice with the same settings"),
-        (["linear"] * 7, "at most 6 methods and there are 7"),
+        pytest.param(["linear"] * 7, "at most 6 methods and there are 7", marks=pytest.mark.slow),
     ],
 )
 def test_too_few_or_the_same_twice_is_reported_before_the_start(names: list[str], words: str):

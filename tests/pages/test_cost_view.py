@@ -33,6 +33,7 @@ def manager(monkeypatch, tmp_path):
     return fresh
 
 
+@pytest.mark.slow
 def test_without_a_pair_it_says_what_to_do_and_does_it(manager, monkeypatch):
     measured = []
     monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: measured.append(pair) or COSTS)

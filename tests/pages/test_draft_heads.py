@@ -41,7 +41,6 @@ def words(at, key):
     return at.selectbox(key=key).options
 
 
-@pytest.mark.slow
 def test_without_a_head_that_fits_there_is_nothing_to_choose(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
     monkeypatch.setattr("decoding.heads.store.SHIPPED", tmp_path / "none")
@@ -49,6 +48,7 @@ def test_without_a_head_that_fits_there_is_nothing_to_choose(tmp_path, monkeypat
     assert not [box for box in at.selectbox if box.label == "Draft"] and not sentences(at)
 
 
+@pytest.mark.slow
 def test_a_head_is_chosen_decoded_with_and_named(mine):
     at = open_page("pages/step_through.py")
     at.session_state["method"] = "salf"
@@ -95,7 +95,6 @@ def test_a_comparison_takes_a_head_along(mine):
     assert labels == ["Autoregressive", "SALF + TALF head, 2026-11-22 10:00"]
 
 
-@pytest.mark.slow
 def test_configurations_of_the_papers_have_one_for_each_head(mine):
     names = list(presets())
     assert names[-1] == "SALF + TALF head, 2026-11-22 10:00" and presets()[names[-1]].draft_head == "mine"

@@ -50,6 +50,7 @@ def test_an_iteration_chosen_in_python_moves_the_browser_and_its_own_report_does
     assert film(page).serial == serial + 1 and film(page).ask["iteration"] == 7
 
 
+@pytest.mark.slow
 def test_frames_are_made_once(page):
     before = dict(film(page).frames)
     assert len(before) == len(page.session_state["run"].trace.iterations)

@@ -77,6 +77,7 @@ def test_learn_draws_without_loading_torch():
     assert printed(DRAWN.format(puzzles=("Guess the accepted path", "Why did the tree lose?"))).strip() == ""
 
 
+@pytest.mark.slow
 def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
     at, own = with_own_run()
     click(at, "tour_start")
@@ -107,7 +108,6 @@ def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
     assert at.session_state["prompt_text"] == "Mine"
 
 
-@pytest.mark.slow
 def test_back_and_leaving_keep_the_place():
     at, _ = with_own_run()
     for key in ("tour_start", "tour_next", "tour_next", "tour_back"):
@@ -172,6 +172,7 @@ def test_without_torch_the_tour_ends_before_the_pages_that_compute(monkeypatch):
     assert tour.all_steps()[-1].key == "adapt"
 
 
+@pytest.mark.slow
 def test_words_of_the_tour_are_those_of_the_runs():
     at = open_page(LEARN)
     click(at, "tour_start")

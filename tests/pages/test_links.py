@@ -212,7 +212,7 @@ def test_a_link_to_a_recorded_run_needs_no_decoding():
     [
         ("recorded=home&iteration=5000", "the link asks for iteration 5,000, but the run has"),
         ("recorded=home&iteration=2&node=900", "asks for node 900, which iteration 2 does not have"),
-        ("recorded=nowhere&temperature=NaN", "no recorded run of that name"),
+        pytest.param("recorded=nowhere&temperature=NaN", "no recorded run of that name", marks=pytest.mark.slow),
     ],
 )
 def test_a_place_that_is_not_there_is_reported(query, words):
@@ -222,6 +222,7 @@ def test_a_place_that_is_not_there_is_reported(query, words):
     assert words.lower() in warned(at)[0].lower()
 
 
+@pytest.mark.slow
 def test_settings_that_contradict_one_another_decode_nothing():
     at = opened("method=DynaTree&base_depth=9&max_depth=6&iteration=4")
     assert any("“Base depth”" in sentence for sentence in sentences(at))
@@ -246,7 +247,7 @@ def test_without_torch_a_link_says_what_it_needs(monkeypatch):
     "query",
     [
         "method_dynatree_node_budget=5&sampling_temperature=NaN&max_new_tokens=-3&prompt_text=x&iteration=two",
-        "run=1&unfolded=1&scope=1&job_step=1&page=Home&start=true&one_more=true",
+        pytest.param("run=1&unfolded=1&scope=1&job_step=1&page=Home&start=true&one_more=true", marks=pytest.mark.slow),
         "prompt=%3Cscript%3Ealert(1)%3C%2Fscript%3E&method=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E&node=" + "9" * 300,
     ],
 )

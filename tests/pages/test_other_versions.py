@@ -41,7 +41,7 @@ def test_a_run_of_another_version_can_be_looked_at_and_says_what_is_unknown(said
 
 @pytest.mark.parametrize(
     "page",
-    family([page for page in PAGES.values() if page != PAGE], "app.py", "pages/step_through.py"),
+    family([page for page in PAGES.values() if page != PAGE], "app.py"),
 )
 def test_every_page_draws_with_a_run_of_another_version(page: str):
     run = of_another_version()["no method 'newest'"]

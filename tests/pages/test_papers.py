@@ -282,6 +282,7 @@ printf '{"state": "running", "phase": "measuring", "done": 3, "total": 20, "pid"
 """
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     replace_process(home, monkeypatch, STEPS)
     at = open_page(PAGE)
@@ -324,6 +325,7 @@ def test_a_claim_at_several_places_is_reported_once_with_a_line_for_each():
     assert 'rowspan="2">DynaTree' in table_html(outcome) and summary(outcome)[0] == "some"
 
 
+@pytest.mark.slow
 def test_the_list_tells_how_many_orderings_hold():
     paper_result = BY_KEY["dynatree/table-1"]
     some = judge(paper_result, rows())

@@ -185,6 +185,7 @@ def test_runs_on_screen_and_in_files_can_be_chosen(monkeypatch):
     assert list(available()) == ["DynaTree (Step through)", "Autoregressive (saved.dscope)"]
 
 
+@pytest.mark.slow
 def test_the_chosen_runs_race():
     at = open_race()
     at.session_state["run"] = Run(run_mixed())

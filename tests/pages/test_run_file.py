@@ -17,6 +17,7 @@ from pages.ui.app import run_file
 from pages.ui.app.run_file import EXPORTS, ExportContext
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
+from tests.helpers.families import family
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
 from tests.pages.apptest import ROOT, open_page, sentences
 from viz.scope.scene import build_scene, fold_parent
@@ -164,6 +165,7 @@ def test_what_is_kept_can_be_saved_and_what_is_saved_can_be_opened():
     assert config["server"]["maxUploadSize"] * 2**20 == MAX_BYTES
 
 
+@pytest.mark.slow
 def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch):
     page.session_state[run_file.RIVAL] = ("other <b>.dscope", run_of(run_mixed().iterations[:3]))
     page.run()
@@ -203,7 +205,7 @@ def test_a_chosen_file_is_compared_not_opened(monkeypatch: pytest.MonkeyPatch):
     assert "run" not in session
 
 
-@pytest.mark.parametrize("key", ["open_run", "compare_run"])
+@pytest.mark.parametrize("key", family(("open_run", "compare_run"), "open_run"))
 def test_a_damaged_file_is_one_sentence(key: str, page, monkeypatch: pytest.MonkeyPatch):
     session = uploaded(saved(run_mixed())[:-30], key, monkeypatch)
     monkeypatch.undo()

@@ -44,6 +44,7 @@ def ids_on_disk(folder) -> set[str]:
     return {file.stem for file in folder.glob("*.dscope")}
 
 
+@pytest.mark.slow
 def test_memory_holds_the_latest_runs_and_whatever_a_session_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(run_store, "MOST_HELD", 3)
     store = a_store(None)
@@ -182,6 +183,7 @@ def test_the_switch_writes_nothing(tmp_path, monkeypatch):
     assert run_store.store.__wrapped__().folder == tmp_path
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_one_sentence_and_the_run_is_decoded_again(tmp_path, monkeypatch):
     store = a_store(tmp_path)
     run = put(store, 1)[0]

@@ -73,7 +73,8 @@ def test_a_verifiers_own_setting_stands_beside_it():
 TUNED = [name for name in METHODS if name not in ("autoregressive", "dyspec", "sequoia")]
 
 
-@pytest.mark.parametrize("name", family(TUNED, "delayed"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TUNED)
 def test_every_method_is_tuned_at_a_temperature(name):
     at = open_page("pages/tune_live.py")
     at.session_state["tune"] = name
@@ -96,7 +97,7 @@ def test_sampled_outputs_are_compared_by_figures_only():
     assert all(not result.failure for result in comparison.results)
 
 
-@pytest.mark.parametrize("page", [STEP, "pages/compare.py", "pages/race.py", "pages/tune_live.py"])
+@pytest.mark.parametrize("page", family((STEP, "pages/compare.py", "pages/race.py", "pages/tune_live.py"), STEP))
 def test_a_runs_own_values_beyond_the_widgets_are_moved_into_them(page: str):
     """A run of the command line may have been sampled in ways that no widget offers."""
     at = open_page(None)

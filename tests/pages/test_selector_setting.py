@@ -33,6 +33,7 @@ def selects(at):
     return [box for box in at.selectbox if box.key == WIDGET]
 
 
+@pytest.mark.slow
 def test_a_selector_is_offered_for_its_verifier_alone():
     at = delayed(open_page(STEP))
     assert selects(at)[0].options == ["None: K, L1 and L2 as set", "Selector for specinfer, Embedded pair, 2030-01-02"]

@@ -160,6 +160,7 @@ def test_bad_input_is_one_sentence_and_the_run_stays(page):
     assert run_of(page) is not before
 
 
+@pytest.mark.slow
 def test_contradictory_settings_are_reported_and_the_run_stays(page):
     before = run_of(page)
     page.slider(key="method_dynatree_base_depth").set_value(8)
@@ -175,6 +176,7 @@ def test_contradictory_settings_are_reported_and_the_run_stays(page):
     assert not page.button(key="start").disabled
 
 
+@pytest.mark.slow
 def test_a_run_saves_and_opens_again(page, monkeypatch):
     from pages.ui.app import run_file
 

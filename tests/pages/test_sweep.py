@@ -29,6 +29,7 @@ from pages.ui.sweep.runs import decoded_again, run_words, typical
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from pages.ui.sweep.view import HEAT, LINES, PARALLEL, RUNS, picked_place
 from tests.helpers.experiments import made_experiment, made_row, made_rows
+from tests.helpers.families import family
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import ROOT, finish, open_page, sentences
 
@@ -81,6 +82,7 @@ def test_without_experiments_it_says_what_to_do():
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
 
 
+@pytest.mark.slow
 def test_time_is_reported_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
     made_experiment(tmp_path / "shipped", "theirs")
     at = open_page(PAGE).button(key="sweep_new").click().run()
@@ -111,6 +113,7 @@ def test_a_grid_of_ones_own_is_written_and_started(home, started):
     assert at.button(key="sweep_stop").disabled is False
 
 
+@pytest.mark.slow
 def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
     at = open_page(PAGE)
     at.button_group(key="sweep_kind").set_value("A ready grid").run()
@@ -173,7 +176,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert "Resume" not in labels(at), "nothing is missing"
 
 
-@pytest.mark.parametrize("kind", [HEAT, LINES, PARALLEL, RUNS])
+@pytest.mark.parametrize("kind", family((HEAT, LINES, PARALLEL, RUNS), HEAT))
 def test_every_chart_is_drawn_and_its_numbers_stand_behind_it(kind: str, home):
     made_experiment(home, "one")
     at = open_page(PAGE)

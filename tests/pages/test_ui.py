@@ -122,6 +122,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
     assert engine_words(other) == f"Engine of the target: packed, {why}. Engine of the draft: transformers, asked for."
 
 
+@pytest.mark.slow
 def test_manager_releases_before_it_loads(models, monkeypatch):
     from decoding.models import pair as pair_module
     from decoding.session import session as opening

@@ -104,6 +104,7 @@ def test_a_recorded_run_says_what_is_missing_and_what_to_do():
     assert not at.button(key="verify_as_it_was").disabled
 
 
+@pytest.mark.slow
 def test_the_prompt_is_decoded_again_with_every_row(page):
     assert sentences(page) == []
     assert not page.info
@@ -383,6 +384,7 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     assert {each.expected_tokens for each in exact if each.refusal is None} == {1.0}
 
 
+@pytest.mark.slow
 def test_the_table_holds_plain_texts_and_both_distributions_of_the_count(page):
     looked = looked_at(page)
     exact = replay(looked.iteration, looked.sampling, rerolls=0)
@@ -404,6 +406,7 @@ def test_the_table_holds_plain_texts_and_both_distributions_of_the_count(page):
     assert {row.get("rolled") for row in waiting["rows"]} == {None}
 
 
+@pytest.mark.slow
 def test_token_text_in_words_and_table_is_escaped(page):
     looked = looked_at(page)
     evil = "<img src=x>"

@@ -161,6 +161,7 @@ def test_the_models_run_where_that_is_asked_for(page):
     assert "no model ran" not in reported(page)
 
 
+@pytest.mark.slow
 def test_the_models_also_run_for_a_change_that_is_offered(page):
     page.toggle(key="what_if_live").set_value(True).run()
     press(page, "what_if_starter_0")
@@ -169,6 +170,7 @@ def test_the_models_also_run_for_a_change_that_is_offered(page):
     assert "1 branch holds its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
 
 
+@pytest.mark.slow
 def test_values_beyond_the_widgets_are_no_change_until_they_are_moved():
     at = open_with(decoded(2, "iid_paths", 20, Sampling(3.5, seed=2**40)))
     for _ in range(2):
@@ -424,6 +426,7 @@ def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
     assert len(branch.run.trace.iterations) == 5, "it goes on from where Step through has brought it"
 
 
+@pytest.mark.slow
 def test_step_through_leads_here_to_its_iteration_and_node():
     at = open_page(None)
     run = decoded()
@@ -436,6 +439,7 @@ def test_step_through_leads_here_to_its_iteration_and_node():
     assert not at.button(key="what_if_accept").disabled
 
 
+@pytest.mark.slow
 def test_another_run_begins_another_history(page):
     press(page, "what_if_starter_0")
     page.session_state["run"] = decoded(1)
@@ -443,6 +447,7 @@ def test_another_run_begins_another_history(page):
     assert list(history_of(page).branches) == [0]
 
 
+@pytest.mark.slow
 def test_a_reloaded_page_has_the_run_of_its_address_with_its_branches(page):
     press(page, "what_if_starter_0")
     before = history_of(page)

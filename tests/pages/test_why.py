@@ -146,6 +146,7 @@ def test_it_explains_a_token_that_was_asked_about():
     assert any(button.key == "why_change" for button in at.button)
 
 
+@pytest.mark.slow
 def test_token_text_is_escaped():
     at = open_page(PAGE)
     said = texts(show(at, traces.run_of([traces.fallback()]), node=1))
@@ -169,6 +170,7 @@ def test_only_tokens_outside_the_verified_tree_ask_for_a_change():
     assert not asks_for_change(ended, absent_subject(ended, 0, 3, traces._token_id("No")))
 
 
+@pytest.mark.slow
 def test_a_final_token_whose_node_was_pruned_asks_for_a_change():
     iteration = traces.pruned()
     gone = iteration.nodes[4]
@@ -265,6 +267,7 @@ def test_shares_of_all_draws_are_never_all_or_nothing_by_rounding():
     assert "all draws commit this many." in luck_html(iteration, Luck(3, {3: 1.0}, 3.0, 0.0))
 
 
+@pytest.mark.slow
 def test_luck_is_exact_and_can_be_rerolled(sampled):
     at = open_page(PAGE)
     said = texts(show(at, sampled, "Lucky or not"))
@@ -347,6 +350,7 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled, beli
     at.session_state["job_why_possible"].run()
 
 
+@pytest.mark.slow
 def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled, believed):
     at = open_page(PAGE)
     show(at, sampled.without_logits(), "What was possible")

@@ -25,6 +25,7 @@ def chosen_run():
     return traces.run_of([replace(first, selector=choice()), second])
 
 
+@pytest.mark.slow
 def test_the_part_is_there_only_where_a_selector_was_asked():
     at = show(open_page(PAGE), traces.run_of([traces.sampled_recovered()]), part=PART)
     assert not at.exception and at.session_state["why_shown"] == "Why"
@@ -54,7 +55,6 @@ def test_another_pair_is_one_sentence(monkeypatch):
         find(Run(chosen_run(), "opened"), 0, type("Job", (), {"report": lambda *_: None}))
 
 
-@pytest.mark.slow
 def test_tokens_of_actions_are_those_of_their_trees(pair):
     tokens = pair.vocabulary.encode("Once upon a time there was a")
     found = tokens_of_actions(pair, tokens, Sampling(0.8, seed=3), "specinfer", 2)

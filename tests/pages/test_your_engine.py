@@ -165,6 +165,7 @@ def test_there_is_no_verdict_for_a_paste_that_cannot_be_read(page):
     assert "**" not in shown(page) and not page.code
 
 
+@pytest.mark.slow
 def test_a_servers_own_k_at_its_batch(page):
     pays(page, LOG)
     assert not sentences(page) and "An example" not in shown(page)
@@ -306,6 +307,7 @@ def test_another_draft_than_the_one_that_ran_gets_no_verdict(page):
     assert "**" in shown(page), "the first choice may have been the wrong one"
 
 
+@pytest.mark.slow
 def test_marginal_rates_typed_as_conditional_are_recognised(page):
     pays(page, LOG)
     control = next(each for each in page.segmented_control if each.label == "Acceptance of")
@@ -360,6 +362,7 @@ def test_a_mean_length_alone_asks_for_k(page):
     assert "**K = 4 is" in shown(page), "the K that was given is the one that is judged"
 
 
+@pytest.mark.slow
 def test_a_low_first_position_leads_to_the_doctor(page):
     page.text_area(key="engine_text").set_value(LOG).run()
     doctor = page.button(key="engine_doctor")
@@ -493,6 +496,7 @@ def test_measured_passes_are_joined_to_rates_of_the_same_pair_alone(page, monkey
     assert not sentences(page) and "**K = 3" in shown(page)
 
 
+@pytest.mark.slow
 def test_a_configuration_of_ones_own_and_a_damaged_one(page):
     pays(page)
     page.selectbox(key="example_target").set_value(OWN_CONFIG).run()
@@ -507,6 +511,7 @@ def test_a_configuration_of_ones_own_and_a_damaged_one(page):
     assert not page.code, "an example has no command to paste"
 
 
+@pytest.mark.slow
 def test_a_servers_own_configuration_is_not_that_of_the_example(page):
     pays(page)
     page.selectbox(key="example_target").set_value(OWN_CONFIG).run()

@@ -332,6 +332,7 @@ def test_where_the_wide_pair_was_not_run_times_are_modelled_from_measured_passes
     )
 
 
+@pytest.mark.slow
 def test_texts_are_never_mixed_the_newest_count():
     long = rows({name: 2 * speed for name, speed in SPEEDS.items()}, prompt_set="long", text_hash="c0ffee",
                 started="2031-01-01T00:00:00")  # fmt: skip
@@ -502,6 +503,7 @@ def test_of_tokens_per_pass_is_reported_what_was_drafted_and_accepted():
     )
 
 
+@pytest.mark.slow
 def test_a_claim_that_the_papers_own_numbers_deny_is_turned_round():
     paper_result = BY_KEY["delayed/table-2"]
     assert {("Naive", "Block")} <= {

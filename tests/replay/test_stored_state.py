@@ -18,6 +18,7 @@ from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions, interventions_at
 from decoding.trace.records import node_paths
 from tests.helpers.counted import lines_run
+from tests.helpers.families import family
 from viz.explain.iteration import why_verdict
 
 PATHS = METHODS["iid_paths"].with_settings(paths=3, length=3)
@@ -42,7 +43,7 @@ def forced(session, index, kind="accept"):
     return ForkChange(interventions=Interventions(**{kind: (node_paths(session.iterations[index])[1],)}))
 
 
-@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("live", family((False, True), False))
 def test_a_fork_of_a_biased_fork_stays_biased_and_so_does_its_file(session, tmp_path, live):
     one = fork(session.trace(), session, 2, forced(session, 2), live=live)
     assert "target's distribution" in one.trace.bias

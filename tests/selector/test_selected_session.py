@@ -179,6 +179,7 @@ def test_a_text_of_one_token_takes_the_given_shape(pair):
     list(session)
 
 
+@pytest.mark.slow
 def test_rebuild_keeps_features(pair):
     tokens = []
     for policy in ("compaction", "rebuild"):
@@ -188,6 +189,7 @@ def test_rebuild_keeps_features(pair):
     assert tokens[0] == tokens[1]
 
 
+@pytest.mark.slow
 def test_replays_say_that_only_models_can_tell(pair, tmp_path):
     session = session_of(pair)
     list(session)

@@ -84,7 +84,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", family(KINDS, "near", "cut"))
+@pytest.mark.parametrize("kind", family(KINDS, "near"))
 @pytest.mark.parametrize("verifier", VERIFIER_NAMES)
 def test_labels_are_the_verifiers_own_expectations(verifier, kind):
     distributions = root_distributions(sum(map(ord, kind)), **KINDS[kind])

@@ -30,6 +30,7 @@ from decoding.training.selector_learner import (
 )
 from decoding.training.selector_roots import Roots
 from decoding.training.text import sample_texts
+from tests.helpers.families import family
 from tests.helpers.selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
@@ -93,7 +94,7 @@ def test_a_verifier_without_labels_is_refused():
         examples(bare, "khisti", SAMPLINGS, LATENCY, "rows")
 
 
-@pytest.mark.parametrize("rule", ["tokens", "policy"])
+@pytest.mark.parametrize("rule", family(("tokens", "policy"), "tokens"))
 def test_it_learns_to_draft_deep_where_that_pays(tmp_path, rule):
     trained = learner(replace(SETTINGS, learning_rate=3e-3, rule=rule))
     train(trained, Training(tmp_path), PhasePlan(steps=120), phase="p", belongs_to={})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.counted import lines_run
+from tests.helpers.families import family
 from tests.helpers.traces import big, dynatree_recovered
 from viz.scope.scene import tidy_rows
 
@@ -67,7 +68,7 @@ def comb(count: int) -> nx.DiGraph:
     return tree_of([-1, *(parent for spine in range(0, count, 2) for parent in (spine, spine))])
 
 
-@pytest.mark.parametrize("shape", [chain, comb])
+@pytest.mark.parametrize("shape", family((chain, comb), comb))
 def test_work_grows_in_step_with_the_nodes_however_deep(shape):
     small, large = (lines_run(partial(tidy_rows, shape(count))) for count in (1_000, 10_000))
     assert small > 1_000 and large < 12 * small
