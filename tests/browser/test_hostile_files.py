@@ -3,12 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from decoding.trace.archive import save_run
 from tests.helpers.traces import run_mixed
 
 SAID = "see https://other.example/x or www.other.example, me@other.example"
 
 
+@pytest.mark.slow
 def test_addresses_in_a_file_are_no_links(open_page, tmp_path: Path):
     run = run_mixed()
     save_run(replace(run, label=SAID, pair=replace(run.pair, name=SAID)), tmp_path / "run.dscope")

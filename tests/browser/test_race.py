@@ -57,6 +57,7 @@ def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
     assert page.locator(f"{ROOT} .lane .place").count() == sum(fastest) <= 1
 
 
+@pytest.mark.slow
 def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     page, runs = race, race_runs()
     assert texts(page) == [""] * len(runs)

@@ -298,6 +298,7 @@ def test_a_button_keeps_the_focus_when_it_is_drawn_anew(shown):
         assert page.locator(SCOPE).evaluate(focused) == before, place
 
 
+@pytest.mark.slow
 def test_the_marks_of_one_iteration_become_those_of_the_next(shown):
     page = shown
     marks = page.locator(f"{SCOPE} .tree g.n").element_handles()

@@ -59,6 +59,7 @@ def assert_one_screen(page) -> None:
         assert box["y"] + box["height"] <= 810, key
 
 
+@pytest.mark.slow
 def test_fork_compare_force_and_go_on(forked):
     page = forked
     framed = page.locator(f"{A} .diff").count()

@@ -23,7 +23,6 @@ from decoding.models import loading
 from decoding.models.loading import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
 from decoding.session.session import DecodeSession, Limits
-from tests.helpers.families import family
 
 MOSTLY_OFF_GIB = 0.0104  # room for the embedding beside one layer of the embedded target
 NEW_TOKENS = 6
@@ -82,7 +81,8 @@ def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
         assert run_baseline(offloaded, baseline, ids, NEW_TOKENS).output_ids == reference
 
 
-@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, reference, name):
     policies = CACHE_POLICIES if METHODS[name].drafter.drafts else CACHE_POLICIES[:1]
     for policy in policies:
@@ -167,6 +167,7 @@ def test_weights_that_wait_in_memory_are_freed(grouped):
     assert not kept.state_dict
 
 
+@pytest.mark.slow
 def test_the_benchmark_reads_the_weights_in_every_pass(offloaded, monkeypatch):
     forgotten = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *args: forgotten.append(args), raising=False)

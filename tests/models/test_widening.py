@@ -159,6 +159,7 @@ def test_a_tree_accepts_what_it_does_on_the_embedded_pair(embedded, wide, prompt
     assert sum(accepted) > 15, "nothing was accepted: the test tests nothing"
 
 
+@pytest.mark.slow
 def test_it_is_called_widened_wherever_it_is_shown(wide, folders):
     assert wide.info.name == "widened-tiny-target + widened-tiny-draft"
     assert [wide.target.info.name, wide.draft.info.name] == ["widened-tiny-target", "widened-tiny-draft"]
@@ -168,6 +169,7 @@ def test_it_is_called_widened_wherever_it_is_shown(wide, folders):
         assert model.info.parameters == model_shape(str(getattr(folders, role)), role).parameters
 
 
+@pytest.mark.slow
 def test_layers_are_real_or_cost_what_real_ones_cost(folders):
     weights = load_file(folders.target / "model-00001-of-00001.safetensors")
     for name, weight in weights.items():
@@ -223,6 +225,7 @@ def test_weights_of_the_large_pair_are_the_embedded_ones_unrounded(dtype):
             assert torch.equal(tiles[copy].sum(1), weight.float())
 
 
+@pytest.mark.slow
 def test_what_is_already_there_is_kept(folders):
     before = (folders.target / "config.json").stat().st_mtime_ns
     lines = []
@@ -329,9 +332,8 @@ def test_the_command_says_in_one_sentence_what_is_wrong(tmp_path, capsys):
         assert left.value.code == 2 and says in printed and printed.startswith("error: ") and printed.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "copies", (2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", (2, 3, 4))
 def test_a_wider_embedded_target_is_made_in_memory_and_says_what_it_is(embedded, prompts, copies):
     settings = PairSettings(device="cpu", dtype="float32", widen=copies)
     wide = load_pair(settings)

@@ -73,6 +73,7 @@ def test_choices_that_are_not_the_race_on_screen_are_marked():
     assert at.session_state["race"].title in said
 
 
+@pytest.mark.slow
 def test_it_is_still_there_after_another_page(recorded: AppTest):
     before = recorded.session_state["race"]
     recorded.switch_page("pages/compare.py").run()

@@ -32,7 +32,7 @@ REWOUND = {
 ENGINES = ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformers", "cuda_graph"))]
 
 
-@pytest.fixture(scope="module", params=["llama", "embedded"])
+@pytest.fixture(scope="module", params=family(("llama", "embedded"), "llama"))
 def pair(request, tmp_path_factory, embedded):
     """The embedded pair, a GPT-NeoX, or a random Llama whose draft is itself with noise."""
     if request.param == "embedded":

@@ -81,6 +81,7 @@ def weights(folder) -> dict[str, bytes]:
     return {role: (folder.path / "out" / role / "model.safetensors").read_bytes() for role in ("target", "draft")}
 
 
+@pytest.mark.slow
 def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
     _, folder = begun
     records = folder.log()
@@ -171,6 +172,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
     assert weights(folder) == weights(begun[1])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_text_is_refused(begun, tmp_path):
     arrays, whole = begun
     other = replace(arrays, identity="other")
@@ -178,6 +180,7 @@ def test_a_checkpoint_of_another_text_is_refused(begun, tmp_path):
         PairTraining(whole, other, LENGTH, SETUP).run(resume=True)
 
 
+@pytest.mark.slow
 def test_weights_of_another_tokenizer_are_taken_over_by_spelling(begun, tmp_path):
     arrays, whole = begun
     source = whole.path / "out" / "target"
@@ -192,6 +195,7 @@ def test_weights_of_another_tokenizer_are_taken_over_by_spelling(begun, tmp_path
         begin_from(network, tmp_path, arrays.tokenizer)
 
 
+@pytest.mark.slow
 def test_a_token_that_is_not_there_begins_as_the_mean_of_what_it_was_spelled_with(begun, tmp_path):
     arrays, _ = begun
     shipped = model_folder(EMBEDDED, "target")
