@@ -1,6 +1,7 @@
 """What every test runs under: the repository root importable, no network, few threads."""
 
 import atexit
+import gc
 import os
 import random
 import shutil
@@ -57,6 +58,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
             return BROWSER if nodeid.startswith(f"{BROWSER}/") else super()._split_scope(nodeid)
 
     return OneBrowser(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -51,10 +51,12 @@ def no_history(self, state, outcome):
     ("name", "place", "broken"),
     [
         ("dynatree", (DynaTreeDrafter, "breadths"), Drafter.breadths),
-        ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
-        ("salf", "decoding.drafters.candidates.bar", last_place),
+        pytest.param("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths, marks=pytest.mark.slow),
+        pytest.param("salf", "decoding.drafters.candidates.bar", last_place, marks=pytest.mark.slow),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
-        ("sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None),
+        pytest.param(
+            "sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None, marks=pytest.mark.slow
+        ),
         ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
     ],
 )
@@ -67,8 +69,8 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
 @pytest.mark.parametrize(
     ("verifier", "place"),
     [
-        ("naive", "decoding.verifiers.naive.NaiveSolver.acceptance"),
-        ("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance"),
+        pytest.param("naive", "decoding.verifiers.naive.NaiveSolver.acceptance", marks=pytest.mark.slow),
+        pytest.param("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance", marks=pytest.mark.slow),
         ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
     ],
 )

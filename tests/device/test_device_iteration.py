@@ -420,9 +420,7 @@ def test_drafters_with_a_rule_and_the_limits_of_their_settings():
     assert device_rule(drafter, drafter.start([]), 500).forwards == 33
 
 
-@pytest.mark.parametrize(
-    "name", family(METHODS_ON_DEVICE, *QUICK, "dynatree, plain", "linear 64", "fixed tree, out of budget")
-)
+@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))
 def test_sizes_of_certain_rules_are_those_of_the_drafter(static, on_host, name):
     drafter = METHODS_ON_DEVICE[name].drafter
     rule = device_rule(drafter, drafter.start([]), 30)

@@ -112,7 +112,7 @@ def _decoded(pair, method, sampling=None, prompt: str = PROMPT) -> DecodeSession
     return session
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", family(ALL, "suffix"))
 def test_every_verifier_that_fits_keeps_the_greedy_text(embedded, runs, name):
     fits = fitting(METHODS[name].drafter.draft_sampling, Sampling())
     assert {"greedy", "nss"} <= set(fits)
@@ -122,7 +122,7 @@ def test_every_verifier_that_fits_keeps_the_greedy_text(embedded, runs, name):
         assert any(each.accepted for each in session.iterations)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", family(ALL, "prompt_lookup"))
 def test_sampled_text_is_that_of_plain_sampling_with_the_same_numbers(embedded, name):
     sampling = Sampling(temperature=1.0, seed=3)
     own = _decoded(embedded, METHODS[name].with_settings(verifier="nss"), sampling)

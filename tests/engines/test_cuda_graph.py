@@ -39,7 +39,9 @@ def static():
     return embedded_pair().with_engine("cuda_graph")
 
 
-@pytest.fixture(scope="module", params=["gpt_neox", "llama", "qwen2", "gpt2", "gemma3", "llama eager"])
+@pytest.fixture(
+    scope="module", params=family(("gpt_neox", "llama", "qwen2", "gpt2", "gemma3", "llama eager"), "gpt_neox", "llama")
+)
 def tiny(request, tmp_path_factory):
     """Lean forwards, the library's, a dict of masks, and additive masks."""
     architecture, *attention = request.param.split()
@@ -143,7 +145,7 @@ def test_prompts_run_at_their_own_size_and_chains_do_not():
     assert tree == PassShape(queries=96, among=96, rows=256, kept=4)
 
 
-@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree", "salf", "eagle2"))
+@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree"))
 def test_every_method_writes_the_librarys_text(embedded, name):
     method = METHODS[name].with_settings(**MEASURED.get(name, {}))
     texts = []

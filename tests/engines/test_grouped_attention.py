@@ -10,6 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from benchmarks.fakes import make_pair
 from decoding.engines.attention import GROUPED_SDPA, can_group, grouped_attention
 from decoding.models.pair import PairSettings, load_pair
+from tests.helpers.families import family
 
 TOLERANCE = 1e-6
 HEADS = 4
@@ -33,7 +34,10 @@ class LargestAllocation(TorchDispatchMode):
         return result
 
 
-@pytest.fixture(scope="module", params=[("llama", 4), ("llama", 2), ("llama", 1), ("qwen2", 2), ("qwen2", 1)])
+@pytest.fixture(
+    scope="module",
+    params=family((("llama", 4), ("llama", 2), ("llama", 1), ("qwen2", 2), ("qwen2", 1)), ("llama", 2), ("qwen2", 1)),
+)
 def pair(request, tmp_path_factory):
     """A tiny pair with 4 query heads and some key/value heads, loaded as a user would."""
     architecture, kv_heads = request.param

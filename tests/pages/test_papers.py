@@ -243,7 +243,7 @@ def test_a_grid_has_at_most_the_runs_that_it_is_reported_to_have(grid):
     assert reported.tokens == reported.runs * sum(found.new_tokens) // len(found.new_tokens)
 
 
-@pytest.mark.parametrize("key", family(BY_KEY, *[*BY_KEY][::5]))
+@pytest.mark.parametrize("key", family(BY_KEY, *[*BY_KEY][::15]))
 def test_every_exhibit_is_drawn_with_its_reference_alone(key, home):
     paper_result = BY_KEY[key]
     name = grid_name(paper_result.grid)

@@ -24,6 +24,7 @@ from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
+from tests.helpers.families import family
 from tests.helpers.heads import random_network
 from tests.helpers.selectors import LATENCY, WARM, store
 
@@ -57,7 +58,7 @@ class TableChooser:
 
 
 @pytest.mark.parametrize("verifier", [SpecInferVerifier(), TraversalVerifier()])
-@pytest.mark.parametrize("past", range(3))
+@pytest.mark.parametrize("past", family(range(3), 1))
 def test_lossless_whatever_the_selector_chooses(verifier, past, monkeypatch):
     """For each text the selector says some action: over every draft and draw the output keeps the target's
     distribution.

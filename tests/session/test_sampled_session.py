@@ -45,7 +45,7 @@ def test_nss_on_a_deterministic_tree_writes_what_autoregressive_sampling_writes(
     assert plain.tokens == tree.tokens and len(iterations) < plain.new_tokens
 
 
-@pytest.mark.parametrize("verifier", [name for name in VERIFIERS if name != "greedy"])
+@pytest.mark.parametrize("verifier", family([name for name in VERIFIERS if name != "greedy"], "nss", "traversal_wor"))
 def test_every_verifier_decodes_and_tells_its_steps(pair, verifier):
     method = METHODS["iid_paths"].with_settings(paths=3, length=3, verifier=verifier)
     session, iterations = run(pair, method, record="full")

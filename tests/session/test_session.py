@@ -36,6 +36,8 @@ VARIANTS = {
     "paths": METHODS["iid_paths"].with_settings(paths=3, length=3, verifier="khisti"),
 }
 
+QUICK = ("dynatree", "printed", "dyspec", "paths")  # one that prunes, one that verifies all, two that sample
+
 
 @pytest.fixture(scope="module", params=family(("gpt_neox", "llama", "gpt2", "qwen2"), "llama"))
 def tiny(request, tmp_path_factory):
@@ -56,7 +58,7 @@ def run(pair, method, ids, **limits):
 
 
 @pytest.mark.parametrize("policy", family(CACHE_POLICIES, "compaction"))
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", family(VARIANTS, "autoregressive", *QUICK))
 def test_greedy_identity_on_tiny_pairs(tiny, name, policy):
     ids = prompt(tiny)
     reference = run_baseline(tiny, "hf_generate", ids, 48).output_ids
@@ -71,7 +73,7 @@ def test_greedy_identity_on_tiny_pairs(tiny, name, policy):
 
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)
-@pytest.mark.parametrize("name", [n for n in VARIANTS if n != "autoregressive"])
+@pytest.mark.parametrize("name", family([n for n in VARIANTS if n != "autoregressive"], *QUICK))
 def test_caches_equal_a_fresh_prefill_after_every_iteration(tiny, name, policy):
     ids = prompt(tiny)
     session = DecodeSession(

@@ -57,7 +57,9 @@ def test_the_rows_of_the_pass_stand_in_the_order_that_was_asked_for(pair):
         assert any(len(i.flatten_order) > 6 for i in run.iterations)
 
 
-@pytest.mark.parametrize("verifier", [name for name, kind in VERIFIERS.items() if not kind.greedy_only])
+@pytest.mark.parametrize(
+    "verifier", family([name for name, kind in VERIFIERS.items() if not kind.greedy_only], "specinfer", "traversal")
+)
 def test_every_verifier_draws_the_same(pair, verifier):
     name = {"specinfer_wor": "dyspec", "traversal_wor": "dyspec", "block": "linear"}.get(verifier, "iid_paths")
     method = METHODS[name].with_settings(verifier=verifier)

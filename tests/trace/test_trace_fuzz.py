@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from benchmarks import trace_fuzz
 from benchmarks.trace_fuzz import KINDS, Saved, outcome, spoiled
 from decoding.common.errors import TraceFileError
+from tests.helpers.families import family
 from tests.helpers.traces import Spec, iteration_of, run_autoregressive, run_mixed
 from tests.trace.test_trace_file import full_run
 from viz.scope.panels import mask_figure
@@ -21,7 +22,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", family(KINDS, "values exchanged", "bytes", "junk values"))
 @pytest.mark.parametrize("times", [0.2, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_spoiled_file_opens_or_is_refused_in_a_sentence(kind: str, times: float):
     examples = max(1, round(times * EXAMPLES.get(kind, 12)))

@@ -85,7 +85,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", family(KINDS, "near"))
-@pytest.mark.parametrize("verifier", VERIFIER_NAMES)
+@pytest.mark.parametrize("verifier", family(VERIFIER_NAMES, "specinfer", "traversal"))
 def test_labels_are_the_verifiers_own_expectations(verifier, kind):
     distributions = root_distributions(sum(map(ord, kind)), **KINDS[kind])
     labels = distributions.expected(verifier)

@@ -9,6 +9,7 @@ import torch
 from benchmarks.enumeration import enumerate_draws
 from decoding.verifiers import VERIFIERS, KhistiVerifier
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
+from tests.helpers.families import family
 
 GENERATOR = np.random.default_rng(3)
 
@@ -50,7 +51,7 @@ def picked_law(name: str, target, draft, tokens) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("draws", [1, 2, 3])
+@pytest.mark.parametrize("draws", family((1, 2, 3), 2))
 @pytest.mark.parametrize("name", ["nss", "naive_tree", "spectr", "specinfer", "specinfer_wor", "khisti"])
 def test_branching_is_what_the_solver_does(name, draws):
     for target, draft in PAIRS:

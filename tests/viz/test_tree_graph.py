@@ -37,7 +37,10 @@ def test_the_graph_has_every_node_with_the_fields_that_it_has():
 
 
 @pytest.mark.parametrize("read", [read_graphml, read_json])
-@pytest.mark.parametrize("build", [traces.dynatree_recovered, lambda: traces.big(1024), traces.summary])
+@pytest.mark.parametrize(
+    "build",
+    [traces.dynatree_recovered, pytest.param(lambda: traces.big(1024), marks=pytest.mark.slow), traces.summary],
+)
 def test_what_is_written_reads_back_as_the_same_tree(read, build):
     graph, again = tree_graph(build()), read(build())
     assert again.is_directed() and again.graph.items() >= graph.graph.items()
