@@ -9,6 +9,8 @@ from pages.ui.race import recorded_race
 from viz.race.data import partings, race_data, readable
 from viz.race.lanes import lane_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = ".race-root"
 WAIT_MS = 60_000
 
@@ -33,7 +35,6 @@ def race(open_page):
     return page
 
 
-@pytest.mark.slow
 def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
     page = race
     longest_ms = 1e3 * max(run.iterations[-1].ended_s for run in race_runs())
@@ -57,7 +58,6 @@ def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
     assert page.locator(f"{ROOT} .lane .place").count() == sum(fastest) <= 1
 
 
-@pytest.mark.slow
 def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     page, runs = race, race_runs()
     assert texts(page) == [""] * len(runs)
@@ -88,7 +88,6 @@ def test_keys_go_from_token_to_token_and_the_text_is_that_of_the_run(race):
     expect(page.locator(ROOT)).to_have_attribute("data-playing", "false")
 
 
-@pytest.mark.slow
 def test_a_key_and_a_button_go_to_the_next_place_where_the_methods_part(race):
     page = race
     moments = partings([lane_of(run) for run in race_runs()])
@@ -103,7 +102,6 @@ def test_a_key_and_a_button_go_to_the_next_place_where_the_methods_part(race):
     assert place(page) == moments["iteration"][0], "behind the last one it begins again"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(open_page, scheme):
     page = open_page("/race", color_scheme=scheme)
@@ -118,7 +116,6 @@ def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(o
     assert page.locator(f"{ROOT} .finish").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
 
 
-@pytest.mark.slow
 def test_a_race_of_ones_own_is_recorded_and_replayed(race):
     page = race
     page.locator(".st-key-race_plan_open button").first.click()

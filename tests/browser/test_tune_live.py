@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
+pytestmark = pytest.mark.slow
+
 NOW = ".st-key-tune_tree_now .ds-root[data-drawn-scene]"
 PINNED = ".st-key-tune_tree_pinned .ds-root[data-drawn-scene]"
 WAIT_MS = 60_000
@@ -38,7 +40,6 @@ def press(page, setting: str, key: str, times: int = 1) -> None:
         settle(page)
 
 
-@pytest.mark.slow
 def test_keys_pressed_while_the_page_works_all_count(tune):
     page = tune
     for key in ("tune_dynatree_node_budget", "sampling_draft_temperature"):
@@ -101,7 +102,6 @@ OVERLAPS = """tree => {
 }"""
 
 
-@pytest.mark.slow
 def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page):
     text = "Once+upon+a+time,+a+little+robot+lived+on+the+moon.+He+had+no+friends,+so+he+built+a"
     page = open_page(f"/step_through?text={text}&max_new_tokens=96&iteration=22")
@@ -121,7 +121,6 @@ def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page)
         assert lowest <= stage["y"] + stage["height"]
 
 
-@pytest.mark.slow  # test_what_if.py sees frames, tests/pages/test_tune_live.py the comparison
 def test_nodes_of_one_tree_only_are_framed(tune):
     page = tune
     for key in ("tune_reset", "tune_pin"):  # the paper's default is pinned
@@ -134,7 +133,6 @@ def test_nodes_of_one_tree_only_are_framed(tune):
     assert f"{framed} only in this one (framed)" in reported(page)
 
 
-@pytest.mark.slow  # tests/pages/test_tune_live.py: one sentence, the tree stays
 def test_a_contradiction_keeps_the_last_tree(tune):
     page = tune
     press(page, "base_depth", "ArrowRight", 2)
@@ -147,7 +145,6 @@ def test_a_contradiction_keeps_the_last_tree(tune):
     settle(page)
 
 
-@pytest.mark.slow
 def test_pin_then_whole_generation(tune):
     page = tune
     press(page, "node_budget", "ArrowLeft")
@@ -160,7 +157,6 @@ def test_pin_then_whole_generation(tune):
     page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").first.wait_for(timeout=WAIT_MS)
 
 
-@pytest.mark.slow
 def test_a_whole_generation_can_be_cancelled(open_page):
     page = open_page("/tune_live?prompt=Encyclopedia+·+Grey+owl")
     settle(page)
@@ -173,7 +169,6 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     settle(page)
 
 
-@pytest.mark.slow
 def test_it_opens_where_a_late_iteration_of_the_run_begins(open_page):
     text = "Once+upon+a+time+a+little+girl+named+Mia+found+a+red+ball+in+the+garden.+Her+dog+Max+wanted+to+play+with+it"
     page = open_page(f"/step_through?text={text}+too,+so&max_new_tokens=96&iteration=25")

@@ -5,6 +5,8 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
+pytestmark = pytest.mark.slow
+
 A = ".st-key-what_if_tree_a .ds-root[data-drawn-scene]"
 B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"
 GRAPH = ".st-key-what_if_graph .bg-root"
@@ -59,7 +61,6 @@ def assert_one_screen(page) -> None:
         assert box["y"] + box["height"] <= 810, key
 
 
-@pytest.mark.slow
 def test_fork_compare_force_and_go_on(forked):
     page = forked
     framed = page.locator(f"{A} .diff").count()
@@ -84,7 +85,6 @@ def test_fork_compare_force_and_go_on(forked):
     assert page.locator("[data-testid=stException]").count() == 0
 
 
-@pytest.mark.slow
 def test_the_drawn_history_chooses_what_is_compared(forked):
     page = forked
     before = scene(page, B)
@@ -99,7 +99,6 @@ def test_the_drawn_history_chooses_what_is_compared(forked):
     wait_for_iteration(page, FORKED - 1)
 
 
-@pytest.mark.slow
 def test_step_through_leads_to_the_iteration_looked_at(open_page):
     page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
     page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
@@ -121,7 +120,6 @@ def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
     assert page.locator(f"{GRAPH} .kind.live").count() == 0, "no model ran"
 
 
-@pytest.mark.slow
 def test_the_settings_stay_open_while_they_change_and_the_button_names_the_change_afterwards(open_page):
     page = open_page("/what_if")
     button = page.locator(".st-key-what_if_editor button").first

@@ -12,6 +12,8 @@ from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
@@ -27,7 +29,6 @@ def few(tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "SIZES", (1, 2, 4))
 
 
-@pytest.mark.slow
 def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeypatch):
     reported: list[int] = []
     costs = batch_costs(pair, unrecorded, report=reported.append)
@@ -40,7 +41,6 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
     assert known_batch_costs(pair) == costs
 
 
-@pytest.mark.slow
 def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
     assert known_batch_costs(pair) is None
     measured = MeasuredPair(pair, Sampling(), unrecorded)
@@ -49,7 +49,6 @@ def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
         measured.costs(5)
 
 
-@pytest.mark.slow
 def test_batches_that_no_memory_holds_are_left_out(pair, monkeypatch):
     real = batches.BatchProbe
 
@@ -62,14 +61,12 @@ def test_batches_that_no_memory_holds_are_left_out(pair, monkeypatch):
     assert list(batch_costs(pair, unrecorded)) == [1, 2]
 
 
-@pytest.mark.slow
 def test_passes_that_take_too_long_are_not_repeated_nor_followed_by_larger_ones(pair, monkeypatch):
     monkeypatch.setattr(batches.BatchProbe, "pass_s", lambda probe, size: 1.0 * size)
     costs = measure_batches(pair, measuring.cost_model(pair, unrecorded), (1,), (1, 2, 4, 8))
     assert costs[1].target.written() == "1:1000 2:2000 4:4000"
 
 
-@pytest.mark.slow
 def test_one_sequence_costs_what_it_does_with_the_kernels_that_are_for_one(pair):
     captured = pair.with_engine("cuda_graph")
     alone = measuring.cost_model(captured, unrecorded)
@@ -78,7 +75,6 @@ def test_one_sequence_costs_what_it_does_with_the_kernels_that_are_for_one(pair)
     assert [point.size for point in one.draft.points] == [point.size for point in two.draft.points] == [1, 2, 4]
 
 
-@pytest.mark.slow
 def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair):
     method = METHODS["hardware_aware"]
     alone, four = (

@@ -13,6 +13,8 @@ from pages.ui.widgets.trained import MATRIX, SELECTOR, trained_choices
 from tests.helpers.selectors import store
 from tests.pages.apptest import open_page, sentences
 
+pytestmark = pytest.mark.slow
+
 STEP, WIDGET = "pages/step_through.py", "method_delayed_selector"
 
 
@@ -33,7 +35,6 @@ def selects(at):
     return [box for box in at.selectbox if box.key == WIDGET]
 
 
-@pytest.mark.slow
 def test_a_selector_is_offered_for_its_verifier_alone():
     at = delayed(open_page(STEP))
     assert selects(at)[0].options == ["None: K, L1 and L2 as set", "Selector for specinfer, Embedded pair, 2030-01-02"]
@@ -43,7 +44,6 @@ def test_a_selector_is_offered_for_its_verifier_alone():
     assert selects(at)
 
 
-@pytest.mark.slow
 def test_a_chosen_selector_makes_the_shape_idle_and_leaves_with_its_verifier():
     at = delayed(open_page(STEP))
     assert not at.slider(key="method_delayed_paths").disabled
@@ -54,13 +54,11 @@ def test_a_chosen_selector_makes_the_shape_idle_and_leaves_with_its_verifier():
     assert sentences(at) == [] and not at.slider(key="method_delayed_paths").disabled
 
 
-@pytest.mark.slow
 def test_without_one_nothing_is_shown(home):
     (home / "mine" / "selector" / "selector.json").unlink()
     assert not selects(delayed(open_page(STEP)))
 
 
-@pytest.mark.slow
 def test_another_pair_is_offered_nothing(monkeypatch):
     identity = {**manager().identity} if manager().identity else None
     assert SELECTOR in trained_choices(METHODS["delayed"])
@@ -72,7 +70,6 @@ def test_another_pair_is_offered_nothing(monkeypatch):
     assert SELECTOR not in trained_choices(METHODS["iid_paths"])
 
 
-@pytest.mark.slow
 def test_a_kept_matrix_is_offered_by_name_and_content_to_token_recycling_alone(home):
     row = {7: (np.array([8], np.int32), np.array([0.5], np.float32))}
     counts = {"prompts": 2, "tokens": 1234}
