@@ -72,7 +72,7 @@ def copies(made, tmp_path) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", family(ARCHITECTURES, "gpt_neox"))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_sound_made_pair_has_no_fault(architecture, tmp_path):
     found = examine(settings(*make_pair(tmp_path, architecture)), PROMPTS)
     assert {each.check: each.evidence for each in found if each.verdict != "sound"} == {}

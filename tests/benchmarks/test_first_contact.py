@@ -19,7 +19,6 @@ from decoding.common.files import ROOT
 from decoding.common.interruption import CancelledError
 from decoding.compare.identity import OutputDifference
 from decoding.models.pair import embedded_pair
-from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
 
 
@@ -217,7 +216,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", family(TEST_FILES, "crashes"))
+@pytest.mark.parametrize("kind", TEST_FILES)
 def test_tests_that_end_badly_are_wrong(kind, tmp_path, monkeypatch, capsys):
     wrong = WRONG[kind]
     path = tmp_path / "test_cuda_graph_on_cuda.py"

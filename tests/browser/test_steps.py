@@ -7,7 +7,6 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 from tests.browser.test_scope import SCOPE, open_file, press, value
-from tests.helpers.families import family
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +14,7 @@ SHOWN = f"{SCOPE} .tree g.n:not(.s-hidden)"
 METHOD = {"dyspec": {"node_budget": 12}, "salf": {"gain_threshold": 0.2}}
 
 
-@pytest.fixture(params=family(METHOD, "dyspec"))
+@pytest.fixture(params=METHOD)
 def opened(request, open_page, pair, tmp_path):
     """A run of a method whose drafting is stepped, at its first iteration and phase, and that iteration."""
     method = METHODS[request.param].with_settings(**METHOD[request.param])

@@ -32,7 +32,6 @@ from decoding.models.widening import (
 )
 from decoding.session.session import DecodeSession, Limits
 from decoding.widen import main
-from tests.helpers.families import family
 
 REAL_IDS = 4096
 ROLES = ("target", "draft")
@@ -183,7 +182,7 @@ def test_layers_are_real_or_cost_what_real_ones_cost(folders):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", family(DTYPE_BYTES, "bfloat16"))
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
 def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
     monkeypatch.setattr(widening, "MAX_SHARD_BYTES", 4_000_000)
     lines = []

@@ -15,7 +15,6 @@ from pages.ui.tune import work
 from pages.ui.tune.view import BY_BATCH, changes_html, nodes_words, overlap
 from pages.ui.widgets.controls import setting_key
 from tests.helpers import traces
-from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import TreeDiff, compare_trees, same_tree, what_changed
 
@@ -124,7 +123,7 @@ def test_settings_that_draft_the_same_tree_have_one_time(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("position", family((0, 5), 5))
+@pytest.mark.parametrize("position", [0, 5])
 def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     page.text_area(key="prompt_text").set_value("Once upon a time there was a purple xylophone").run()
     settle(page)

@@ -36,7 +36,7 @@ VARIANTS = {
     "paths": METHODS["iid_paths"].with_settings(paths=3, length=3, verifier="khisti"),
 }
 
-QUICK = ("dynatree", "printed", "dyspec", "paths")  # one that prunes, one that verifies all, two that sample
+QUICK = ("dynatree", "printed", "dyspec", "paths")  # one that prunes, one that verifies all, two that draw
 
 
 @pytest.fixture(scope="module", params=family(("gpt_neox", "llama", "gpt2", "qwen2"), "llama"))

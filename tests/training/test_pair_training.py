@@ -100,9 +100,7 @@ def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("learner", "at"), [pytest.param(TargetLearner, 6, marks=pytest.mark.slow), (LoopLearner, 3), (DraftLearner, 2)]
-)
+@pytest.mark.parametrize(("learner", "at"), [(TargetLearner, 6), (LoopLearner, 3), (DraftLearner, 2)])
 def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path, monkeypatch, learner, at):
     arrays, whole = begun
     folder, step = Training(tmp_path / "stopped"), learner.step

@@ -44,7 +44,10 @@ LIMITS = (
     "23 to 69% too fast. Routing to experts is taken to be even and independent; real routing touches fewer."
 )
 COMMANDS = ("vLLM", "SGLang")  # engines whose command is written here
-DYNAMIC = "vLLM's V2 model runner was reported to draft the largest K at every batch (issue 51510): count your drafts."
+DYNAMIC = (
+    "vLLM's V2 model runner was reported to draft the largest K at every batch (GitHub thread 51510): "
+    "count your drafts."
+)
 ELSEWHERE, HERE = "a server, modelled", "the pair loaded here, measured"
 PASSES_HELP = "Costs of passes: of your server, modelled from data sheets, or of the pair in memory on this machine."
 
