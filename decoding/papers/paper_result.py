@@ -15,7 +15,7 @@ from decoding.trace.metrics import Counting
 
 EMBEDDED = "Embedded pair"
 SMALL = "a small pair that runs on any machine: its orders and proportions are compared, not its heights"
-OWN_SETS = {"samples", "long"}  # written for this project
+OWN_SETS = {"samples": "samples", "long": "long texts"}  # written for this project, by the words that name them
 # Data sets that `--prompts` takes where a network is there: `experiments.plan.DATA_SETS`, which needs torch
 BY_NAME = ("wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail", "c4", "openwebtext")
 DIFFERS = {
@@ -86,7 +86,7 @@ def _said(name: str, paper: Protocol, here: Protocol) -> str:
     if name == "pair" and embedded:
         return SMALL
     named = [each for each in BY_NAME if _letters(each) in _letters(paper.prompts)]
-    if name == "prompts" and named and OWN_SETS & set(sets.split(", ")):
+    if name == "prompts" and named and OWN_SETS.keys() & set(sets.split(", ")):
         return f"texts of the paper, where a network is there: --prompts {' or '.join(named)}"
     return DIFFERS[name]
 

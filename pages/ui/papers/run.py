@@ -22,7 +22,7 @@ from decoding.experiments.experiment import (
 )
 from decoding.jobs.job import JobWatcher, jobs_below
 from decoding.papers import PAPER_RESULTS
-from decoding.papers.paper_result import PaperResult
+from decoding.papers.paper_result import OWN_SETS, PaperResult
 from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs import attempt, draw_end, draw_progress, progress_words, stop_buttons
@@ -69,7 +69,7 @@ def size_of(grid: str) -> Size:
     lengths, cuts = content.get("new_tokens", [64]), asked.get("max_tokens", [0])
     words = f"{_listed(lengths)} tokens after at most {_listed(cuts)}" if any(cuts) else f"{_listed(lengths)} tokens"
     prompts = "every prompt" if count is None else plural(count, "prompt")
-    words += f", {prompts}{'' if where == 'samples' else f' of {where}'}"
+    words += f", {prompts}{'' if where == 'samples' else f' of {OWN_SETS.get(where, where)}'}"
     if count is None:
         return Size(None, None, words)
     each = ways * samplings * content.get("repeats", 1) * len(cuts) * count

@@ -14,6 +14,7 @@ from decoding.papers.paper_result import (
     DRAFT_FORWARDS,
     MEMORY,
     OVER_DRAFTED,
+    OWN_SETS,
     PASSES,
     PER_PASS,
     SPEEDUP,
@@ -102,10 +103,11 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
     prompts = asked["prompts"]
     kinds = f" ({', '.join(prompts['kinds'])})" if prompts["kinds"] else ""
     count = "all prompts" if prompts["count"] is None else plural(prompts["count"], "prompt")
+    texts = OWN_SETS.get(prompts["set"], prompts["set"])
     kinds += f" in {prompts['parts']} parts" if prompts.get("parts", 1) > 1 else ""
     cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
     shared = [
-        f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
+        f"{count} of {texts}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
         f"{', '.join(map(value_words, asked['new_tokens']))} new tokens",
         ", ".join(dict.fromkeys(_sampling_words(each) for each in asked["samplings"])),
         f"{asked['repeats']} times" if asked["repeats"] > 1 else "",
