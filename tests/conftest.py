@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
     sys.path.insert(0, str(ROOT))
 BROWSER = "tests/browser"
+BROWSER_HALF = f"{BROWSER}/test_m"  # files before it take as long as those after it
 # Files that take minutes, most of them late in the alphabet: the last one of a run would be waited for alone.
 LONG = (
     "tests/session/test_edits.py", "tests/session/test_checkpoints.py", "tests/benchmarks/test_random_runs.py",
@@ -45,19 +46,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """Files go to processes as with `--dist loadfile`, those that need a browser to one of them.
+    """Files go to processes as with `--dist loadfile`, those that need a browser to two of them.
 
-    They mostly wait, for an app and a Chromium that this process alone then starts.
+    They mostly wait, for an app and a Chromium that these processes alone then start.
     """
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class OneBrowser(LoadFileScheduling):
+    class TwoBrowsers(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return BROWSER if nodeid.startswith(f"{BROWSER}/") else super()._split_scope(nodeid)
+            file = super()._split_scope(nodeid)
+            return f"{BROWSER} {file < BROWSER_HALF}" if file.startswith(f"{BROWSER}/") else file
 
-    return OneBrowser(config, log)
+    return TwoBrowsers(config, log)
 
 
 def pytest_collection_finish() -> None:

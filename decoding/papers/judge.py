@@ -277,6 +277,8 @@ def _at(paper_result: PaperResult, frame: pd.DataFrame, basis: str) -> Evidence:
     """The rows of every entry at every value of the axis."""
     if len(frame):
         frame = frame.assign(sample=frame.groupby(PROMPT).ngroup())
+        varied = [name for name in CONDITIONS if name in frame]
+        frame = frame.assign(repeated=frame.groupby(["sample", *varied], dropna=False).ngroup())
     table = {way.words: rows_of(way, frame, paper_result) for way in paper_result.ways}
     flat = {way.words for way in paper_result.ways if way.flat}
     values = _values(paper_result, [found for words, found in table.items() if words not in flat])
@@ -322,9 +324,16 @@ def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
     """
     if figure.column not in rows:
         return pd.Series(dtype=float)
-    varied = [name for name in CONDITIONS if name in rows]
-    repeats = rows.groupby(["sample", *varied], dropna=False)[figure.column].median().dropna()
-    return repeats.groupby("sample").mean()
+    known = rows[rows[figure.column].notna()]
+    # There are thousands of these on the page Papers: sorted whole it takes a tenth of the time of groups of pandas.
+    values, repeated, sample = known[figure.column].to_numpy(float), known["repeated"].to_numpy(), known["sample"]
+    order = np.lexsort((values, repeated))
+    values, repeated, sample = values[order], repeated[order], sample.to_numpy()[order]
+    starts = np.flatnonzero(np.diff(repeated, prepend=-1))
+    counts = np.diff(starts, append=len(values))
+    medians = (values[starts + (counts - 1) // 2] + values[starts + counts // 2]) / 2
+    samples, place = np.unique(sample[starts], return_inverse=True)
+    return pd.Series(np.bincount(place, weights=medians) / np.bincount(place), index=samples)
 
 
 def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object], at: Rows) -> JudgedClaim:

@@ -315,7 +315,7 @@ def test_graphs_repeat_what_was_captured(static, on_host, name):
     """With tapes in the place of CUDA graphs: addresses and sizes are frozen, and all that was computed is spoiled."""
     method = METHODS_ON_DEVICE.get(name, DYNATREE.with_settings(cache_policy="rebuild"))
     ids = prompt(static)
-    limits = {"max_new_tokens": 16, "rows": "full"}
+    limits = {"max_new_tokens": 10, "rows": "full"}
     references = [on_host(static, method, ids, **limits), on_host(static, method, prompt(static, 1), **limits)]
     engines = [static.target.engine, static.draft.engine]
     before = [engine.graphs for engine in engines]

@@ -23,7 +23,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("kind", family(KINDS, "values exchanged", "bytes", "junk values"))
-@pytest.mark.parametrize("times", [0.2, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [0.2, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_spoiled_file_opens_or_is_refused_in_a_sentence(kind: str, times: float):
     examples = max(1, round(times * EXAMPLES.get(kind, 12)))
 

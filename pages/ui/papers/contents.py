@@ -87,9 +87,11 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
     for paper, found in groupby(IN_ORDER, key=lambda each: each.paper):
         entries = list(found)
         exhibits = [each for each in entries if isinstance(each, PaperResult)]
-        count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
-        known = all(each.key in outcomes for each in exhibits)
-        label = f"**{escape_markdown(paper)}** · {f'{count}/{len(exhibits)} run' if known else '…'}"
+        known = [outcomes[each.key] for each in exhibits if each.key in outcomes]
+        so_far = f"{sum(each.run for each in known)}/{len(exhibits)} run"
+        if len(known) < len(exhibits):
+            so_far = f"{len(known)}/{len(exhibits)} judged"
+        label = f"**{escape_markdown(paper)}** · {so_far}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for each in entries:
                 mark, words = "explained", "An explanation, and the page that shows the thing."
