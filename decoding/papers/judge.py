@@ -23,6 +23,7 @@ from decoding.experiments.estimates import (
     estimate,
     ratio_gain,
     source_of,
+    without_fitted,
 )
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import LOOP_FREE
@@ -40,11 +41,11 @@ from decoding.papers.rows import (
     VIEWS,
     WIDE,
     Source,
-    having,
     modelled,
     pair_names,
     rows_of,
     separated,
+    wanted,
     with_sampling,
 )
 from decoding.papers.stored import pass_costs, stored_records, took
@@ -68,9 +69,10 @@ def verdict(gain: Estimate) -> Verdict:
 
 
 Key = tuple[str, object]  # name of an entry, value on the axis
-Rows = Mapping[Key, pd.DataFrame]
+NOWHERE = np.zeros(0, dtype=np.int64)
+ORIGIN = ("pair", "weights", "machine", "started")
 DRAFTED = ["drafted", "accepted"]
-READ = ("pair", "weights", "machine", "started", "line", "method", "settings.verifier", "new_tokens", "iterations",
+READ = (*ORIGIN, "line", "method", "settings.verifier", "new_tokens", "iterations",
         "wall_s", "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
 MODELLED = "times modelled from measured passes"
 OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
@@ -125,11 +127,39 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows that figures are read from, by entry and value; `basis` says how they came about."""
+    """Rows that figures are read from; `basis` says how they came about."""
 
-    at: Rows
+    frame: pd.DataFrame
+    places: Mapping[Key, np.ndarray]  # numbers of the rows in `frame` by entry and value
     values: tuple[object, ...]
     basis: str
+
+    def rows(self, key: Key) -> pd.DataFrame:
+        """The rows of an entry at a value; none where there are none."""
+        return self.frame.iloc[self.places.get(key, NOWHERE)]
+
+    def known(self, key: Key, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of those of its rows that have a figure, and the figures; none where no row has it."""
+        if column not in self.frame:  # records of a version that did not save it
+            return NOWHERE, NOWHERE.astype(float)
+        places = self.places.get(key, NOWHERE)
+        figures = self.frame[column].to_numpy(float)[places]
+        there = ~np.isnan(figures)
+        return places[there], figures[there]
+
+    def by_prompt(self, key: Key, figure: Figure) -> pd.Series:
+        """The figure of every prompt: the mean over samplings and lengths of the median over repeats."""
+        places, values = self.known(key, figure.column)
+        if not len(places):
+            return pd.Series(dtype=float)
+        repeated, sample = (self.frame[name].to_numpy()[places] for name in ("repeated", "sample"))
+        order = np.lexsort((values, repeated))
+        values, repeated = values[order], repeated[order]
+        starts = np.flatnonzero(np.diff(repeated, prepend=-1))
+        counts = np.diff(starts, append=len(values))
+        medians = (values[starts + (counts - 1) // 2] + values[starts + counts // 2]) / 2
+        samples, place = np.unique(sample[order][starts], return_inverse=True)
+        return pd.Series(np.bincount(place, weights=medians) / np.bincount(place), index=samples)
 
 
 def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "whole") -> Reproduction:
@@ -160,33 +190,36 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
         # The best of several settings is chosen by the first figure, and is the same in all.
         return times if (figure if best.isdisjoint(names) else paper_result.figures[0]).timed else counts
 
-    ours, used = {}, []
+    ours: dict[tuple[Key, str], Estimate] = {}
+    used: list[tuple[Evidence, Key]] = []
     for figure in paper_result.figures:
-        for key in counts.at:
-            found = of(figure, key[0]).at.get(key)
-            if found is not None and len(found) and len(by_prompt := _by_prompt(found, figure)):
+        for key in counts.places:
+            evidence = of(figure, key[0])
+            if len(by_prompt := evidence.by_prompt(key, figure)):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
-                used.append(found[[name for name in ("pair", "weights", "machine", "started") if name in found]])
+                used.append((evidence, key))
     there, timed = {key for key, _ in ours}, {figure.timed for figure in paper_result.figures}
     main = times if timed == {True} else counts
-    shown = {key: found if len(found) else times.at[key] for key, found in main.at.items() if key in there}
+    shown = {key: main if len(found) else times for key, found in main.places.items() if key in there}
     judged = []
     for each in paper_result.orderings:
         evidence = of(each.figure, each.better, each.worse)
         for pair in [(value, value) for value in counts.values] if each.at is None else [each.at]:
-            claim = _judged(paper_result, each, pair, evidence.at)
+            claim = _judged(paper_result, each, pair, evidence)
             judged.append(claim if claim.gain is None else replace(claim, basis=evidence.basis))
     where: tuple[str, ...] = ()
     if used:
-        runs = pd.concat(used)
+        runs = pd.concat([_origins(each, [key for other, key in used if other is each])
+                          for each in {id(each): each for each, _ in used}.values()])  # fmt: skip
         runs = runs.assign(pair=pair_names(runs))
         where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
-        paper_result, counts.values, ours, {key: len(found) for key, found in shown.items()}, tuple(judged), where,
+        paper_result, counts.values, ours, {key: len(each.places[key]) for key, each in shown.items()}, tuple(judged),
+        where,
         paper_result.holds or counting,
-        {key: many for key, found in shown.items() if (many := _counted(paper_result, found)) is not None},
-        tuple(bases), _protocol(having(kept, paper_result.only, known=True)) if used else Protocol(),
+        {key: many for key, each in shown.items() if (many := _counted(paper_result, each, key)) is not None},
+        tuple(bases), _protocol(kept[wanted(kept, paper_result.only, known=True)]) if used else Protocol(),
         len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),
     )  # fmt: skip
 
@@ -202,11 +235,16 @@ def _took_s(paper_result: PaperResult, rows: pd.DataFrame) -> float | None:
     return None if found is None else found[0]
 
 
-def _counted(paper_result: PaperResult, found: pd.DataFrame) -> float | None:
-    """How many tokens each of some runs counts, or what else each record does; None where they do not say."""
-    column = "counted" if paper_result.stored else "new_tokens"
-    many = found[column].mean() if column in found else np.nan
-    return None if np.isnan(many) else float(many)
+def _origins(evidence: Evidence, keys: Sequence[Key]) -> pd.DataFrame:
+    """Where and when the rows of some entries came about."""
+    places = np.unique(np.concatenate([evidence.places[key] for key in keys]))
+    return evidence.frame[[name for name in ORIGIN if name in evidence.frame]].iloc[places]
+
+
+def _counted(paper_result: PaperResult, evidence: Evidence, key: Key) -> float | None:
+    """How many tokens each run of an entry counts, or what else each record does; None where they do not say."""
+    _, many = evidence.known(key, "counted" if paper_result.stored else "new_tokens")
+    return float(many.mean()) if len(many) else None
 
 
 def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, Evidence]:
@@ -223,7 +261,7 @@ def _evidence(paper_result: PaperResult, kept: pd.DataFrame) -> tuple[Evidence, 
     counts = _at(paper_result, _viewed(paper_result, plain), f"counts of {name}")
     if wide.any() and not wide.all():
         measured = _at(paper_result, _viewed(paper_result, kept[wide]), f"times measured with {pair}{WIDE}")
-        if all(_holds(measured.at.get(key), found) for key, found in counts.at.items() if len(found)):
+        if all(_holds(measured.rows(key), counts.rows(key)) for key, found in counts.places.items() if len(found)):
             return counts, measured
     return counts, like or replace(counts, basis=f"times measured with {name}")
 
@@ -255,9 +293,9 @@ def _days(stamps: pd.Series) -> str:
     return days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
 
 
-def _holds(wide: pd.DataFrame | None, plain: pd.DataFrame) -> bool:
+def _holds(wide: pd.DataFrame, plain: pd.DataFrame) -> bool:
     """Whether the rows of an entry hold every prompt, length and sampling of others: an interrupted run does not."""
-    if wide is None or not len(wide):
+    if not len(wide):
         return False
     names = [name for name in (*PROMPT, *CONDITIONS) if name in plain]
     places, there = (pd.MultiIndex.from_frame(each[names]) for each in (plain, wide))
@@ -276,18 +314,20 @@ def _viewed(paper_result: PaperResult, kept: pd.DataFrame) -> pd.DataFrame:
 def _at(paper_result: PaperResult, frame: pd.DataFrame, basis: str) -> Evidence:
     """The rows of every entry at every value of the axis."""
     if len(frame):
-        frame = frame.assign(sample=frame.groupby(PROMPT).ngroup())
+        plain = {line: without_fitted(line) for line in frame["line"].unique()}
+        frame = frame.assign(unfitted=frame["line"].map(plain), sample=frame.groupby(PROMPT).ngroup())
         varied = [name for name in CONDITIONS if name in frame]
         frame = frame.assign(repeated=frame.groupby(["sample", *varied], dropna=False).ngroup())
-    table = {way.words: rows_of(way, frame, paper_result) for way in paper_result.ways}
-    flat = {way.words for way in paper_result.ways if way.flat}
-    values = _values(paper_result, [found for words, found in table.items() if words not in flat])
-    at = {}
+    table = {way.words: rows_of(way, frame, paper_result) if len(frame) else NOWHERE for way in paper_result.ways}
+    flat, by = {way.words for way in paper_result.ways if way.flat}, paper_result.by
+    axis = frame[by].to_numpy() if by in frame else np.zeros(len(frame), dtype=object)
+    moving = [found for words, found in table.items() if words not in flat]
+    values, at = _values(paper_result, axis[np.concatenate([*moving, NOWHERE])]), {}
     for words, found in table.items():
         for value in values:
             everywhere = words in flat or value is None or not len(found)
-            at[words, value] = found if everywhere else found[found[paper_result.by] == value]
-    return Evidence(at, values, basis)
+            at[words, value] = found if everywhere else found[axis[found] == value]
+    return Evidence(frame, at, values, basis)
 
 
 def claim_words(judged: JudgedClaim) -> str:
@@ -307,48 +347,27 @@ def grid_name(stem: str) -> str:
     return stem and tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
 
 
-def _values(paper_result: PaperResult, table: list[pd.DataFrame]) -> tuple[object, ...]:
+def _values(paper_result: PaperResult, there: np.ndarray) -> tuple[object, ...]:
     if not paper_result.by:
         return (None,)
-    there = [rows[paper_result.by].dropna() for rows in table if len(rows)]
-    if there:
-        found = pd.concat(there).unique().tolist()  # a column with missing values has whole numbers as floats
+    if len(there):
+        found = pd.Series(there).dropna().unique().tolist()  # a column with missing values has whole numbers as floats
         return tuple(sorted(int(each) if isinstance(each, float) and each.is_integer() else each for each in found))
     return tuple(sorted({key[1] for way in paper_result.ways for key in way.paper if isinstance(key, tuple)}))
 
 
-def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
-    """The figure of every prompt: the mean over samplings and lengths of the median over repeats.
-
-    Records of a version that did not save it have none.
-    """
-    if figure.column not in rows:
-        return pd.Series(dtype=float)
-    known = rows[rows[figure.column].notna()]
-    # There are thousands of these on the page Papers: sorted whole it takes a tenth of the time of groups of pandas.
-    values, repeated = known[figure.column].to_numpy(float), known["repeated"].to_numpy()
-    order = np.lexsort((values, repeated))
-    values, repeated, sample = values[order], repeated[order], known["sample"].to_numpy()[order]
-    starts = np.flatnonzero(np.diff(repeated, prepend=-1))
-    counts = np.diff(starts, append=len(values))
-    medians = (values[starts + (counts - 1) // 2] + values[starts + counts // 2]) / 2
-    samples, place = np.unique(sample[starts], return_inverse=True)
-    return pd.Series(np.bincount(place, weights=medians) / np.bincount(place), index=samples)
-
-
-def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object], at: Rows) -> JudgedClaim:
+def _judged(
+    paper_result: PaperResult, ordering: Ordering, values: tuple[object, object], evidence: Evidence
+) -> JudgedClaim:
     if (_paper_gain(paper_result, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
         at_both = None if ordering.at is None else ordering.at[::-1]
         ordering = replace(ordering, better=ordering.worse, worse=ordering.better, at=at_both)
         values = values[::-1]
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
-    first, second = (at.get(key) for key in keys)
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
     paper = _paper_gain(paper_result, ordering, values)
     not_run = JudgedClaim(ordering, value, None, paper, "not run")
-    if first is None or second is None or first.empty or second.empty:
-        return not_run
-    better, worse = (_by_prompt(each, ordering.figure) for each in (first, second))
+    better, worse = (evidence.by_prompt(key, ordering.figure) for key in keys)
     shared = better.index.intersection(worse.index)
     if not len(shared) or not worse[shared].mean():
         return not_run
@@ -358,7 +377,7 @@ def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object,
     if len(shared) < FEWEST:
         of_what = f"{'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}"
         return JudgedClaim(ordering, value, gain, paper, decided, f"Measured on only {len(shared)} {of_what}.")
-    of_runs = paper_result.view == "runs" and not paper_result.stored
+    of_runs, (first, second) = paper_result.view == "runs" and not paper_result.stored, map(evidence.rows, keys)
     if decided == "holds":
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:

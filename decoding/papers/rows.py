@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from decoding.common.cost_model import CostModel
-from decoding.experiments.estimates import PROMPT, without_fitted
+from decoding.experiments.estimates import PROMPT
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.papers.paper_result import Entry, PaperResult
 from decoding.trace.records import PHASES
@@ -71,44 +71,55 @@ def _newest_texts(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return rows[same], [f"{kind} {prompt}" for kind, prompt in others.itertuples(index=False)]
 
 
-def rows_of(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> pd.DataFrame:
-    """Rows of the same contestant; at a temperature, a lossless verifier may have replaced greedy."""
-    rows = having(rows, paper_result.only)
-    if not len(rows):
-        return rows
+def rows_of(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> np.ndarray:
+    """Numbers of the rows of the same contestant; at a temperature, a lossless verifier may have replaced greedy.
+
+    `rows` are counted ones with the columns `unfitted`, the line without such a verifier, and `sample`.
+    """
+    alike = wanted(rows, paper_result.only)
+    if not alike.any():
+        return np.flatnonzero(alike)
     if not (way.best or way.where):
-        return rows[rows["line"].map(without_fitted) == way.line]
+        return np.flatnonzero(alike & (rows["unfitted"] == way.line).to_numpy())
     name, _, verifier = way.line.partition(":verifier=")
-    alike = having(rows[rows["method"] == name], {"settings.verifier": verifier} if verifier else {})
-    alike = having(alike, way.where)
-    if not (way.best and len(alike)):
-        return alike
-    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
-    column, best = paper_result.figures[0].column, np.zeros(len(alike), bool)
-    narrow = alike[["sample", *way.best, column]]
-    for places in alike.groupby(groups, dropna=False).indices.values():
-        best[places] = _best(narrow.iloc[places], way.best, column)
-    return alike[best]
+    settings = {"settings.verifier": verifier} if verifier else {}
+    found = np.flatnonzero(alike & wanted(rows, {"method": name, **settings, **way.where}))
+    if not (way.best and len(found)):
+        return found
+    column, groups = paper_result.figures[0].column, [*SAMPLED_AT, *([paper_result.by] if paper_result.by else [])]
+    narrow = rows[list({*groups, *way.best, "sample", column})].iloc[found]
+    values, samples = narrow[column].to_numpy(float), narrow["sample"].to_numpy()
+    ways, place = (
+        narrow.groupby(list(by), dropna=dropna).ngroup().to_numpy()
+        for by, dropna in ((way.best, True), (groups, False))
+    )
+    best = np.zeros(len(found), bool)
+    for each in np.unique(place):
+        there = place == each
+        best[there] = _best(values[there], ways[there], samples[there])
+    return found[best]
 
 
-def having(rows: pd.DataFrame, wanted: Mapping[str, object], known: bool = False) -> pd.DataFrame:
-    """The rows that have the wanted values; none where a column is missing, unless only `known` ones count."""
-    for column, value in wanted.items():
+def wanted(rows: pd.DataFrame, values: Mapping[str, object], known: bool = False) -> np.ndarray:
+    """Which rows have these values, `[num_rows]`; none where a column is missing, unless only `known` ones count."""
+    alike = np.ones(len(rows), bool)
+    for column, value in values.items():
         if column in rows or not known:
-            rows = rows[rows[column] == value] if column in rows else rows[:0]
-    return rows
+            alike &= (rows[column] == value).to_numpy(bool) if column in rows else False
+    return alike
 
 
-def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndarray:
+def _best(values: np.ndarray, way: np.ndarray, prompt: np.ndarray) -> np.ndarray:
     """Which rows count, `[num_rows]`: for every prompt, the settings with the highest mean on the other prompts.
 
     Chosen on the prompts it is then measured on, the best of many would look better than it is.
+
+    Args:
+        values, way, prompt: of each row the figure, and the numbers of its settings and of its prompt.
     """
-    values = rows[column].to_numpy(dtype=float)
     known = ~np.isnan(values)
     if not known.any():
         return known
-    way, prompt = rows.groupby(list(settings)).ngroup().to_numpy(), rows.groupby("sample").ngroup().to_numpy()
     sums, counts = np.zeros((prompt.max() + 1, way.max() + 1)), np.zeros((prompt.max() + 1, way.max() + 1))
     np.add.at(sums, (prompt[known], way[known]), values[known])
     np.add.at(counts, (prompt[known], way[known]), 1)
@@ -118,6 +129,7 @@ def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndar
     return known & (means.argmax(1)[prompt] == way)
 
 
+SAMPLED_AT = ("temperature", "top_p")
 STEP = 16  # tokens of text that are one place on the axis of `passes`
 OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p",
        "new_tokens")  # fmt: skip
