@@ -29,7 +29,7 @@ def browser() -> Iterator:
         pytest.skip(missing)
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=60_000)  # other tests run beside these
+    expect.set_options(timeout=120_000)  # other tests run beside these
     with launched_chromium() as chromium:
         yield chromium
 
@@ -66,7 +66,7 @@ def opening(browser, app_server: str, visited: dict) -> Iterator[Callable]:
         context = None if fresh else visited.get(color_scheme)
         if context is None:
             context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=color_scheme)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(120_000)
         page = context.new_page()
         opened.append(context if fresh else page)
         if not fresh:
