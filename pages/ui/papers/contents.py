@@ -90,7 +90,7 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
         known = [outcomes[each.key] for each in exhibits if each.key in outcomes]
         so_far = f"{sum(each.run for each in known)}/{len(exhibits)} run"
         if len(known) < len(exhibits):
-            so_far = f"{len(known)}/{len(exhibits)} judged"
+            so_far = f"{len(known)}/{len(exhibits)} …"
         label = f"**{escape_markdown(paper)}** · {so_far}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for each in entries:
