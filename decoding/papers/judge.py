@@ -125,7 +125,7 @@ class Reproduction:
         return len(self.runs) > 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # tables have no equality that a key could use: each is itself alone
 class Evidence:
     """Rows that figures are read from; `basis` says how they came about."""
 
@@ -191,13 +191,13 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
         return times if (figure if best.isdisjoint(names) else paper_result.figures[0]).timed else counts
 
     ours: dict[tuple[Key, str], Estimate] = {}
-    used: list[tuple[Evidence, Key]] = []
+    used: dict[Evidence, list[Key]] = {}
     for figure in paper_result.figures:
         for key in counts.places:
             evidence = of(figure, key[0])
             if len(by_prompt := evidence.by_prompt(key, figure)):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
-                used.append((evidence, key))
+                used.setdefault(evidence, []).append(key)
     there, timed = {key for key, _ in ours}, {figure.timed for figure in paper_result.figures}
     main = times if timed == {True} else counts
     shown = {key: main if len(found) else times for key, found in main.places.items() if key in there}
@@ -209,15 +209,13 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
             judged.append(claim if claim.gain is None else replace(claim, basis=evidence.basis))
     where: tuple[str, ...] = ()
     if used:
-        runs = pd.concat([_origins(each, [key for other, key in used if other is each])
-                          for each in {id(each): each for each, _ in used}.values()])  # fmt: skip
+        runs = pd.concat([_origins(each, keys) for each, keys in used.items()])
         runs = runs.assign(pair=pair_names(runs))
         where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(each.places[key]) for key, each in shown.items()}, tuple(judged),
-        where,
-        paper_result.holds or counting,
+        where, paper_result.holds or counting,
         {key: many for key, each in shown.items() if (many := _counted(paper_result, each, key)) is not None},
         tuple(bases), _protocol(kept[wanted(kept, paper_result.only, known=True)]) if used else Protocol(),
         len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),

@@ -86,7 +86,8 @@ def rows_of(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> np.nda
     found = np.flatnonzero(alike & wanted(rows, {"method": name, **settings, **way.where}))
     if not (way.best and len(found)):
         return found
-    column, groups = paper_result.figures[0].column, [*SAMPLED_AT, *([paper_result.by] if paper_result.by else [])]
+    column = paper_result.figures[0].column
+    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
     narrow = rows[list({*groups, *way.best, "sample", column})].iloc[found]
     values, samples = narrow[column].to_numpy(float), narrow["sample"].to_numpy()
     ways, place = (
@@ -129,7 +130,6 @@ def _best(values: np.ndarray, way: np.ndarray, prompt: np.ndarray) -> np.ndarray
     return known & (means.argmax(1)[prompt] == way)
 
 
-SAMPLED_AT = ("temperature", "top_p")
 STEP = 16  # tokens of text that are one place on the axis of `passes`
 OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p",
        "new_tokens")  # fmt: skip

@@ -97,9 +97,8 @@ def test_a_wide_pair_on_disk_has_no_fault(tmp_path):
     """Its added layers are zeros on purpose, and its vocabulary is padded."""
     widen(["--like", "tiny", "--out", str(tmp_path)])
     folders = tmp_path / "widened-tiny-target", tmp_path / "widened-tiny-draft"
-    few = {"prompts": PROMPTS[:2], "new_tokens": 16}
-    assert faults(examine(settings(*folders), **few)) == []
-    assert faults(examine(settings(folders[0], EMBEDDED), **few)) == []  # padded in the target only
+    assert faults(examine(settings(*folders), PROMPTS)) == []
+    assert faults(examine(settings(folders[0], EMBEDDED), PROMPTS)) == []  # padded in the target only
 
 
 @pytest.mark.slow

@@ -432,12 +432,12 @@ def test_what_was_asked_for_is_reported_in_lines():
         "methods": [{"method": "dynatree@packed:base_depth=3", "vary": {"history": [True, False]}},
                     {"method": "hf_generate"}],
         "sampling": [{"temperature": 0.8, "top_p": 0.9, "seeds": [1]}], "repeats": 2,
-        "prompts": {"set": "long", "kinds": ["story"], "parts": 4, "max_tokens": [0, 64]},
+        "prompts": {"set": "long", "kinds": ["stories"], "parts": 4, "max_tokens": [0, 64]},
     }, "x"))  # fmt: skip
     lines = asked_words(json.loads(json.dumps(grid)))
     assert lines[0] == "DynaTree (packed) (base_depth=3) · History adaptation: on, off" and len(lines) == 3
     assert "whole and at most 64 tokens" in lines[-1] and "T 0.8 top-p 0.9 seed 1 · 2 times" in lines[-1]
-    assert "all prompts of long texts (story) in 4 parts" in lines[-1]
+    assert "all prompts of long texts (stories) in 4 parts" in lines[-1]
     assert base_label("fixed tree D5 B2 (ablation)") == "fixed tree D5 B2 (ablation)"
     assert set(EMBEDDED_KINDS) <= set(KINDS) and asked_words({}) == []
 
