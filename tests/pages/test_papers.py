@@ -53,6 +53,13 @@ def replace_process(home, monkeypatch, script: str) -> None:
     monkeypatch.setattr("decoding.jobs.job.sys.executable", str(code))
 
 
+def all_judged(at):
+    """The page once every result is judged: each run of its script does as many as its time allows."""
+    while "Reading the stored results" in captions(at):
+        at.run()
+    return at
+
+
 def html_of(at) -> str:
     return " ".join(each.body for each in at.get("html"))
 
@@ -70,7 +77,7 @@ def test_without_rows_it_shows_the_paper_and_offers_to_run():
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
     assert at.button(key="papers_run").label == "Run on this machine"
     assert "At most 120 runs; the time is unknown until some have run" in captions(at)
-    assert f"0 of {len(PAPER_RESULTS)} tables and figures have been re-run." in captions(at)
+    assert f"0 of {len(PAPER_RESULTS)} tables and figures have been re-run." in captions(all_judged(at))
     at.button(key="papers_see_salf/table-4").click().run()
     assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
 
