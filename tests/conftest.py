@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
     sys.path.insert(0, str(ROOT))
 BROWSER = "tests/browser"
-BROWSER_HALF = f"{BROWSER}/test_m"  # files before it take as long as those after it
+BROWSER_HALF = f"{BROWSER}/test_s"  # files before it take as long as those after it
 # Files that take minutes, most of them late in the alphabet: the last one of a run would be waited for alone.
 LONG = (
     "tests/session/test_edits.py", "tests/session/test_checkpoints.py", "tests/benchmarks/test_random_runs.py",
@@ -92,6 +92,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in groups:
         shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+@pytest.fixture(autouse=True)
+def main_stays():
+    """Streamlit leaves the page it ran as `__main__`, which a process that is spawned later would run once more."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="session")
