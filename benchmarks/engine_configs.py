@@ -34,12 +34,12 @@ from decoding.record import record
 from decoding.recorded import recording_file
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits, open_pair
-from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_limits import HEAD_PLACE
 from decoding.trace.engine_metrics import read_metrics
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run
 
 ENGINES = ("vllm", "sglang", "llama.cpp", "tensorrt-llm", "transformers")
 RECORDED = {"chain": "race_linear", "tree": "tree_helps", "beam": "lost_verify", "sampled tree": "sampled"}

@@ -17,8 +17,8 @@ from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import save_run
 from decoding.trace.metrics import spread
+from decoding.trace.run_file import save_run
 
 TREES = [f".st-key-what_if_tree_{side} .ds-root[data-drawn-scene]" for side in "ab"]
 KIND_OF_B = ".st-key-what_if_history li.row.b .kind"

@@ -26,9 +26,9 @@ from decoding.models.pair import Pair, embedded_pair
 from decoding.replay.stored_state import method_of, sampling_of
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run
 from decoding.trace.metrics import spread
 from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.run_file import load_run
 
 TOKENS, LONGER = 96, 400  # the longer ones for pages that are reloaded while they decode
 # Methods by browser; those that measure the pair before they draft come first. Each with temperature and seed.

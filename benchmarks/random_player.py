@@ -23,9 +23,9 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions, Path
 from decoding.trace.records import Setting
+from decoding.trace.run_file import load_run, save_run
 from decoding.trace.tree_mask import NODE_ORDERS
 
 PAIRS = 200  # numbers that are alike modulo this share a pair

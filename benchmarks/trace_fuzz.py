@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from benchmarks.trace_drawing import draw_everything
 from decoding.common.errors import TraceFileError
-from decoding.trace.archive import MAX_JSON_BYTES, MAX_VALUES, RUN_ENTRY, load_run, save_run
 from decoding.trace.records import MAX_DEPTH, MAX_NODES, NodeTrace, RunTrace
+from decoding.trace.run_file import MAX_JSON_BYTES, MAX_VALUES, RUN_ENTRY, load_run, save_run
 
 EXAMPLES, QUICK_EXAMPLES = 150, 20  # of every kind
 # Memory is traced meanwhile, which takes several times as long; a slow processor that does other work needs 20 s.

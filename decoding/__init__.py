@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decoding.models.presets import PairSettings
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
-    from decoding.trace.archive import load_run, save_run
+    from decoding.trace.run_file import load_run, save_run
 
 __all__ = ["METHODS", "DecodeSession", "PairSettings", "Sampling", "load_pair", "load_run", "method_label", "save_run"]
 
@@ -29,9 +29,9 @@ HOMES = {
     "PairSettings": "decoding.models.presets",
     "Sampling": "decoding.sampling.sampling",
     "load_pair": "decoding.models.pair",
-    "load_run": "decoding.trace.archive",
+    "load_run": "decoding.trace.run_file",
     "method_label": "decoding.methods.methods",
-    "save_run": "decoding.trace.archive",
+    "save_run": "decoding.trace.run_file",
 }
 
 SPIN_COUNT = "3000"  # less costs a process that is alone a quarter of its speed, more one of two that share the cores

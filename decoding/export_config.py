@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from decoding.common.errors import command
-from decoding.trace.archive import load_run
 from decoding.trace.engine_config import EngineConfig, engine_config
 from decoding.trace.engine_fields import ENGINES
+from decoding.trace.run_file import load_run
 
 
 def config_lines(config: EngineConfig) -> list[str]:

@@ -23,8 +23,8 @@ from decoding.common.errors import (
 from decoding.common.formats import byte_size
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
 from decoding.models.presets import add_pair_arguments, pair_settings
-from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import MAX_ROW_BYTES, save_run
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

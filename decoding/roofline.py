@@ -19,8 +19,8 @@ from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup, caution
 from decoding.analysis.when_it_pays import Answer, BatchRow, answer
 from decoding.common.errors import PairError, SettingsError, command
-from decoding.trace.archive import load_run
 from decoding.trace.engine_metrics import load_metrics
+from decoding.trace.run_file import load_run
 
 WIDTH = 100
 HEADS = {"eagle": None, "eagle3": model_shape.EAGLE3_VOCABULARY}

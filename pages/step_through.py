@@ -7,7 +7,7 @@ from decoding.common.formats import listed
 from decoding.recorded import home_run, telling_iteration
 from pages.ui import PAGES, ROOT
 from pages.ui.app.address import SAID, arrive, forget_message, go_there, keep_address, link_here, restore
-from pages.ui.app.run_file import file_menu, file_messages
+from pages.ui.app.file_menu import file_menu, file_messages
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, load_torch, torch_there, why_not
 from pages.ui.common.state import (

@@ -16,7 +16,7 @@ from decoding.diff import (
     parting_words,
     tree_words,
 )
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.helpers.traces import (
     Spec,
     bonus,

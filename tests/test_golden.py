@@ -9,7 +9,7 @@ import pytest
 from decoding.common.settings import is_engine
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.rows import RowStore
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 from decoding.training import embedded
 from decoding.training.folder import Training
 from tests.golden import data, files, halves, traces

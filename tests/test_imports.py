@@ -14,7 +14,7 @@ from tests.helpers.process import printed
 TORCH_FREE = (
     "decoding",
     "decoding.trace.records",
-    "decoding.trace.archive",
+    "decoding.trace.run_file",
     "decoding.common.errors",
     "decoding.common.prompts",
     "decoding.models.presets",

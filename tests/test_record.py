@@ -10,7 +10,7 @@ from decoding.common.errors import OutOfMemoryError
 from decoding.methods.methods import METHODS
 from decoding.record import chosen_method, main
 from decoding.sampling.sampling import Sampling
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 
 FEW = ["--max-new-tokens", "6", "--warm-up", "0"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.trace.archive import save_run
 from decoding.trace.records import SamplingTrace
+from decoding.trace.run_file import save_run
 from tests.helpers.traces import dynatree_recovered, pruned, run_mixed, run_of, sampled_recovered
 from tests.helpers.without_torch import run_without_torch
 
@@ -33,7 +33,7 @@ PAGES = """
 import sys
 from pathlib import Path
 from decoding.common.errors import NEEDS_TORCH
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
@@ -70,7 +70,7 @@ STEP_THROUGH = """
 import sys
 from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import recorded_run
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
@@ -121,8 +121,8 @@ import sys
 from decoding.diff import compare_runs
 from decoding.diff import diff_lines
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
-from decoding.trace.archive import load_run
-from pages.ui.app.run_file import run_figures
+from decoding.trace.run_file import load_run
+from pages.ui.app.file_menu import run_figures
 from viz.standalone import figures_html, scope_html
 
 run = load_run(sys.argv[1])

@@ -29,7 +29,11 @@ NEEDED = (
     "transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "platformdirs",
     "msgspec", "pytest",
 )  # fmt: skip
-TESTS = ("tests/engines/test_graphs.py", "tests/engines/test_fused.py", "tests/engines/test_cuda_graph_on_cuda.py")
+TESTS = (
+    "tests/engines/test_graphs.py",
+    "tests/engines/test_packed_cuda.py",
+    "tests/engines/test_cuda_graph_on_cuda.py",
+)
 NEEDS_CUDA = "test_cuda_graph_on_cuda"
 TESTS_S, TEST_PROCESSES = 330, 4
 # (query heads, key heads, size of a head, queries, key rows): Pythia-2.8B's, and Llama's whose heads share keys.

@@ -10,9 +10,9 @@ from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
 from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, Visibility
 from decoding.engines.cuda_graph import CudaGraphEngine
-from decoding.engines.fused import FusedLlamaForward, FusedNeoXForward
-from decoding.engines.merged import MergedForward
 from decoding.engines.packed import LlamaForward, NeoXForward, PackedForward, StreamingEngine, can_pack
+from decoding.engines.packed_cpu import MergedForward
+from decoding.engines.packed_cuda import FusedLlamaForward, FusedNeoXForward
 
 Engine = EagerEngine | CudaGraphEngine
 # The first that fits a network runs it. In a graph there is nothing of numpy, and rows have fixed addresses.

@@ -14,8 +14,8 @@ from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
 from decoding.engines.base import OutputHead, Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.engines.merged import MOST_TABLE_BYTES, MergedAttention
 from decoding.engines.packed import PackedLinear, can_pack, linear, linear_of
+from decoding.engines.packed_cpu import MOST_TABLE_BYTES, MergedAttention
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, copies_of, find_head, load_network, require_fit
 from decoding.models.loading import fetch_weight

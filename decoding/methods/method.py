@@ -26,7 +26,7 @@ class Method:
         summary: one sentence on what it does.
         cache_policy: `compaction` moves the accepted KV slots; `rebuild` drops all and re-runs the committed tokens.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
-        node_order: of the nodes in a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
+        node_order: of the nodes in a verification pass, one of `NODE_ORDERS`; tokens are the same in all.
     """
 
     name: str

@@ -17,9 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.trace.archive import load_run
 from decoding.trace.metrics import Timeline
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Comparison

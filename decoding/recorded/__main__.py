@@ -71,8 +71,8 @@ from decoding.recorded import (
 )
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import save_run
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import save_run
 
 NEW_TOKENS, HISTORY_TOKENS, SAMPLED_TOKENS, HOME_TOKENS = 64, 96, 48, 80
 TRIES, HOME_TRIES, CANDIDATES = 7, 12, 4

@@ -23,9 +23,9 @@ from decoding.common.errors import TrainingError, require
 from decoding.common.files import disk_errors, write_whole
 from decoding.jobs.job import Status
 from decoding.jobs.process import ProgressLine, StoppedError
-from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import save_run
 from decoding.training.folder import TREES, Training
 from decoding.training.shards import memory_bytes
 

@@ -14,12 +14,12 @@ from decoding.drafters import DRAFTERS, DynaTreeDrafter, HardwareAwareDrafter
 from decoding.drafters.base import Drafter
 from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
-from decoding.trace import archive
-from decoding.trace.archive import load_run, save_run
+from decoding.trace import run_file
 from decoding.trace.interventions import Verdicts
 from decoding.trace.records import FORMAT_VERSION, InterventionTrace, VerificationStep, node_paths
+from decoding.trace.run_file import load_run, save_run
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
-from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
+from tests.trace.test_run_file import document_of, loaded, rezipped, saved
 from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.cards import cards
@@ -154,14 +154,14 @@ def test_an_older_file_keeps_what_was_forced():
 @pytest.mark.slow
 def test_an_older_file_may_hold_packed_empty_rows(monkeypatch):
     """Format 1 packed the draft's rows of a method without a draft, which are nan throughout."""
-    monkeypatch.setattr(archive, "_packs_too_well", lambda pieces: False)
+    monkeypatch.setattr(run_file, "_packs_too_well", lambda pieces: False)
     random, width = np.random.default_rng(0), 2**20
     rows = random.normal(size=(1, width)).astype(np.float32)
     data = saved(run_of([replace(autoregressive(), target_logits=rows, draft_logits=np.full_like(rows, np.nan))]))
     with pytest.raises(TraceFileError, match="of repetitions"):
         loaded(data)
     assert loaded(rezipped(data, older)).iterations[0].draft_logits.shape == (1, width)
-    monkeypatch.setattr(archive, "OLD_FREE_BYTES", archive.FREE_BYTES)
+    monkeypatch.setattr(run_file, "OLD_FREE_BYTES", run_file.FREE_BYTES)
     with pytest.raises(TraceFileError, match="of repetitions"):
         loaded(rezipped(data, older))
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED, close_popover
-from decoding.trace.archive import load_run, save_run
+from decoding.trace.run_file import load_run, save_run
 from tests.helpers.traces import run_mixed
 
 ROOT = ".ds-root"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.helpers.traces import run_mixed
 
 SAID = "see https://other.example/x or www.other.example, me@other.example"

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import recorded_run
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.helpers import traces
 
 SCOPE = ".ds-root"

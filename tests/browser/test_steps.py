@@ -5,7 +5,7 @@ import pytest
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.browser.test_scope import SCOPE, open_file, press, value
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 from decoding.recorded import recorded_run
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.browser.test_scope import SCOPE, open_file
 from tests.helpers import traces
 from viz.explain.iteration import history_changes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.browser_app import SETTLED, running_app
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (".streamlit/", "benchmarks/", "decoding/", "pages/", "sample_prompts/", "viz/", "app.py", "draftscope.py")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.browser_app import SETTLED, running_app
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from tests.helpers.traces import run_mixed
 from tests.helpers.without_torch import environment_without_torch
 

@@ -14,9 +14,9 @@ from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
+from decoding.trace.run_file import load_run, save_run
 from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 

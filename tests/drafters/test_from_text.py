@@ -11,8 +11,8 @@ from decoding.methods.methods import METHODS
 from decoding.replay.replay import replay
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import STOP_REASONS
+from decoding.trace.run_file import load_run, save_run
 from tests.helpers.families import family
 from viz.explain.expansion import stop_reason_text, why_absent, why_drafted
 from viz.explain.known import Known

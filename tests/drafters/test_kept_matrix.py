@@ -19,7 +19,7 @@ from decoding.models.pair import pair_identity
 from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import state_before
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
+from decoding.trace.run_file import load_run, save_run
 from decoding.verifiers import NSSVerifier
 
 METHOD, TEXT = METHODS["token_recycling"], "Once upon a time there was a dog. The dog ran to"

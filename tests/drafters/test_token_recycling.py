@@ -13,9 +13,9 @@ from decoding.methods.methods import METHODS
 from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import state_before
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import STOP_REASONS
+from decoding.trace.run_file import load_run, save_run
 from viz.explain.expansion import why_absent, why_drafted, why_not_expanded
 from viz.explain.known import Known
 

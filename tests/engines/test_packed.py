@@ -6,10 +6,10 @@ import torch
 
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
-from decoding.engines import choose, merged
+from decoding.engines import choose, packed_cpu
 from decoding.engines.base import Visibility
-from decoding.engines.merged import MergedForward
 from decoding.engines.packed import Float16Linear, NeoXForward, PackedForward, can_pack, pack
+from decoding.engines.packed_cpu import MergedForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 from tests.helpers.families import family
 
@@ -48,7 +48,7 @@ def test_packed_and_transformers_give_the_same_logits(tmp_path, architecture):
 
 @pytest.mark.parametrize("table_bytes", family((2**30, 0), 2**30))
 def test_a_table_of_the_first_layer_changes_no_logits(monkeypatch, table_bytes):
-    monkeypatch.setattr(merged, "MOST_TABLE_BYTES", table_bytes)
+    monkeypatch.setattr(packed_cpu, "MOST_TABLE_BYTES", table_bytes)
     model = embedded_pair().target.with_engine("packed")
     library = model.with_engine("transformers")
     for past, keep in ((1, 0), (40, 2)):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from decoding.common.settings import present_engines
-from decoding.trace.archive import save_run
 from decoding.trace.older import rename_fields
 from decoding.trace.records import FORMAT_VERSION, RESIDUAL_TOKENS
+from decoding.trace.run_file import save_run
 from tests.golden import data, halves, traces
 from tests.helpers.traces import run_mixed
 

@@ -20,9 +20,9 @@ from decoding.replay.recorded_logits import LogitsMissing, RecordedLogits, model
 from decoding.replay.stored_state import method_of, session_state_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import node_paths
+from decoding.trace.run_file import load_run, save_run
 from tests.analysis.test_smallest_change import absent_paths
 from tests.helpers.heads import fitted_network, random_network
 from tests.replay.test_forks import busy, check_both_ways, reported

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from decoding.jobs.job import Status
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from decoding.training.folder import Kind, Training, TrainingSettings
 from tests.helpers.traces import bonus, fallback, run_of
 

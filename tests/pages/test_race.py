@@ -12,8 +12,8 @@ from decoding.compare.contestants import Contestant
 from decoding.compare.identity import OutputDifference
 from decoding.methods.methods import METHODS
 from decoding.recorded import RACE_REPEATS, race_runs
-from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
+from decoding.trace.run_file import save_run
 from pages.ui.common.state import PromptChoice, Run
 from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.race import available, race_of, race_of_runs, recorded_race, replayed_words

@@ -11,7 +11,7 @@ import pytest
 import decoding
 from decoding.common import files
 from decoding.common.errors import TraceFileError
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 from pages.ui.common import run_store, state
 from pages.ui.common.run_store import RunNotes, RunStore
 from pages.ui.common.state import PromptChoice, Run, RunRequest

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.methods.methods import METHODS, PRESETS, START, method_label
 from decoding.recorded import home_run, recorded_run
-from decoding.trace.archive import load_run
+from decoding.trace.run_file import load_run
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.widgets.controls import set_method
@@ -178,39 +178,39 @@ def test_contradictory_settings_are_reported_and_the_run_stays(page):
 
 @pytest.mark.slow
 def test_a_run_saves_and_opens_again(page, monkeypatch):
-    from pages.ui.app import run_file
+    from pages.ui.app import file_menu
 
-    saved = run_file.run_bytes(run_of(page), with_rows=False)
+    saved = file_menu.run_bytes(run_of(page), with_rows=False)
     assert load_run(io.BytesIO(saved)).output_ids == run_of(page).trace.output_ids
     upload(monkeypatch, saved)
-    assert run_file.st.session_state["run"].source == "opened"
-    assert run_file.st.session_state["run"].trace.prompt_ids == run_of(page).trace.prompt_ids
+    assert file_menu.st.session_state["run"].source == "opened"
+    assert file_menu.st.session_state["run"].trace.prompt_ids == run_of(page).trace.prompt_ids
 
 
 @pytest.mark.slow
 def test_a_damaged_file_is_one_sentence_and_the_run_stays(page, monkeypatch):
-    from pages.ui.app import run_file
+    from pages.ui.app import file_menu
 
-    data, before = run_file.run_bytes(run_of(page), with_rows=False), run_of(page)
+    data, before = file_menu.run_bytes(run_of(page), with_rows=False), run_of(page)
     for damaged in (data[: len(data) // 2], b"not a run", b""):
         with monkeypatch.context() as patched:
             state = upload(patched, damaged)
         assert "run" not in state
-        assert str(state[run_file.ERROR]).count("\n") == 0
-        page.session_state[run_file.ERROR] = state[run_file.ERROR]
+        assert str(state[file_menu.ERROR]).count("\n") == 0
+        page.session_state[file_menu.ERROR] = state[file_menu.ERROR]
         assert len(sentences(page.run())) == 1
         assert run_of(page) is before
 
 
 def upload(monkeypatch, data: bytes) -> dict:
     """What opening a file leaves in the session state."""
-    from pages.ui.app import run_file
+    from pages.ui.app import file_menu
     from pages.ui.common import state
 
     session = {"open_run": io.BytesIO(data)}
-    monkeypatch.setattr(run_file.st, "session_state", session)
+    monkeypatch.setattr(file_menu.st, "session_state", session)
     monkeypatch.setattr(state.st, "session_state", session)
-    run_file._open()
+    file_menu._open()
     return session
 
 

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.heads.store import all_heads, equal_time
 from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
-from decoding.trace.archive import save_run
+from decoding.trace.run_file import save_run
 from decoding.training.command import FIELDS, VERIFIERS
 from decoding.training.folder import MODULES, TrainingWatcher, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS

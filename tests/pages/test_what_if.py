@@ -11,8 +11,8 @@ from decoding.methods.methods import METHODS
 from decoding.recorded import logits_run, recorded_run
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import SamplingTrace, node_paths
+from decoding.trace.run_file import load_run, save_run
 from pages.ui.common.models import manager
 from pages.ui.common.run_store import store
 from pages.ui.common.state import Run

@@ -12,9 +12,9 @@ from decoding.replay.forks import ForkChange, fork, fork_again, go_on, run_fork
 from decoding.replay.recorded_logits import LogitsMissing
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import WORDS, Interventions
 from decoding.trace.records import node_paths
+from decoding.trace.run_file import load_run, save_run
 from decoding.trace.validation import check_run
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)

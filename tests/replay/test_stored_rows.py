@@ -13,8 +13,8 @@ from decoding.replay.stored_state import filled_in, method_of, session_state_bef
 from decoding.sampling.sampling import Sampling
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions
+from decoding.trace.run_file import load_run, save_run
 from decoding.tree.draft import TokenTree
 from tests.helpers.families import family
 

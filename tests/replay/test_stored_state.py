@@ -14,9 +14,9 @@ from decoding.replay.stored_state import draws_before
 from decoding.sampling.draws import GeneratorDraws, Uniforms
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.interventions import Interventions, interventions_at
 from decoding.trace.records import node_paths
+from decoding.trace.run_file import load_run, save_run
 from tests.helpers.counted import lines_run
 from tests.helpers.families import family
 from viz.explain.iteration import why_verdict

@@ -22,7 +22,7 @@ from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
+from decoding.trace.run_file import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
 from tests.helpers.families import family
 from tests.helpers.heads import random_network

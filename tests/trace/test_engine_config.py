@@ -14,12 +14,12 @@ import yaml
 
 from decoding.common.errors import SettingsError
 from decoding.export_config import config_lines, main
-from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config, sglang_chain_command
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import HEAD_PLACE, MeasuredChain
 from decoding.trace.records import InterventionTrace, RunTrace
+from decoding.trace.run_file import load_run
 from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
 
 RECORDED = Path(__file__).resolve().parents[2] / "decoding" / "recorded"

@@ -16,7 +16,6 @@ import pytest
 from decoding.common.errors import EngineMetricsError, SettingsError
 from decoding.import_metrics import main, metric_lines
 from decoding.trace import engine_metrics
-from decoding.trace.archive import load_run
 from decoding.trace.draft_figures import draft_figures
 from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_fields import METRIC_SOURCES
@@ -35,6 +34,7 @@ from decoding.trace.engine_json import (
 from decoding.trace.engine_metrics import DEFINITIONS, EngineMetrics, compared, load_metrics, read_metrics
 from decoding.trace.engine_text import COUNTERS, DEVICES, LLAMA_WORDS, POSITION, VLLM_WORDS
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run
 from tests.helpers.families import family
 from tests.helpers.traces import run_autoregressive
 

@@ -12,9 +12,9 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run, save_run
 from decoding.trace.validation import check_run
 
 SAMPLINGS = [Sampling(temperature=0.8), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=1.0)]

@@ -10,7 +10,7 @@ from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import method_of
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
+from decoding.trace.run_file import load_run, save_run
 from decoding.trace.tree_mask import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
 from tests.helpers.families import MEASURED, family

@@ -17,8 +17,8 @@ from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import DrawTrace, InterventionTrace
+from decoding.trace.run_file import load_run, save_run
 from decoding.trace.searches import SHOWN, NextDraw, heap_pops, salf_rounds
 from tests.helpers.replayed_draws import ReplayDraws
 from tests.helpers.searches import ROOT, searched

@@ -8,7 +8,7 @@ from benchmarks.trace_fuzz import KINDS, Saved, outcome, spoiled
 from decoding.common.errors import TraceFileError
 from tests.helpers.families import family
 from tests.helpers.traces import Spec, iteration_of, run_autoregressive, run_mixed
-from tests.trace.test_trace_file import full_run
+from tests.trace.test_run_file import full_run
 from viz.scope.panels import mask_figure
 
 RUNS = [Saved.of(run) for run in (run_mixed(), run_autoregressive(3), full_run())]

@@ -24,8 +24,8 @@ import msgspec
 
 from decoding.common.errors import TraceFileError
 from decoding.common.files import user_folder, whole_file
-from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import RunTrace, Setting
+from decoding.trace.run_file import load_run, save_run
 from pages.ui.common.worker import ModelTask, worker
 
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{22}")

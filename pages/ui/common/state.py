@@ -12,8 +12,8 @@ import decoding
 from decoding.common.errors import PromptError, SettingsError
 from decoding.common.formats import plural
 from decoding.recorded import home_run, logits_run, telling_iteration
-from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import MAX_ROW_BYTES
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.run_store import RunNotes, store

@@ -15,8 +15,8 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError, SettingsError
 from decoding.common.formats import plural
 from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs, race_speeds
-from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
 from pages.ui.compare.plan import ComparisonResult, hardware_words, pause_words

@@ -15,8 +15,8 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.common.formats import plural
 from decoding.models.presets import PairSettings
-from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
+from decoding.trace.run_file import load_run
 from decoding.training.folder import EXAMPLE, TREES, TrainingWatcher
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.fakes import make_pair
-from decoding.engines import fused
+from decoding.engines import packed_cuda
 from decoding.engines.base import Visibility
 from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.engines.packed import LlamaForward, NeoXForward
@@ -20,7 +20,8 @@ from decoding.models.pair import PairSettings, load_pair
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_kernels = pytest.mark.skipif(
-    fused.kernels is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET")), reason="Triton cannot run"
+    packed_cuda.kernels is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET")),
+    reason="Triton cannot run",
 )
 # What one rounding at the end and another order of a sum explain, for values of about 1.
 ROUNDING = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -56,7 +57,7 @@ def test_attention_and_rotation_are_those_of_pytorch(draw, dtype, heads, kv_head
     expected[0, 0].index_copy_(1, slots, rotated(keys, angles).transpose(0, 1))
     expected[1, 0].index_copy_(1, slots, values.transpose(0, 1))
 
-    turned = fused.kernels.rotate_into_cache((asked, keys, values), angles, stored, slots)
+    turned = packed_cuda.kernels.rotate_into_cache((asked, keys, values), angles, stored, slots)
     torch.testing.assert_close(stored, expected, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
     torch.testing.assert_close(turned, rotated(asked, angles), atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
 
@@ -64,7 +65,7 @@ def test_attention_and_rotation_are_those_of_pytorch(draw, dtype, heads, kv_head
     hidden[0, :200] = True  # whole chunks of rows that a query does not see
     hidden[:, rows - 1] = False
     mask = torch.zeros(hidden.shape, dtype=dtype, device=DEVICE).masked_fill_(hidden, -torch.inf)[:, :rows]
-    found = fused.kernels.tree_attention(turned, stored, mask, head_dim**-0.5)
+    found = packed_cuda.kernels.tree_attention(turned, stored, mask, head_dim**-0.5)
     shared = stored[:, 0, :, :rows].double().repeat_interleave(heads // kv_heads, 1)
     exact = functional.scaled_dot_product_attention(turned.double().transpose(0, 1), *shared, mask.double())
     assert (found.double() - exact.transpose(0, 1).flatten(1)).abs().max() < ROUNDING[dtype]
@@ -78,12 +79,12 @@ def test_sums_and_norms_are_those_of_pytorch(draw, dtype, size, summands):
     x, first, second, gain, bias, other, offset = (draw(dtype, 3, size) for _ in range(7))
     added = (first, second)[:summands]
     total = x + sum(added) if added else x
-    found = fused.kernels.add_and_norm(x, added, ((gain[0], bias[0]), (other[0], offset[0])), 1e-5)
+    found = packed_cuda.kernels.add_and_norm(x, added, ((gain[0], bias[0]), (other[0], offset[0])), 1e-5)
     normed = functional.layer_norm(total, (size,), gain[0], bias[0], 1e-5)
     again = functional.layer_norm(total, (size,), other[0], offset[0], 1e-5)
     for mine, theirs in zip(found, (total, normed, again), strict=True):
         torch.testing.assert_close(mine, theirs, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
-    by_root = fused.kernels.add_and_norm(x, added, ((gain[0], None),), 1e-5)
+    by_root = packed_cuda.kernels.add_and_norm(x, added, ((gain[0], None),), 1e-5)
     for mine, theirs in zip(by_root, (total, functional.rms_norm(total, (size,), gain[0], 1e-5)), strict=True):
         torch.testing.assert_close(mine, theirs, atol=ROUNDING[dtype], rtol=ROUNDING[dtype])
 
@@ -92,13 +93,13 @@ def test_sums_and_norms_are_those_of_pytorch(draw, dtype, size, summands):
 @pytest.mark.parametrize(
     ("architecture", "forward", "plain"),
     [
-        ("gpt_neox", fused.FusedNeoXForward, NeoXForward),
-        ("llama", fused.FusedLlamaForward, LlamaForward),
-        ("qwen2", fused.FusedLlamaForward, LlamaForward),
+        ("gpt_neox", packed_cuda.FusedNeoXForward, NeoXForward),
+        ("llama", packed_cuda.FusedLlamaForward, LlamaForward),
+        ("qwen2", packed_cuda.FusedLlamaForward, LlamaForward),
     ],
 )
 def test_a_fused_forward_gives_the_logits_of_the_plain_one(monkeypatch, tmp_path, architecture, forward, plain):
-    monkeypatch.setattr(fused, "can_run", lambda device, dtype, head_dim: True)
+    monkeypatch.setattr(packed_cuda, "can_run", lambda device, dtype, head_dim: True)
     target, draft = make_pair(tmp_path, architecture)
     model = load_pair(PairSettings(str(target), str(draft), device=DEVICE, dtype="float32")).target
     assert forward.fits(model.network)
@@ -119,8 +120,8 @@ def test_joined_products_share_the_weights_of_their_modules(biased):
     modules = [torch.nn.Linear(6, width, bias=biased) for width in (4, 2, 3)]
     x = torch.randn(5, 6)
     expected = torch.cat([module(x) for module in modules], -1)
-    product = fused.joined(*modules)
-    again = fused.joined(*modules)
+    product = packed_cuda.joined(*modules)
+    again = packed_cuda.joined(*modules)
     torch.testing.assert_close(product(x), expected)
     torch.testing.assert_close(torch.cat([module(x) for module in modules], -1), expected)
     with torch.no_grad():
@@ -132,14 +133,14 @@ def test_joined_products_share_the_weights_of_their_modules(biased):
 
 
 def test_without_a_device_or_a_compiler_the_plain_forwards_remain(monkeypatch):
-    fused.can_run.cache_clear()
+    packed_cuda.can_run.cache_clear()
     nowhere = torch.device("cuda", 99)
-    assert not fused.can_run(torch.device("cpu"), torch.float32, 64)
-    monkeypatch.setattr(fused, "kernels", None)
-    assert not fused.can_run(nowhere, torch.float32, 64)
-    fused.can_run.cache_clear()
-    monkeypatch.setattr(fused, "kernels", SimpleNamespace(WIDEST=128, MOST_QUERIES=64, CHUNK=64, MOST_CHUNKS=8))
-    assert not fused.can_run(nowhere, torch.float32, 256), "no room for heads as wide"
+    assert not packed_cuda.can_run(torch.device("cpu"), torch.float32, 64)
+    monkeypatch.setattr(packed_cuda, "kernels", None)
+    assert not packed_cuda.can_run(nowhere, torch.float32, 64)
+    packed_cuda.can_run.cache_clear()
+    monkeypatch.setattr(packed_cuda, "kernels", SimpleNamespace(WIDEST=128, MOST_QUERIES=64, CHUNK=64, MOST_CHUNKS=8))
+    assert not packed_cuda.can_run(nowhere, torch.float32, 256), "no room for heads as wide"
     with pytest.warns(RuntimeWarning, match="passes are slower"):
-        assert not fused.can_run(nowhere, torch.float32, 64)
-    fused.can_run.cache_clear()
+        assert not packed_cuda.can_run(nowhere, torch.float32, 64)
+    packed_cuda.can_run.cache_clear()

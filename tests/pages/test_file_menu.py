@@ -12,9 +12,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from decoding.recorded import logits_run
-from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
-from pages.ui.app import run_file
-from pages.ui.app.run_file import EXPORTS, ExportContext
+from decoding.trace.run_file import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
+from pages.ui.app import file_menu
+from pages.ui.app.file_menu import EXPORTS, ExportContext
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
 from tests.helpers.families import family
@@ -43,9 +43,9 @@ def uploaded(data: bytes, key: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     from pages.ui.common import state
 
     session = {key: Upload(data)}
-    monkeypatch.setattr(run_file.st, "session_state", session)
+    monkeypatch.setattr(file_menu.st, "session_state", session)
     monkeypatch.setattr(state.st, "session_state", session)
-    {"open_run": run_file._open, "compare_run": run_file._compare}[key]()
+    {"open_run": file_menu._open, "compare_run": file_menu._compare}[key]()
     return session
 
 
@@ -142,7 +142,7 @@ def test_rows_are_saved_only_where_asked_for(offered: dict):
     at.session_state["run"] = Run(with_rows(), "opened")
     at.run()
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits is None
-    at.toggle(key=run_file.WITH_ROWS).set_value(True).run()
+    at.toggle(key=file_menu.WITH_ROWS).set_value(True).run()
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 2000)
 
 
@@ -151,10 +151,10 @@ def test_rows_that_no_file_can_hold_are_reported_before_saving(offered: dict, mo
     at = open_page(PAGE)
     at.session_state["run"] = Run(with_rows(), "opened")
     at.run()
-    at.toggle(key=run_file.WITH_ROWS).set_value(True).run()
-    monkeypatch.setattr(run_file, "MAX_ROW_BYTES", 1000)
+    at.toggle(key=file_menu.WITH_ROWS).set_value(True).run()
+    monkeypatch.setattr(file_menu, "MAX_ROW_BYTES", 1000)
     at.run()
-    assert at.toggle(key=run_file.WITH_ROWS).disabled
+    assert at.toggle(key=file_menu.WITH_ROWS).disabled
     assert any("decode fewer tokens to save them" in caption.value for caption in at.caption)
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits is None
 
@@ -167,7 +167,7 @@ def test_what_is_kept_can_be_saved_and_what_is_saved_can_be_opened():
 
 @pytest.mark.slow
 def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch):
-    page.session_state[run_file.RIVAL] = ("other <b>.dscope", run_of(run_mixed().iterations[:3]))
+    page.session_state[file_menu.RIVAL] = ("other <b>.dscope", run_of(run_mixed().iterations[:3]))
     page.run()
     assert sentences(page) == []
     reported = page.info[0].value.replace("\\", "")
@@ -175,16 +175,16 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     assert "The outputs agree for 9 tokens" in reported
     assert any("Totals" in block.value for block in page.code)
     page.button(key="file_comparison_close").click().run()
-    assert page.session_state[run_file.RIVAL] is None
+    assert page.session_state[file_menu.RIVAL] is None
     assert len(page.info) == 0
 
 
 @pytest.mark.slow
 def test_another_rival_is_compared_anew(page):
-    page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
+    page.session_state[file_menu.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
     page.run()
     assert "The outputs agree for 9 tokens" in page.info[0].value
-    page.session_state[run_file.RIVAL] = ("other", run_mixed())
+    page.session_state[file_menu.RIVAL] = ("other", run_mixed())
     page.run()
     assert "Both runs wrote the same 23 tokens" in page.info[0].value
 
@@ -192,16 +192,16 @@ def test_another_rival_is_compared_anew(page):
 @pytest.mark.slow
 def test_a_comparison_that_is_closed_leaves_nothing_behind(page):
     rival = run_of(run_mixed().iterations[:3])
-    page.session_state[run_file.RIVAL] = ("other", rival)
+    page.session_state[file_menu.RIVAL] = ("other", rival)
     page.run()
     page.button(key="file_comparison_close").click().run()
-    assert run_file.DIFF not in page.session_state and run_file.DIFF_OF not in page.session_state
+    assert file_menu.DIFF not in page.session_state and file_menu.DIFF_OF not in page.session_state
 
 
 def test_a_chosen_file_is_compared_not_opened(monkeypatch: pytest.MonkeyPatch):
     session = uploaded(saved(run_mixed()), "compare_run", monkeypatch)
-    assert session[run_file.RIVAL][0] == "other <b>.dscope"
-    assert session[run_file.ERROR] is None
+    assert session[file_menu.RIVAL][0] == "other <b>.dscope"
+    assert session[file_menu.ERROR] is None
     assert "run" not in session
 
 
@@ -209,9 +209,9 @@ def test_a_chosen_file_is_compared_not_opened(monkeypatch: pytest.MonkeyPatch):
 def test_a_damaged_file_is_one_sentence(key: str, page, monkeypatch: pytest.MonkeyPatch):
     session = uploaded(saved(run_mixed())[:-30], key, monkeypatch)
     monkeypatch.undo()
-    assert session.get(run_file.RIVAL) is None
+    assert session.get(file_menu.RIVAL) is None
     assert "run" not in session
     before = page.session_state["run"]
-    page.session_state[run_file.ERROR] = session[run_file.ERROR]
+    page.session_state[file_menu.ERROR] = session[file_menu.ERROR]
     assert len(sentences(page.run())) == 1
     assert page.session_state["run"] is before

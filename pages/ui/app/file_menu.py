@@ -12,9 +12,9 @@ import streamlit as st
 from decoding.common.errors import TraceFileError
 from decoding.common.formats import byte_size, plural
 from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
-from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.run_file import MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app.links import Link
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error, torch_there

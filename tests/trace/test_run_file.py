@@ -18,10 +18,10 @@ import pytest
 from benchmarks.trace_fuzz import npy
 from decoding.common.errors import TraceFileError
 from decoding.methods.methods import METHODS
-from decoding.trace import archive as trace_file
-from decoding.trace.archive import load_run, save_run
+from decoding.trace import run_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, array_of, shown
 from decoding.trace.records import FORMAT_VERSION, InterventionTrace, RunTrace, SamplingTrace
+from decoding.trace.run_file import load_run, save_run
 from tests.helpers.families import MEASURED, family
 from tests.helpers.traces import (
     Spec,
@@ -446,7 +446,7 @@ def test_limits_on_what_a_file_unpacks_to():
 
 def test_a_small_file_with_huge_arrays(monkeypatch: pytest.MonkeyPatch):
     """Half a megabyte of packed zeros would take the memory of half a gigabyte of logits."""
-    monkeypatch.setattr(trace_file, "_packs_too_well", lambda pieces: False)
+    monkeypatch.setattr(run_file, "_packs_too_well", lambda pieces: False)
     first = full_run().iterations[1]
     zeros = np.zeros((len(first.nodes), 2**18), np.float32)
     data = saved(run_of([replace(first, index=0, target_logits=zeros)]))
@@ -500,7 +500,7 @@ def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
     directory = bomb.rindex(b"PK\x01\x02")
     struct.pack_into("<I", bomb, directory + 24, 10)
     assert "damaged" in refusal(bytes(bomb), max_bytes=1_000_000)
-    monkeypatch.setattr(trace_file, "MAX_JSON_BYTES", 1_000_000)
+    monkeypatch.setattr(run_file, "MAX_JSON_BYTES", 1_000_000)
     noise = random.Random(3).randbytes(600_000).hex().encode()
     assert "the limit is" in refusal(zipped([("run.json", noise)]))
 
@@ -511,7 +511,7 @@ def test_a_small_file_with_a_huge_document():
     assert "repetitions" in refusal(zipped([("run.json", b" " * 30_000_000)]))
     chance = random.Random(4)
     lists = [b"[],", b"{},", b"[ ],", b"{ },"]
-    text = b"[" + b"".join(chance.choices(lists, k=trace_file.MAX_VALUES // 2 + 1)) + b"1]"
+    text = b"[" + b"".join(chance.choices(lists, k=run_file.MAX_VALUES // 2 + 1)) + b"1]"
     assert "more values" in refusal(zipped([("run.json", text)]))
 
 
@@ -600,7 +600,7 @@ def test_a_wrong_record_is_not_saved(tmp_path: Path):
 
 
 def test_a_run_too_large_to_load_is_not_saved(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(trace_file, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(run_file, "MAX_BYTES", 10_000)
     with pytest.raises(TraceFileError, match="record fewer tokens"):
         saved(run_mixed())
 

@@ -18,7 +18,7 @@ from decoding.engines.cuda_graph import PassRows
 from decoding.engines.packed import LlamaForward, NeoXForward, PackedForward, linear
 
 try:
-    from decoding.engines import kernels
+    from decoding.engines import triton_kernels as kernels
 except ImportError:  # PyTorch for a CPU, or for another system, comes without Triton
     kernels = None  # type: ignore[assignment]
 
