@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED, running_app
+from tests.browser.conftest import new_context
 from tests.browser.test_links import ROOT, holds, query, shows
 
 pytestmark = pytest.mark.slow
@@ -167,8 +168,7 @@ def test_a_run_that_is_not_known_here_is_decoded_again_to_its_length_and_said_so
 def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     folder = tmp_path / "draftscope" / "runs"
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(60_000)
+    context = new_context(browser)
     page = context.new_page()
     with running_app(environment) as server:
         page.goto(server + ADDRESS)
@@ -207,11 +207,11 @@ def test_a_new_server_has_the_run_until_it_is_forgotten(browser, tmp_path: Path)
 def test_the_menu_opens_another_page_while_a_popover_is_open(open_page, path, popover):
     page = open_page(f"/{path}")
     if popover == "what_if_child_open":
-        page.locator(f".st-key-what_if_tree_a {ROOT} .n .hit").nth(1).dispatch_event("click", timeout=60_000)
-    page.locator(f".st-key-{popover} button:enabled").first.click(timeout=60_000)
-    page.locator("[data-testid=stPopoverBody]").wait_for(timeout=60_000)
+        page.locator(f".st-key-what_if_tree_a {ROOT} .n .hit").nth(1).dispatch_event("click")
+    page.locator(f".st-key-{popover} button:enabled").first.click()
+    page.locator("[data-testid=stPopoverBody]").wait_for()
     settled(page)
     menu(page, "Tune live")
-    page.locator(".st-key-tune_settings").first.wait_for(timeout=60_000)
+    page.locator(".st-key-tune_settings").first.wait_for()
     settled(page)
     expect(page).to_have_url(re.compile("tune_live"))

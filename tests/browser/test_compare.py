@@ -9,12 +9,10 @@ from benchmarks.browser_app import SETTLED, close_popover
 
 pytestmark = pytest.mark.slow
 
-WAIT_MS = 90_000
-
 
 def settle(page) -> None:
     page.wait_for_timeout(250)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
 
 
 def set_plan(page, **numbers: int) -> None:
@@ -55,10 +53,10 @@ def test_compare_from_plan_to_files(open_page):
     settle(page)
     assert toggle.is_visible()
     close_popover(page)
-    expect(chip).not_to_have_text(before, timeout=WAIT_MS)
+    expect(chip).not_to_have_text(before)
 
     page.locator(".st-key-compare_start button").click()
-    page.get_by_text("1 repeat ·").wait_for(timeout=WAIT_MS)
+    page.get_by_text("1 repeat ·").wait_for()
     settle(page)
     table = page.locator(".ds-table")
     assert table.get_by_text("✓ identical").count() == 4
@@ -72,21 +70,21 @@ def test_compare_from_plan_to_files(open_page):
         no_defect(page)
 
     view(page, "Trees")
-    expect(page.locator("[data-drawn-scene]")).to_have_count(3, timeout=WAIT_MS)
+    expect(page.locator("[data-drawn-scene]")).to_have_count(3)
     drawn = page.locator("[data-drawn-scene]").first
     assert ":0:0" in drawn.get_attribute("data-drawn-scene")
     page.locator(".st-key-compare_prefix").get_by_role("slider").press("ArrowRight")
-    page.wait_for_selector("[data-drawn-scene$=':1:0']", timeout=WAIT_MS)
+    page.wait_for_selector("[data-drawn-scene$=':1:0']")
 
     # Another page and back: everything is still there.
     page.get_by_role("link", name="Home").click()
     settle(page)
     page.get_by_role("link", name="Compare").first.click()
-    page.wait_for_selector("[data-drawn-scene$=':1:2']", timeout=WAIT_MS)
+    page.wait_for_selector("[data-drawn-scene$=':1:2']")
     no_defect(page)
 
     page.locator(".st-key-compare_files button").first.click()
-    with page.expect_download(timeout=WAIT_MS) as download:
+    with page.expect_download() as download:
         page.locator(".st-key-compare_csv button").click()
     with open(download.value.path(), encoding="utf-8") as file:
         assert [row["method"] for row in csv.DictReader(file)][-1].endswith("history=false")
@@ -99,9 +97,9 @@ def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost
     page = open_page("/compare")
     set_plan(page, max_new_tokens=24, compare_repeats=4, compare_warmup=0)
     page.locator(".st-key-compare_start button").click()
-    page.get_by_text(re.compile(r"[123] of 4 repeats in")).wait_for(timeout=WAIT_MS)
-    page.locator(".ds-table").wait_for(timeout=WAIT_MS)
-    expect(page.locator(".st-key-cancel_compare")).to_have_count(0, timeout=WAIT_MS)
+    page.get_by_text(re.compile(r"[123] of 4 repeats in")).wait_for()
+    page.locator(".ds-table").wait_for()
+    expect(page.locator(".st-key-cancel_compare")).to_have_count(0)
     settle(page)
     assert page.locator(".st-key-compare_bottom_line").inner_text()
 
@@ -110,16 +108,16 @@ def test_figures_come_in_by_repeat_and_lead_to_the_iteration_where_a_method_lost
     for _ in range(2):
         here = prefix.input_value()
         page.get_by_role("button", name="Next place where methods part").click()
-        expect(prefix).not_to_have_value(here, timeout=WAIT_MS)
+        expect(prefix).not_to_have_value(here)
         settle(page)
 
     view(page, "Overview")
     parting = page.locator("[class*=st-key-parting_] button").first
     number = re.search(r"\d+", parting.inner_text()).group()
     parting.click()
-    page.wait_for_url("**/step_through*", timeout=WAIT_MS)
-    page.wait_for_url(f"**iteration={number}*", timeout=WAIT_MS)
-    page.wait_for_selector("[data-drawn-scene]", timeout=WAIT_MS)
+    page.wait_for_url("**/step_through*")
+    page.wait_for_url(f"**iteration={number}*")
+    page.wait_for_selector("[data-drawn-scene]")
     no_defect(page)
 
 
@@ -128,10 +126,10 @@ def test_a_comparison_can_be_cancelled(open_page):
     set_plan(page, max_new_tokens=48, compare_repeats=20, compare_warmup=0)
     page.locator(".st-key-compare_start button").click()
     cancel = page.locator(".st-key-cancel_compare button")
-    cancel.wait_for(timeout=WAIT_MS)
-    page.get_by_text(re.compile(r"call [1-9]\d of 100")).wait_for(timeout=WAIT_MS)
+    cancel.wait_for()
+    page.get_by_text(re.compile(r"call [1-9]\d of 100")).wait_for()
     cancel.click()
-    page.get_by_text("cancelled early").wait_for(timeout=WAIT_MS)
+    page.get_by_text("cancelled early").wait_for()
     settle(page)
     assert page.locator(".st-key-compare_start button").is_enabled()
     assert page.locator(".ds-table").is_visible()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pages.ui.gallery.__main__ import COMPARISON, INDEX, RACE, TOUR, write
+from tests.browser.conftest import new_context
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ def gallery(tmp_path_factory) -> Path:
 @pytest.fixture
 def visit(browser, gallery):
     """Opens pages of the gallery; whatever a page complains of, or asks the network, fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="dark")
+    context = new_context(browser, color_scheme="dark")
     context.set_offline(True)
     page, said, asked = context.new_page(), [], []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)

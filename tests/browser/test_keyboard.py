@@ -7,7 +7,6 @@ import pytest
 from benchmarks.browser_app import SETTLED
 
 ROOT = ".ds-root"
-WAIT_MS = 60_000
 MOST_STOPS = 80
 # The focused element, also inside the shadow roots of components.
 FOCUSED = "let at = document.activeElement; while (at.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;"
@@ -15,7 +14,7 @@ FOCUSED = "let at = document.activeElement; while (at.shadowRoot?.activeElement)
 
 def settle(page) -> None:
     page.wait_for_timeout(150)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
 
 
 def tab_to(page, selector: str, key: str = "Tab") -> None:
@@ -45,7 +44,7 @@ def shows_focus(page, what: str) -> None:
 
 
 def shows_iteration(page, number: int, count: int) -> None:
-    page.locator(ROOT).get_by_text(re.compile(rf"iteration {number} of {count} ")).wait_for(timeout=WAIT_MS)
+    page.locator(ROOT).get_by_text(re.compile(rf"iteration {number} of {count} ")).wait_for()
     settle(page)
 
 
@@ -88,7 +87,7 @@ def test_step_through_with_the_keyboard_alone(open_page):
     tab_to(page, ".st-key-as_text summary")
     shows_focus(page, "As text")
     page.keyboard.press("Enter")
-    page.locator(".st-key-as_text li").first.wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-as_text li").first.wait_for()
     settle(page)
     assert page.locator(".st-key-as_text").get_by_text(re.compile("^Iteration 10: ")).is_visible()
     tab_to(page, ".st-key-file_open button", "Shift+Tab")

@@ -20,13 +20,13 @@ def query(page) -> dict[str, list[str]]:
 def holds(page, **values: str) -> None:
     """Wait until the address bar holds these values."""
     for name, value in values.items():
-        expect(page).to_have_url(re.compile(rf"[?&]{name}={re.escape(value)}(&|$)"), timeout=30_000)
+        expect(page).to_have_url(re.compile(rf"[?&]{name}={re.escape(value)}(&|$)"))
 
 
 def shows(page, iteration: int, node: int | None = None) -> None:
-    page.locator(ROOT).get_by_text(re.compile(rf"iteration {iteration} of ")).wait_for(timeout=60_000)
+    page.locator(ROOT).get_by_text(re.compile(rf"iteration {iteration} of ")).wait_for()
     if node is not None:
-        expect(page.locator(ROOT)).to_have_attribute("data-selected", str(node), timeout=30_000)
+        expect(page.locator(ROOT)).to_have_attribute("data-selected", str(node))
 
 
 def test_a_link_restores_the_view_in_a_fresh_browser(open_page):
@@ -54,7 +54,7 @@ def test_a_link_restores_the_view_in_a_fresh_browser(open_page):
 
     # Away and back: the address is obeyed again only where it says something else, and the run is still there.
     fresh.get_by_role("link", name="Compare").first.click()
-    expect(fresh).to_have_url(re.compile("/compare"), timeout=30_000)
+    expect(fresh).to_have_url(re.compile("/compare"))
     fresh.wait_for_selector(SETTLED)
     assert "method" not in query(fresh)
     fresh.get_by_role("link", name="Step through").first.click()
@@ -66,7 +66,7 @@ def test_markup_in_a_link_stays_text(open_page):
         "/step_through?prompt=%3Cimg+src%3Dx+onerror%3D%22document.title%3D1%22%3E&iteration=NaN"
         "&%3Cscript%3Edocument.title%3D2%3C%2Fscript%3E=1&method=%5Bx%5D(javascript%3Aalert(1))&node=1&node=2"
     )
-    page.get_by_text("Some of the link was ignored").wait_for(timeout=30_000)
+    page.get_by_text("Some of the link was ignored").wait_for()
     page.wait_for_selector(f"{ROOT}[data-drawn-scene]")
     assert page.title() == "Step through · Draftscope"
     assert page.locator("[data-testid=stAlert] img, [data-testid=stAlert] a, [data-testid=stAlert] script").count() == 0

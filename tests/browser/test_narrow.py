@@ -7,6 +7,7 @@ import pytest
 from benchmarks.browser_app import SETTLED
 from pages.ui import LAB, PAGES
 from tests.browser.axe import axe_script, violations
+from tests.browser.conftest import new_context
 from tests.browser.test_accessibility import settle, visit
 
 WIDTH = 390
@@ -29,9 +30,8 @@ BEYOND = """
 @pytest.fixture(scope="module")
 def narrow(browser):
     """One page of a phone's width for all tests here."""
-    context = browser.new_context(viewport={"width": WIDTH, "height": 844}, bypass_csp=True, reduced_motion="reduce")
+    context = new_context(browser, viewport={"width": WIDTH, "height": 844}, bypass_csp=True, reduced_motion="reduce")
     context.add_init_script(axe_script())
-    context.set_default_timeout(60_000)
     yield context.new_page()
     context.close()
 
@@ -81,8 +81,7 @@ def test_reduced_motion_is_kept(narrow, app_server):
 
 @pytest.mark.slow
 def test_panels_of_a_pass_are_whole_or_say_where_they_go_on(browser, app_server):
-    context = browser.new_context(reduced_motion="reduce")
-    context.set_default_timeout(60_000)
+    context = new_context(browser, reduced_motion="reduce")
     page = context.new_page()
     page.goto(app_server + "/step_through")
     for width, height in ((1280, 800), (1440, 900), (1024, 768), (820, 900)):

@@ -12,7 +12,6 @@ from viz.race.lanes import lane_of
 pytestmark = pytest.mark.slow
 
 ROOT = ".race-root"
-WAIT_MS = 60_000
 
 
 def texts(page) -> list[str]:
@@ -27,8 +26,8 @@ def place(page) -> float:
 def race(open_page):
     """The page with the race that comes with the program, standing at its beginning with the focus on it."""
     page = open_page("/race")
-    page.locator(ROOT).wait_for(timeout=WAIT_MS)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.locator(ROOT).wait_for()
+    page.wait_for_selector(SETTLED)
     page.locator(ROOT).focus()
     page.keyboard.press("Home")
     expect(page.locator(ROOT)).to_have_attribute("data-at", "0")
@@ -107,7 +106,7 @@ def test_it_stands_at_its_end_where_motion_is_unwelcome_and_fits_on_one_screen(o
     page = open_page("/race", color_scheme=scheme)
     page.emulate_media(reduced_motion="reduce")
     page.reload()
-    page.wait_for_selector(f"{ROOT}[data-done=true][data-playing=false]", timeout=WAIT_MS)
+    page.wait_for_selector(f"{ROOT}[data-done=true][data-playing=false]")
     box = page.locator(ROOT).bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 1280
     assert box["y"] >= 0 and box["y"] + box["height"] <= 800
@@ -124,11 +123,11 @@ def test_a_race_of_ones_own_is_recorded_and_replayed(race):
         field.fill(str(value))
         field.press("Enter")
         page.wait_for_timeout(250)
-        page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+        page.wait_for_selector(SETTLED)
     close_popover(page)
     page.locator(".st-key-race_start button").click()
-    page.wait_for_selector(f"{ROOT}[data-race]:not([data-race=recorded])", timeout=WAIT_MS)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.wait_for_selector(f"{ROOT}[data-race]:not([data-race=recorded])")
+    page.wait_for_selector(SETTLED)
     assert page.locator(f"{ROOT} .lane").count() == 3
     page.locator(ROOT).focus()
     page.keyboard.press("End")

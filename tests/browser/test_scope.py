@@ -112,7 +112,7 @@ def test_iterations_are_stepped_without_a_word_to_python_until_it_rests(shown):
         frames.append((scene_after_frame(page), page.evaluate("window.ran")))
         assert frames[-1][0] == str(step)
     assert frames[0][1] == 0, "the first step was drawn before any script ran"
-    page.wait_for_function("window.ran > 0", timeout=30_000)  # where it came to rest is reported
+    page.wait_for_function("window.ran > 0")  # where it came to rest is reported
     page.wait_for_selector(SETTLED)
     assert scene(page) == "4"
 

@@ -11,13 +11,13 @@ ROOT_ELEMENT = ".ds-root"
 
 
 def settled(page) -> None:
-    page.wait_for_selector(SETTLED, timeout=60_000)
+    page.wait_for_selector(SETTLED)
 
 
 def shows_iteration(page, number: int, count: int | None = None) -> None:
     """Wait until the scope shows an iteration (1-based), of `count` if given."""
     words = rf"iteration {number} of {count if count else '[0-9]+'} "
-    page.locator(ROOT_ELEMENT).get_by_text(re.compile(words)).wait_for(timeout=60_000)
+    page.locator(ROOT_ELEMENT).get_by_text(re.compile(words)).wait_for()
 
 
 def no_stack_trace(page) -> None:
@@ -41,7 +41,7 @@ def started(kept):
     close_popover(page)
     before = page.locator(ROOT_ELEMENT).get_attribute("data-drawn-scene").split(":")[0]
     page.click(".st-key-start button")
-    page.locator(f"{ROOT_ELEMENT}:not([data-drawn-scene^='{before}:'])").wait_for(timeout=60_000)
+    page.locator(f"{ROOT_ELEMENT}:not([data-drawn-scene^='{before}:'])").wait_for()
     shows_iteration(page, 1, 1)
     settled(page)
     return page
@@ -74,7 +74,7 @@ def test_recorded_run_is_there_at_once_and_everything_fits_on_one_screen(open_pa
 def test_to_the_end_and_no_further(started):
     page = started
     page.click(".st-key-to_end button")
-    page.get_by_text(re.compile("end of text|length limit reached")).wait_for(timeout=60_000)
+    page.get_by_text(re.compile("end of text|length limit reached")).wait_for()
     settled(page)
     assert page.locator(".st-key-one_more button").first.is_disabled()
     no_stack_trace(page)
@@ -90,7 +90,7 @@ def test_cancel_keeps_the_iterations(open_page):
     words, line = cancel.locator("p").bounding_box(), page.locator(".st-key-toolbar").bounding_box()
     assert words["width"] > 36 and cancel.bounding_box()["width"] >= words["width"] + 8 and line["height"] < 50
     cancel.click()
-    page.locator(".st-key-to_end button:not([disabled])").first.wait_for(timeout=60_000)
+    page.locator(".st-key-to_end button:not([disabled])").first.wait_for()
     words = page.get_by_text(re.compile(r"^\d+ of \d+ tokens$")).inner_text()
     assert 1 < int(words.split()[0]) < 1800
     no_stack_trace(page)
@@ -170,16 +170,16 @@ def test_sampling_and_prompt_go_along_to_other_pages(open_page):
 def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page):
     page = open_page("/step_through")
     prompt = page.locator(".st-key-prompt_open button").first
-    prompt.click(timeout=60_000)
+    prompt.click()
     start = page.locator(".st-key-start button").first
     before = start.bounding_box()["x"]
     page.locator(".st-key-prompt_text textarea").first.fill("The old man looked at the boats.")
     start.click()
-    page.get_by_role("button", name="Step", exact=True).first.wait_for(timeout=60_000)
+    page.get_by_role("button", name="Step", exact=True).first.wait_for()
     for _ in range(3):
-        page.get_by_role("button", name="Step", exact=True).first.click(timeout=60_000)
+        page.get_by_role("button", name="Step", exact=True).first.click()
         page.wait_for_timeout(300)
-        page.wait_for_selector(SETTLED, timeout=60_000)
+        page.wait_for_selector(SETTLED)
         assert "Own text" in prompt.inner_text()
     assert start.bounding_box()["x"] == before
 
@@ -188,9 +188,9 @@ def test_a_text_that_was_typed_stays_the_prompt_while_the_run_goes_on(open_page)
 def test_the_card_asks_which_setting_would_have_included_it_and_shows_the_answer(open_page):
     page = open_page("/step_through?recorded=home&iteration=1&node=10")
     expect(page.locator(".strip .axis").first).to_contain_text("tokens")
-    page.locator(".card .asks").click(timeout=60_000)
+    page.locator(".card .asks").click()
     answer = page.locator(".st-key-why").get_by_text("Smallest changes that include it")
-    expect(answer).to_be_visible(timeout=60_000)
+    expect(answer).to_be_visible()
     expect(answer).to_be_in_viewport()
 
 
@@ -199,7 +199,7 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     page = open_page("/step_through")
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
     method = page.locator(".st-key-method_open button").first
-    method.click(timeout=60_000)
+    method.click()
     page.locator(f"{POPOVER} .st-key-settings_panel").wait_for()
     page.wait_for_timeout(300)
     settled(page)
@@ -218,7 +218,7 @@ def test_a_method_set_beside_its_closed_settings_stays(open_page):
     page.wait_for_timeout(1000)
     settled(page)
     page.locator(".st-key-start button").first.click()
-    expect(page.get_by_text(re.compile("of 20 tokens"))).to_be_visible(timeout=60_000)
+    expect(page.get_by_text(re.compile("of 20 tokens"))).to_be_visible()
     expect(method.locator("p")).to_have_text("DynaTree")
     method.click()
     toggle = page.locator(".st-key-method_dynatree_branch_first_level input")
@@ -232,7 +232,7 @@ def test_settings_keep_the_focus_while_they_are_open_and_their_button_tells_them
     page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
     method = page.locator(".st-key-method_open button").first
     before = method.inner_text()
-    method.click(timeout=60_000)
+    method.click()
     slider = page.locator(f"{POPOVER} .st-key-sampling_temperature input[type=range]")
     slider.wait_for()
     settled(page)

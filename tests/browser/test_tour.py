@@ -16,12 +16,12 @@ ROOT_ELEMENT = ".ds-root"
 
 
 def settled(page) -> None:
-    page.wait_for_selector(SETTLED, timeout=60_000)
+    page.wait_for_selector(SETTLED)
 
 
 def at_stop(page, place: int, step) -> None:
     """Wait for a stop: its page, and where the scope stands."""
-    expect(page.locator(STOPS)).to_have_attribute("data-tour", step.key, timeout=60_000)
+    expect(page.locator(STOPS)).to_have_attribute("data-tour", step.key)
     settled(page)
     expect(page.locator(STOPS)).to_contain_text(f"Step {place + 1} of ")
     assert page.url.split("?")[0].endswith(PAGES[step.page].removeprefix("pages/").removesuffix(".py"))
@@ -29,7 +29,7 @@ def at_stop(page, place: int, step) -> None:
     if step.phase is None:
         return
     root = page.locator(ROOT_ELEMENT).first
-    expect(root).to_have_attribute("data-phase", step.phase, timeout=30_000)
+    expect(root).to_have_attribute("data-phase", step.phase)
     expect(root).to_have_attribute("data-drawn-scene", re.compile(f":{step.iteration}$"))
     if step.node is not None:
         expect(root).to_have_attribute("data-selected", str(step.node))
@@ -51,7 +51,7 @@ def test_the_tour_by_clicking_next(open_page):
         button = page.locator(".st-key-tour_next button")
         button.focus()
         page.keyboard.press("Enter")
-    page.locator(".st-key-puzzle").wait_for(timeout=60_000)
+    page.locator(".st-key-puzzle").wait_for()
     settled(page)
     assert page.locator(STOPS).count() == 0
 
@@ -59,13 +59,13 @@ def test_the_tour_by_clicking_next(open_page):
 def test_ending_brings_the_own_run_back(open_page):
     page = open_page("/step_through")
     page.click(".st-key-start button")
-    page.get_by_text("iteration 1 of 1").wait_for(timeout=60_000)
+    page.get_by_text("iteration 1 of 1").wait_for()
     settled(page)
     page.get_by_role("link", name="Learn").click()
     page.click(".st-key-tour_start button")
-    page.locator(f"{STOPS}[data-tour=draft]").wait_for(timeout=60_000)
+    page.locator(f"{STOPS}[data-tour=draft]").wait_for()
     settled(page)
     page.click(".st-key-tour_end button")
-    page.get_by_text("iteration 1 of 1").wait_for(timeout=60_000)
+    page.get_by_text("iteration 1 of 1").wait_for()
     settled(page)
     assert page.locator(".st-key-one_more button").first.is_enabled()

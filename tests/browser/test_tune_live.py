@@ -11,14 +11,13 @@ pytestmark = pytest.mark.slow
 
 NOW = ".st-key-tune_tree_now .ds-root[data-drawn-scene]"
 PINNED = ".st-key-tune_tree_pinned .ds-root[data-drawn-scene]"
-WAIT_MS = 60_000
 
 
 def settle(page) -> None:
     """The figures stand beside the trees once both have been measured."""
     page.wait_for_timeout(200)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
-    page.locator(".tune-changes").get_by_text("median of").wait_for(timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
+    page.locator(".tune-changes").get_by_text("median of").wait_for()
 
 
 def scene(page, root: str = NOW) -> str:
@@ -64,7 +63,7 @@ def points(page) -> int:
 @pytest.fixture
 def tune(open_page):
     page = open_page("/tune_live")
-    page.locator(NOW).wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(NOW).wait_for(state="attached")
     settle(page)
     return page
 
@@ -106,7 +105,7 @@ def test_no_label_lies_on_a_node_and_every_row_of_a_small_tree_stands(open_page)
     text = "Once+upon+a+time,+a+little+robot+lived+on+the+moon.+He+had+no+friends,+so+he+built+a"
     page = open_page(f"/step_through?text={text}&max_new_tokens=96&iteration=22")
     page.set_viewport_size({"width": 1440, "height": 900})
-    page.locator(".ds-root").get_by_text(re.compile(r"iteration 22 of [0-9]+ ")).wait_for(timeout=WAIT_MS)
+    page.locator(".ds-root").get_by_text(re.compile(r"iteration 22 of [0-9]+ ")).wait_for()
     page.get_by_role("link", name="Tune live").first.click()
     settle(page)
     for _ in range(20):  # 17 nodes
@@ -127,7 +126,7 @@ def test_nodes_of_one_tree_only_are_framed(tune):
         page.click(f".st-key-{key} button")
         settle(page)
     page.locator(".st-key-tune_dynatree_branch_first_level label").first.click()
-    page.locator(f"{NOW} .diff").first.wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(f"{NOW} .diff").first.wait_for(state="attached")
     settle(page)
     framed = page.locator(f"{NOW} .diff").count()
     assert f"{framed} only in this one (framed)" in reported(page)
@@ -139,7 +138,7 @@ def test_a_contradiction_keeps_the_last_tree(tune):
     before = scene(page)
     page.locator(".st-key-tune_dynatree_base_depth input[type=range]").focus()
     page.keyboard.press("ArrowRight")
-    page.get_by_text("must be below “Maximum depth").wait_for(timeout=WAIT_MS)
+    page.get_by_text("must be below “Maximum depth").wait_for()
     assert scene(page) == before
     page.keyboard.press("ArrowLeft")
     settle(page)
@@ -149,12 +148,12 @@ def test_pin_then_whole_generation(tune):
     page = tune
     press(page, "node_budget", "ArrowLeft")
     page.click(".st-key-tune_pin button")
-    page.wait_for_function("() => document.querySelector('.st-key-tune_pin button').disabled", timeout=WAIT_MS)
+    page.wait_for_function("() => document.querySelector('.st-key-tune_pin button').disabled")
     settle(page)
     assert scene(page) == scene(page, PINNED)
     page.locator(".st-key-tune_whole_run button").first.click()
-    page.get_by_text("tokens/s without prefill").wait_for(timeout=WAIT_MS)
-    page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").first.wait_for(timeout=WAIT_MS)
+    page.get_by_text("tokens/s without prefill").wait_for()
+    page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").first.wait_for()
 
 
 def test_a_whole_generation_can_be_cancelled(open_page):
@@ -164,15 +163,15 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     page.keyboard.press("Enter")
     settle(page)
     page.locator(".st-key-tune_whole_run button").first.click()
-    page.locator(".st-key-cancel_tune_whole button").click(timeout=WAIT_MS)
-    page.get_by_text("an incomplete generation adds no point").wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-cancel_tune_whole button").click()
+    page.get_by_text("an incomplete generation adds no point").wait_for()
     settle(page)
 
 
 def test_it_opens_where_a_late_iteration_of_the_run_begins(open_page):
     text = "Once+upon+a+time+a+little+girl+named+Mia+found+a+red+ball+in+the+garden.+Her+dog+Max+wanted+to+play+with+it"
     page = open_page(f"/step_through?text={text}+too,+so&max_new_tokens=96&iteration=25")
-    page.locator(".ds-root").get_by_text(re.compile(r"iteration 25 of [0-9]+ ")).wait_for(timeout=WAIT_MS)
+    page.locator(".ds-root").get_by_text(re.compile(r"iteration 25 of [0-9]+ ")).wait_for()
     root = page.locator(".ds-root [data-node='0']").first.text_content()
     page.get_by_role("link", name="Tune live").first.click()
     settle(page)

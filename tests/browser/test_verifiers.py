@@ -9,19 +9,18 @@ from benchmarks.browser_app import SETTLED
 
 pytestmark = pytest.mark.slow
 
-WAIT_MS = 90_000
 TREE = ".st-key-verify_tree .ds-root[data-drawn-scene]"
 
 
 def settle(page) -> None:
     page.wait_for_timeout(250)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
 
 
 def rolled(page) -> None:
     """The spread stands in the table once the seeds are re-rolled."""
     settle(page)
-    page.locator(".vt-row .column .bar").first.wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(".vt-row .column .bar").first.wait_for(state="attached")
     settle(page)
 
 
@@ -44,7 +43,7 @@ def changed(page, read, before, what: str) -> None:
 
 def opened(page) -> None:
     """The recorded run that the page opens with, a sampled one."""
-    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)
+    expect(row(page, "greedy")).to_contain_text("needs temperature 0")
     rolled(page)
 
 
@@ -74,7 +73,7 @@ def look_at_all_verifiers_and_one_node(page) -> None:
 
     row(page, "spectr").focus()
     page.keyboard.press("ArrowDown")
-    page.get_by_text(re.compile("SpecInfer tests the entries")).wait_for(timeout=WAIT_MS)
+    page.get_by_text(re.compile("SpecInfer tests the entries")).wait_for()
 
     before = page.inner_text(".st-key-verify_steps")
     inner = page.locator(f"{TREE} .n[data-node='1']")
@@ -103,13 +102,13 @@ def draft_another_tree(page) -> None:
     page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
-    page.get_by_text("drafted on this page, on the same prefix").wait_for(timeout=WAIT_MS)
+    page.get_by_text("drafted on this page, on the same prefix").wait_for()
     rolled(page)
     page.locator(".vt-fold").filter(has_text="would bias the output").click()
-    row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
+    row(page, "spectr").filter(has_text="would bias the output").wait_for()
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"
     page.click(".st-key-verify_back button")
-    page.get_by_text("of the run").first.wait_for(timeout=WAIT_MS)
+    page.get_by_text("of the run").first.wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -123,7 +122,7 @@ def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     menu = page.locator(".st-key-menu").bounding_box()
     assert menu["height"] <= 44, "the menu is one line"
     page.click(".st-key-verify_run button")
-    page.get_by_text("Expected tokens by verifier").wait_for(timeout=WAIT_MS)
+    page.get_by_text("Expected tokens by verifier").wait_for()
     assert page.locator(".st-key-verify_run_head").count() == 1
     settle(page)
     assert page.locator("[data-testid=stException]").count() == 0

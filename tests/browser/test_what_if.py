@@ -11,23 +11,22 @@ A = ".st-key-what_if_tree_a .ds-root[data-drawn-scene]"
 B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"
 GRAPH = ".st-key-what_if_graph .bg-root"
 TOLD = ".st-key-what_if_message"
-WAIT_MS = 60_000
 FORKED = 15  # an iteration of the recorded run with branches on both sides of it
 
 
 def settle(page) -> None:
     page.wait_for_timeout(150)
-    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
 
 
 def wait_for_lanes(page, count: int) -> None:
-    page.locator(f"{GRAPH}[data-lanes='{count}']").wait_for(timeout=WAIT_MS)
+    page.locator(f"{GRAPH}[data-lanes='{count}']").wait_for()
     settle(page)
 
 
 def wait_for_iteration(page, number: int) -> None:
     """The browser draws a number input with its lowest value first."""
-    expect(page.locator(".st-key-what_if_iteration input")).to_have_value(str(number), timeout=WAIT_MS)
+    expect(page.locator(".st-key-what_if_iteration input")).to_have_value(str(number))
 
 
 def scene(page, side: str) -> str:
@@ -38,17 +37,17 @@ def scene(page, side: str) -> str:
 def forked(open_page):
     """The recorded run decoded again, and one branch of it."""
     page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
-    page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
-    page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(".st-key-what_if_from_here button").first.click()
+    page.locator(A).wait_for(state="attached")
     page.click(".st-key-what_if_again button")
-    expect(page.locator(".st-key-what_if_again")).to_have_count(0, timeout=WAIT_MS)  # until then a fork runs models
-    page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
+    expect(page.locator(".st-key-what_if_again")).to_have_count(0)  # until then a fork runs models
+    page.locator(".st-key-what_if_starter_0 button").wait_for()
     page.locator(".st-key-what_if_iteration input").fill(str(FORKED))
     page.keyboard.press("Enter")
     wait_for_iteration(page, FORKED)
     settle(page)
     page.click(".st-key-what_if_starter_0 button")
-    page.locator(B).wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(B).wait_for(state="attached")
     wait_for_lanes(page, 2)
     return page
 
@@ -71,16 +70,16 @@ def test_fork_compare_force_and_go_on(forked):
     first = scene(page, B)
 
     page.locator(f"{A} .n.s-rejected").first.click()
-    page.locator(".st-key-what_if_accept button:enabled").first.click(timeout=WAIT_MS)
-    page.locator(".st-key-what_if_pending").get_by_text("force accept of").wait_for(timeout=WAIT_MS)
-    page.locator(".st-key-what_if_fork button:enabled").first.click(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_accept button:enabled").first.click()
+    page.locator(".st-key-what_if_pending").get_by_text("force accept of").wait_for()
+    page.locator(".st-key-what_if_fork button:enabled").first.click()
     wait_for_lanes(page, 3)
     assert scene(page, B) != first
     assert "no longer follows" in page.inner_text(TOLD)
     assert "no longer follows" in page.locator(f"{GRAPH} .row.b").inner_text()
 
-    page.locator(".st-key-what_if_step_b button:enabled").first.click(timeout=WAIT_MS)
-    page.locator(f"{GRAPH} .row.b .kind.live").wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_step_b button:enabled").first.click()
+    page.locator(f"{GRAPH} .row.b .kind.live").wait_for()
     settle(page)
     assert page.locator("[data-testid=stException]").count() == 0
 
@@ -91,18 +90,18 @@ def test_the_drawn_history_chooses_what_is_compared(forked):
     chip = page.locator(f"{GRAPH} [data-branch='1'] .chip.a")
     chip.focus()
     page.keyboard.press("Enter")
-    page.locator(f"{GRAPH} [data-branch='1'].row.a").wait_for(timeout=WAIT_MS)
+    page.locator(f"{GRAPH} [data-branch='1'].row.a").wait_for()
     settle(page)
     assert scene(page, A) == before, "A and B have changed places"
     page.locator(f"{GRAPH} circle.dot[data-iteration='{FORKED - 2}']").first.click()
-    page.get_by_text("is the same in A and B: they diverge at iteration").wait_for(timeout=WAIT_MS)
+    page.get_by_text("is the same in A and B: they diverge at iteration").wait_for()
     wait_for_iteration(page, FORKED - 1)
 
 
 def test_step_through_leads_to_the_iteration_looked_at(open_page):
     page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
-    page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
-    page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
+    page.locator(".st-key-what_if_from_here button").first.click()
+    page.locator(A).wait_for(state="attached")
     assert page.url.split("?")[0].endswith("/what_if")
     wait_for_iteration(page, FORKED)
 
@@ -110,7 +109,7 @@ def test_step_through_leads_to_the_iteration_looked_at(open_page):
 def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
     page = open_page("/what_if")
     for tree in (A, B):
-        page.locator(tree).wait_for(state="attached", timeout=WAIT_MS)
+        page.locator(tree).wait_for(state="attached")
     settle(page)
     unable = page.locator("[data-testid=stMain] button:disabled:not([data-testid=stNumberInputStepDown])")
     assert unable.count() == 0, unable.all_inner_texts()
@@ -123,10 +122,10 @@ def test_the_page_opens_with_two_trees_and_a_change_to_fork(open_page):
 def test_the_settings_stay_open_while_they_change_and_the_button_names_the_change_afterwards(open_page):
     page = open_page("/what_if")
     button = page.locator(".st-key-what_if_editor button").first
-    button.click(timeout=WAIT_MS)
+    button.click()
     panel = page.locator(".st-key-settings_panel").first
     temperature = panel.locator(".st-key-what_if_sampling_temperature input[type=range]")
-    temperature.wait_for(timeout=WAIT_MS)
+    temperature.wait_for()
     settle(page)  # the browser may draw a slider before its value
     before = temperature.input_value()
     temperature.focus()
@@ -134,6 +133,6 @@ def test_the_settings_stay_open_while_they_change_and_the_button_names_the_chang
     settle(page)
     assert panel.is_visible() and temperature.input_value() != before
     page.keyboard.press("Escape")
-    panel.wait_for(state="detached", timeout=WAIT_MS)
+    panel.wait_for(state="detached")
     settle(page)
-    button.get_by_text(f"temperature {before} →").wait_for(timeout=WAIT_MS)
+    button.get_by_text(f"temperature {before} →").wait_for()

@@ -29,7 +29,7 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
     pending = page.locator(".st-key-status").get_by_text("Not run yet: settings. Press Start.")
     expect(pending).to_have_count(0)
     page.click(".st-key-start button")
-    page.locator(SCOPE).get_by_text(re.compile("iteration 1 of 1 ")).wait_for(timeout=60_000)
+    page.locator(SCOPE).get_by_text(re.compile("iteration 1 of 1 ")).wait_for()
     page.wait_for_selector(SETTLED)
     for state in ("accepted", "rejected"):
         assert page.locator(f"{SCOPE} .tree .s-{state}").count() > 0
@@ -50,7 +50,7 @@ def test_the_first_start_is_a_tree_and_a_changed_choice_is_marked_until_it_is_ru
 def test_characters_of_another_script_are_whole(open_page):
     text = "سلام، 日本 🦊"
     page = open_page(f"/step_through?text={quote(text)}&max_new_tokens=4&iteration=1")
-    page.locator(SCOPE).get_by_text(re.compile("iteration 1 of 1 ")).wait_for(timeout=60_000)
+    page.locator(SCOPE).get_by_text(re.compile("iteration 1 of 1 ")).wait_for()
     shown = "".join(page.locator(f"{SCOPE} .t.p-prompt").all_inner_texts())
     assert shown.replace(PIECE, "").replace("·", " ").endswith(text)
     assert PIECE in shown

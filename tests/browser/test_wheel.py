@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.browser_app import SETTLED, running_app
 from decoding.trace.run_file import load_run
+from tests.browser.conftest import new_context
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (".streamlit/", "benchmarks/", "decoding/", "pages/", "sample_prompts/", "viz/", "app.py", "draftscope.py")
@@ -108,9 +109,9 @@ def test_its_command_records_a_run(installed):
 
 def test_its_app_draws_a_page(installed, browser):
     with running_app(command=[installed.commands / "draftscope", "run"], folder=installed.folder) as url:
-        page = browser.new_context().new_page()
+        page = new_context(browser).new_page()
         page.goto(f"{url}/learn")
-        page.wait_for_selector(SETTLED, timeout=60_000)
+        page.wait_for_selector(SETTLED)
         page.get_by_role("button", name="Take the tour").wait_for()
         colour = page.get_by_test_id("stApp").evaluate("app => getComputedStyle(app).color")
         assert colour == "rgb(15, 21, 19)", "the text has not the colour of .streamlit/config.toml"

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.browser_app import SETTLED, running_app
 from decoding.trace.run_file import save_run
+from tests.browser.conftest import new_context
 from tests.helpers.traces import run_mixed
 from tests.helpers.without_torch import environment_without_torch
 
@@ -26,10 +27,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def page(browser, address: str) -> Iterator:
     """Step through, with its recorded run."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context = new_context(browser)
     page = context.new_page()
     page.goto(f"{address}/step_through")
-    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]", timeout=60_000)
+    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
     yield page
     context.close()
 
@@ -57,7 +58,7 @@ def test_a_saved_run_opens_is_compared_and_exported(browser, page, tmp_path: Pat
 
 def opens_offline(browser, file: Path) -> None:
     """The exported page draws, steps, and asks for nothing but itself."""
-    context = browser.new_context(offline=True)
+    context = new_context(browser, offline=True)
     page, asked, wrong = context.new_page(), [], []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: wrong.append(message.text))
