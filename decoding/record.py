@@ -6,22 +6,14 @@ written; 1: stopped or out of memory, nothing written; 2: what was asked for can
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.common.errors import (
-    DraftscopeError,
-    OutOfMemoryError,
-    PromptError,
-    SettingsError,
-    TraceFileError,
-    needing_torch,
-    require,
-)
+from decoding.common.errors import PromptError, SettingsError, TraceFileError, command, require
 from decoding.common.formats import byte_size
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
+from decoding.jobs.process import OFTEN_S, ProgressLine
 from decoding.models.presets import add_pair_arguments, pair_settings
 from decoding.trace.records import RunTrace
 from decoding.trace.run_file import MAX_ROW_BYTES, save_run
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import Limits
 
-EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 Report = Callable[[str], None]
 
 
@@ -138,21 +129,7 @@ def record(
 
 def main(arguments: list[str] | None = None) -> int:
     """Decode and save; every error is one sentence on stderr."""
-    args = parser().parse_args(arguments)
-    return exit_code(lambda: _record(args), "nothing was written")
-
-
-def exit_code(work: Callable[[], int], undone: str) -> int:
-    """The exit code of work that reports; every error is one sentence on stderr, `undone` what a stop leaves undone."""
-    try:
-        with needing_torch():
-            return work()
-    except KeyboardInterrupt:
-        print(f"\nerror: Interrupted: {undone}.", file=sys.stderr)
-        return 1
-    except DraftscopeError as error:
-        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
-        return 1 if isinstance(error, OutOfMemoryError) else 2
+    return command(_record, "nothing was written")(parser().parse_args(arguments))
 
 
 def _record(args: argparse.Namespace) -> int:
@@ -173,7 +150,7 @@ def _record(args: argparse.Namespace) -> int:
     sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
     method, engine = chosen_method(args.method, sampling)
     limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, args.rows)
-    report = reporter()
+    report = ProgressLine(OFTEN_S).show
     report("loading the pair")
     pair = load_pair(pair_settings(args, engine=engine or args.engine))
     prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)
@@ -192,21 +169,6 @@ def _record(args: argparse.Namespace) -> int:
     for model in (run.pair.target, run.pair.draft):
         print(f"{model.name}: engine {model.engine} ({model.engine_reason})")
     return 0
-
-
-def reporter() -> Report:
-    """Progress on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere."""
-    last_s = 0.0
-
-    def report(words: str) -> None:
-        nonlocal last_s
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
-        elif words and time.monotonic() - last_s >= EVERY_S:
-            last_s = time.monotonic()
-            print(words, file=sys.stderr, flush=True)
-
-    return report
 
 
 if __name__ == "__main__":

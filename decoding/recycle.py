@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.common import matrix_store
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, command
 from decoding.common.prompts import Prompt, load_prompts
+from decoding.jobs.process import OFTEN_S, ProgressLine
 from decoding.models.presets import add_pair_arguments, pair_settings
-from decoding.record import Report, exit_code, reporter
+from decoding.record import Report
 
 if TYPE_CHECKING:
     from decoding.common.matrix_store import Matrix
@@ -82,8 +83,7 @@ def recycled(
 
 def main(arguments: list[str] | None = None) -> int:
     """Make and keep a matrix; every error is one sentence on stderr."""
-    args = parser().parse_args(arguments)
-    return exit_code(lambda: _recycle(args), "no matrix was kept")
+    return command(_recycle, "no matrix was kept")(parser().parse_args(arguments))
 
 
 def _recycle(args: argparse.Namespace) -> int:
@@ -94,7 +94,7 @@ def _recycle(args: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
     folder, prompts = matrix_store.check_new(args.name), load_prompts(args.prompts)
     first = matrix_store.find_matrix(args.begun) if args.begun else None
-    report = reporter()
+    report = ProgressLine(OFTEN_S).show
     report("loading the pair")
     pair = load_pair(pair_settings(args))
     identity, known = pair_identity(pair), None

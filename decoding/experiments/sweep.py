@@ -21,14 +21,13 @@ from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_g
 from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import Status
-from decoding.jobs.process import ProgressLine, StoppedError, ending, stop_signals
+from decoding.jobs.process import OFTEN_S, ProgressLine, StoppedError, ending, stop_signals
 from decoding.models.pair import load_pair
 from decoding.models.presets import WIDEN_HELP, WIDTHS
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
 FLUSH_S = 3.0  # of work that an interruption may cost
-EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 Report = Callable[[Status], None]
 
 
@@ -175,7 +174,7 @@ def main() -> int:
     if args.dry_run:
         return 0
     with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
-        status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
+        status = run_grid(grid, executor, out, ProgressLine(OFTEN_S))
         rows = Experiment(out).store.frame()
         if len(rows):  # what the folder holds of another pair or grid is no contestant
             planned = {run.key for block in executor.plan(grid, prompts_of(grid.prompts)) for run in block.runs}

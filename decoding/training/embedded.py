@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import TrainingError, run_command
+from decoding.common.errors import TrainingError, command
 from decoding.jobs.process import conduct, preparing
 from decoding.models.presets import choose_device
 from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
@@ -64,18 +64,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Train and store a pair; every error is one sentence on stderr."""
     args = parser().parse_args(arguments)
-
-    def run() -> int:
-        if args.again and not args.resume:
-            raise TrainingError("--again redoes a phase of an existing training run: add --resume and --out DIR.")
-        training = training_of(args.out, args.resume, "embedded")
-        asked = merged(args, training.settings().settings if args.resume else {})
-        return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
-
-    return run_command(run)
+    if args.again and not args.resume:
+        raise TrainingError("--again redoes a phase of an existing training run: add --resume and --out DIR.")
+    training = training_of(args.out, args.resume, "embedded")
+    asked = merged(args, training.settings().settings if args.resume else {})
+    return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
 
 
 def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:

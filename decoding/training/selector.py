@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-from decoding.common.errors import run_command
+from decoding.common.errors import command
 from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
 from decoding.models.pair import Pair, pair_identity
@@ -88,11 +88,11 @@ def _share(text: str) -> tuple[int, int]:
     return int(number) - 1, int(count)
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Label roots, train and store a selector; every error is one sentence on stderr."""
     words = sys.argv[1:] if arguments is None else arguments
-    args = parser().parse_args(words)
-    return run_command(lambda: _run(args, words))
+    return _run(parser().parse_args(words), words)
 
 
 def _with_verifier(words: list[str], name: str) -> list[str]:
