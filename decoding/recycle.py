@@ -64,13 +64,12 @@ def recycled(
         def start(self, prompt_ids):
             return self.known
 
-    encode = pair.vocabulary.encode_chat if pair.settings.chat else pair.vocabulary.encode
     texts, known, tokens = [], matrix or {}, 0
     for prompt in prompts:
         try:
-            texts.append(check_prompt(pair, encode(prompt.text), max_new_tokens))
+            texts.append(check_prompt(pair, pair.vocabulary.encode_prompt(prompt.text), max_new_tokens))
         except PromptError as error:
-            raise PromptError(f"{prompt.kind}/{prompt.name}: {error}") from None
+            raise PromptError(f"{prompt.title}: {error}") from None
     for place, text in enumerate(texts):
         method = replace(METHODS["token_recycling"], drafter=Continued(known=known))
         session = DecodeSession(pair, method, text, limits=Limits(max_new_tokens, record="none"))
