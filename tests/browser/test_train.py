@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from decoding.training.folder import MODULES, launch
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 
 pytestmark = pytest.mark.slow
 

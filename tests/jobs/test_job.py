@@ -24,7 +24,7 @@ from decoding.jobs.job import (
     free_folder,
     jobs_below,
 )
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 
 COMMAND = ("-m", "some.work", "--out", "here")
 GONE = 2**22 + 1  # no process has this number
