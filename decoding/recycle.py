@@ -9,12 +9,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.common import matrix_store
 from decoding.common.errors import PromptError, command
+from decoding.common.files import local_stamp
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.jobs.process import OFTEN_S, ProgressLine
 from decoding.models.presets import add_pair_arguments, pair_settings
@@ -104,8 +104,8 @@ def _recycle(args: argparse.Namespace) -> int:
         counts = {"prompts": first.counts["prompts"] + len(prompts), "tokens": first.counts["tokens"]}
     matrix, tokens = recycled(pair, prompts, args.max_new_tokens, known, report)
     counts["tokens"] += tokens
-    created, begun = datetime.now().isoformat(timespec="seconds"), first.full_name if first else ""
-    matrix_store.save_matrix(folder, matrix, identity, created, begun, counts)
+    begun = first.full_name if first else ""
+    matrix_store.save_matrix(folder, matrix, identity, local_stamp(), begun, counts)
     report("")
     kept = matrix_store.find_matrix(args.name)
     print(f"{kept.full_name}: {len(matrix):,} rows from {counts['tokens']:,} tokens of {counts['prompts']:,} prompts")

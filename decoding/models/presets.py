@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, require
-from decoding.common.settings import ENGINES, is_engine, present_engines
+from decoding.common.settings import ENGINES, from_arguments, is_engine, present_engines
 from decoding.models.embedded import EMBEDDED_FOLDER, EMBEDDED_NAME, embedded_folder, packed_parameters
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
@@ -162,13 +162,12 @@ def sampling_from(args: argparse.Namespace) -> "Sampling":
     """The sampling that the arguments name."""
     from decoding.sampling.sampling import Sampling
 
-    return Sampling(**{name: getattr(args, name) for name in SAMPLING_ARGUMENTS if name in args})
+    return from_arguments(Sampling, args)
 
 
 def pair_settings(args: argparse.Namespace, **others: Any) -> PairSettings:
     """What the arguments say of a pair, with `others` in their place."""
-    asked = {each.name: getattr(args, each.name) for each in fields(PairSettings) if each.name in args}
-    return PairSettings(**asked | others)
+    return from_arguments(PairSettings, args, **others)
 
 
 def pair_words(settings: PairSettings) -> list[str]:

@@ -18,7 +18,6 @@ Exit code 0: finished; 1: stopped, out of memory or failed; 2: what was asked fo
 import argparse
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError, command
+from decoding.common.files import local_stamp
 from decoding.jobs.process import conduct, preparing
 from decoding.models.presets import choose_device
 from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
@@ -111,7 +111,7 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
         training.write_settings(_settings(asked, training.settings().created))
     else:
         corpus = read()  # what is wrong with the text is said before there is a folder
-        training.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
+        training.begin(_settings(asked, local_stamp()))
         if asked["first"]:
             keep_tokenizer(trained_folder(Path(asked["start_from"]), "target"), training.path / DATA / TOKENIZER)
         read = lambda: corpus  # noqa: E731
