@@ -137,8 +137,8 @@ def print_error(message: object, after_progress: bool = False) -> None:
 def command(main: Callable[P, int], undone: str = "") -> Callable[P, int]:
     """A command that returns its exit code: user errors are printed in one sentence.
 
-    Of one that shows progress, `undone` says what is not done where it is interrupted; that, and running out of memory,
-    is then no refusal.
+    One that makes something and shows progress says what is `undone` where Ctrl+C interrupts it: then that end, and one
+    for want of memory, is no refusal but `ENDED`.
     """
 
     @wraps(main)

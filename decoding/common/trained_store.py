@@ -90,7 +90,7 @@ class Kind:
     otherwise: str  # what to do without it
     ending: str = "safetensors.xz"  # of the file of its weights
     made: str = "train"  # how one comes about
-    made_for: str = "trained for"
+    made_for: str = "trained for"  # between it and its target or pair
 
     @property
     def card(self) -> str:

@@ -31,18 +31,12 @@ FLUSH_S = 3.0  # of work that an interruption may cost
 Report = Callable[[Status], None]
 
 
-def run_grid(
-    grid: Grid,
-    executor: Executor,
-    folder: Path,
-    report: Report = lambda status: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Status:
+def run_grid(grid: Grid, executor: Executor, folder: Path, report: Report = lambda status: None) -> Status:
     """Run what a grid lacks, block by block; returns how it ended.
 
-    `report` hears how far it is, after every run. Between iterations `stopped` is asked, beside the folder; what is at
-    work then is not kept. Raises `ExperimentError` or `PromptError` where the grid, its prompts or the folder cannot be
-    used.
+    `report` hears how far it is, after every run. A stop that the folder is asked for comes between two iterations,
+    and what is at work then is not kept. Raises `ExperimentError` or `PromptError` where the grid, its prompts or the
+    folder cannot be used.
     """
     experiment = Experiment(folder)
     plan = executor.plan(grid, prompts_of(grid.prompts))
@@ -50,7 +44,7 @@ def run_grid(
     work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
     with suppress(StoppedError), ending(experiment):
         try:
-            for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+            for row in executor.rows(work.todo, experiment.asked_to_stop):
                 work.keep(row)
         except CancelledError:
             raise StoppedError("Stopped; resume runs what is missing.") from None
