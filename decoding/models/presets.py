@@ -153,9 +153,9 @@ def _add_group(
     parser: argparse.ArgumentParser, name: str, arguments: Mapping[str, dict[str, Any]], left_out: Container[str]
 ) -> None:
     group = parser.add_argument_group(name)
-    for each, words in arguments.items():
+    for each, options in arguments.items():
         if each not in left_out:
-            group.add_argument(f"--{each.replace('_', '-')}", **words)
+            group.add_argument(f"--{each.replace('_', '-')}", **options)
 
 
 def sampling_from(args: argparse.Namespace) -> "Sampling":
