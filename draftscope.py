@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "roofline": ("decoding.roofline", (), "model at which batch size speculation stops paying on an accelerator"),
     "doctor": ("decoding.doctor", (), "say what lowers the acceptance of a pair, with evidence and what to do"),
     "recycle": ("decoding.recycle", (), "keep a matrix for token recycling, made from a folder of prompts"),
+    "widen": ("decoding.widen", (), "write a pair with the shapes of a large one, widened from the embedded pair"),
     "sweep": ("decoding.experiments.sweep", (), "run a grid of methods and settings"),
     "gallery": ("pages.ui.gallery", (), "write the recorded runs as static pages"),
 }

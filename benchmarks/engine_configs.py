@@ -28,7 +28,7 @@ import yaml
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.contestants import parse_contestant
-from decoding.experiments.command import arguments, encode, print_table, save_figures
+from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import PairSettings
 from decoding.record import record
 from decoding.recorded import recording_file
@@ -139,7 +139,7 @@ def runs(folder: Path) -> dict[str, RunTrace]:
     for name, (method, temperature) in DECODED.items():
         contestant = parse_contestant(method)
         assert contestant.method is not None
-        ids = encode(pair, text)
+        ids = pair.vocabulary.encode_prompt(text)
         found[name] = record(pair, contestant.method, ids, Sampling(temperature=temperature), Limits(NEW_TOKENS))
     for name in AS_HEADS:
         found[f"{name}, head"] = replace(found[name], settings={**found[name].settings, "draft_head": "eagle"})

@@ -13,7 +13,7 @@ from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import HALF_PRECISION_MARGIN
-from decoding.experiments.command import add_counting_argument, arguments, encode, pair_from, save_figures
+from decoding.experiments.command import add_counting_argument, arguments, pair_from, save_figures
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
@@ -62,7 +62,7 @@ def main() -> int:
 def measured(pair: Pair, kind: str, args: argparse.Namespace, warm_ups: int) -> Comparison:
     """All methods in turn on some prompts of a kind."""
     prompts = [prompt for prompt in load_prompts(args.prompts) if prompt.kind == kind][: args.count]
-    encoded = [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in prompts]
+    encoded = [(prompt.title, pair.vocabulary.encode_prompt(prompt.text)) for prompt in prompts]
     contestants = [parse_contestant(text) for text in METHODS]
     return compare(pair, contestants, encoded, args.max_new_tokens, args.repeats, warm_ups, Sampling())
 

@@ -14,18 +14,15 @@ from decoding.compare.comparison import Comparison, Result, compare
 from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
 from decoding.experiments.command import (
     add_counting_argument,
-    add_sampling_arguments,
     arguments,
-    encode,
     encoded_prompts,
     pair_from,
     print_table,
-    sampling_from,
     save_figures,
 )
 from decoding.methods.method import fitted
 from decoding.models.pair import Pair
-from decoding.models.presets import add_pair_arguments
+from decoding.models.presets import add_pair_arguments, add_sampling_arguments, sampling_from
 from decoding.trace.metrics import COUNTINGS, Counting, Spread, spread
 from decoding.trace.records import PHASES
 
@@ -70,7 +67,7 @@ def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
     """One prompt from the command line, or samples."""
     if args.prompt:
         named = {f"{p.kind}/{p.name}": p.text for p in load_prompts()}
-        return [(args.prompt[:40], encode(pair, named.get(args.prompt, args.prompt)))]
+        return [(args.prompt[:40], pair.vocabulary.encode_prompt(named.get(args.prompt, args.prompt)))]
     return encoded_prompts(pair, args.prompts, 2 if args.quick else 12)
 
 

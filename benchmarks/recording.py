@@ -6,7 +6,7 @@ The trees of full records are written when they are read: `full, read` reads eac
 import time
 
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, encode, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, pair_from, print_table, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
@@ -36,7 +36,7 @@ def main() -> int:
     add_pair_arguments(parser)
     args = parser.parse_args()
     pair = pair_from(args)
-    prompts = [encode(pair, p.text) for p in choose_prompts(args.prompts, 2 if args.quick else 6)]
+    prompts = [pair.vocabulary.encode_prompt(p.text) for p in choose_prompts(args.prompts, 2 if args.quick else 6)]
     repeats, length = (4, 64) if args.quick else (10, 128)
     speeds: dict[str, list[float]] = {record: [] for record in RECORDS}
     for repeat in range(-1, repeats):

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, TreeBuilder
-from decoding.experiments.command import arguments, choose_prompts, encode, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, pair_from, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.models.embedded import embedded_folder
 from decoding.models.pair import Pair, load_pair
@@ -177,7 +177,7 @@ def stop_reason(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, 
 
 def long_prompt(pair: Pair, folder: Path | None, length: int) -> list[int]:
     """So many tokens of the prompts, one after another, over and over."""
-    ids = [token for prompt in choose_prompts(folder, 1000) for token in encode(pair, prompt.text)]
+    ids = [token for prompt in choose_prompts(folder, 1000) for token in pair.vocabulary.encode_prompt(prompt.text)]
     return (ids * (length // len(ids) + 1))[:length]
 
 

@@ -16,17 +16,14 @@ from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.experiments.command import (
     EMBEDDED_KINDS,
     add_counting_argument,
-    add_sampling_arguments,
     arguments,
-    encode,
     pair_from,
     print_table,
-    sampling_from,
     save_figures,
 )
 from decoding.methods.method import Method, fitted
 from decoding.models.pair import Pair
-from decoding.models.presets import add_pair_arguments
+from decoding.models.presets import add_pair_arguments, add_sampling_arguments, sampling_from
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
@@ -83,7 +80,7 @@ def tuning_prompts(pair: Pair) -> list[tuple[str, list[int]]]:
         if prompt.kind in EMBEDDED_KINDS:
             by_kind.setdefault(prompt.kind, []).append(prompt)
     last = [prompts[-1] for prompts in by_kind.values()]
-    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in last[:4]]
+    return [(p.title, pair.vocabulary.encode_prompt(p.text)) for p in last[:4]]
 
 
 def tune(

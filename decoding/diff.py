@@ -12,7 +12,7 @@ from pathlib import Path
 
 from decoding.common.errors import command
 from decoding.common.formats import plural
-from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from decoding.trace.records import IterationTrace, RunTrace, node_paths, shared_tokens
 from decoding.trace.run_file import load_run
 
 Value = int | float | bool | str | None
@@ -113,7 +113,7 @@ SHOWN_TREES, SHOWN_NODES, SHOWN_CHARACTERS = 8, 6, 60
 def compare_runs(first: RunTrace, second: RunTrace) -> RunDiff:
     """Everything in which two runs differ."""
     ids = first.output_ids, second.output_ids
-    same = next((i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b), min(map(len, ids)))
+    same = shared_tokens(*ids)
     parting = None if ids[0] == ids[1] else Parting(same, _token_at(first, same), _token_at(second, same))
     others = {each.prefix_length: each for each in second.iterations} if first.prompt_ids == second.prompt_ids else {}
     trees = []

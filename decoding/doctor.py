@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from decoding.common.errors import PromptError, command, require
 from decoding.common.formats import plural
-from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts, read_prompt
-from decoding.models.presets import add_pair_arguments, pair_name, pair_settings
+from decoding.common.prompts import EMBEDDED_KINDS, Prompt, in_turn, load_prompts, read_prompt
+from decoding.models.presets import add_pair_arguments, add_sampling_arguments, pair_name, pair_settings, sampling_from
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding
@@ -31,8 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--prompts", type=Path, metavar="FILE", help="a UTF-8 text file, or a folder of .txt files")
     made.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="written after each prompt")
-    made.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    made.add_argument("--draft-temperature", type=float, default=1.0)
+    add_sampling_arguments(made, "top_p", "seed")
     add_pair_arguments(made, "engine", "attention", "split")
     made.add_argument("--json", action="store_true", help="write everything as one JSON object")
     return made
@@ -44,8 +43,7 @@ def chosen_prompts(place: Path | None) -> list[Prompt]:
     Raises `PromptError` where there are none.
     """
     if place is None:
-        by_kind = [[prompt for prompt in load_prompts() if prompt.kind == kind] for kind in EMBEDDED_KINDS]
-        return [prompt for several in zip(*by_kind, strict=False) for prompt in several][:PROMPTS]
+        return in_turn(load_prompts(), EMBEDDED_KINDS)[:PROMPTS]
     if place.is_dir():
         return list(load_prompts(place))
     if not place.exists():
@@ -75,14 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     from transformers.utils import logging
 
     from decoding.analysis.doctor import examine
-    from decoding.sampling.sampling import Sampling
 
     logging.set_verbosity_error()
     settings = pair_settings(args)
-    sampling = Sampling(args.temperature, draft_temperature=args.draft_temperature)
-    found = examine(settings, prompts, sampling, args.max_new_tokens)
+    found = examine(settings, prompts, sampling_from(args), args.max_new_tokens)
     if args.json:
-        asked = {"pair": pair_name(settings), "prompts": [f"{prompt.kind}/{prompt.name}" for prompt in prompts]}
+        asked = {"pair": pair_name(settings), "prompts": [prompt.title for prompt in prompts]}
         asked |= {"temperature": args.temperature, "draft_temperature": args.draft_temperature}
         print(json.dumps({**asked, "findings": [asdict(each) for each in found]}, indent=2))
     else:

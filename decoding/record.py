@@ -6,23 +6,15 @@ written; 1: stopped or out of memory, nothing written; 2: what was asked for can
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.common.errors import (
-    DraftscopeError,
-    OutOfMemoryError,
-    PromptError,
-    SettingsError,
-    TraceFileError,
-    needing_torch,
-    require,
-)
+from decoding.common.errors import PromptError, SettingsError, TraceFileError, command, require
 from decoding.common.formats import byte_size
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
-from decoding.models.presets import add_pair_arguments, pair_settings
+from decoding.jobs.process import OFTEN_S, ProgressLine
+from decoding.models.presets import add_pair_arguments, add_sampling_arguments, pair_settings, sampling_from
 from decoding.trace.records import RunTrace
 from decoding.trace.run_file import MAX_ROW_BYTES, save_run
 
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import Limits
 
-EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 Report = Callable[[str], None]
 
 
@@ -55,11 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--warm-up", type=int, default=8, metavar="N", help="tokens decoded first, so that times are representative"
     )
     add_pair_arguments(made)
-    sampling = made.add_argument_group("sampling")
-    sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
-    sampling.add_argument("--draft-temperature", type=float, default=1.0)
-    sampling.add_argument("--seed", type=int, default=0)
+    add_sampling_arguments(made)
     return made
 
 
@@ -71,7 +58,7 @@ def prompt_text(args: argparse.Namespace) -> str:
     """
     if args.prompt_file is not None:
         return read_prompt(args.prompt_file, args.prompt_file, "choose another file")
-    samples = {f"{prompt.kind}/{prompt.name}": prompt.text for prompt in load_prompts()}
+    samples = {prompt.title: prompt.text for prompt in load_prompts()}
     if args.prompt not in samples and args.prompt.partition("/")[0] in KINDS and " " not in args.prompt:
         raise PromptError(f"There is no sample prompt {args.prompt!r}: choose one such as {next(iter(samples))}.")
     text = samples.get(args.prompt, args.prompt)
@@ -138,21 +125,7 @@ def record(
 
 def main(arguments: list[str] | None = None) -> int:
     """Decode and save; every error is one sentence on stderr."""
-    args = parser().parse_args(arguments)
-    return exit_code(lambda: _record(args), "nothing was written")
-
-
-def exit_code(work: Callable[[], int], undone: str) -> int:
-    """The exit code of work that reports; every error is one sentence on stderr, `undone` what a stop leaves undone."""
-    try:
-        with needing_torch():
-            return work()
-    except KeyboardInterrupt:
-        print(f"\nerror: Interrupted: {undone}.", file=sys.stderr)
-        return 1
-    except DraftscopeError as error:
-        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
-        return 1 if isinstance(error, OutOfMemoryError) else 2
+    return command(_record, "nothing was written")(parser().parse_args(arguments))
 
 
 def _record(args: argparse.Namespace) -> int:
@@ -166,17 +139,16 @@ def _record(args: argparse.Namespace) -> int:
     import transformers
 
     from decoding.models.pair import load_pair
-    from decoding.sampling.sampling import Sampling
     from decoding.session.session import Limits
 
     transformers.logging.set_verbosity_error()
-    sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
+    sampling = sampling_from(args)
     method, engine = chosen_method(args.method, sampling)
     limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, args.rows)
-    report = reporter()
+    report = ProgressLine(OFTEN_S).show
     report("loading the pair")
     pair = load_pair(pair_settings(args, engine=engine or args.engine))
-    prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)
+    prompt_ids = pair.vocabulary.encode_prompt(text)
     if args.warm_up:
         report("warming up")
         record(pair, method, prompt_ids, sampling, Limits(min(args.warm_up, args.max_new_tokens), True, "none"))
@@ -192,21 +164,6 @@ def _record(args: argparse.Namespace) -> int:
     for model in (run.pair.target, run.pair.draft):
         print(f"{model.name}: engine {model.engine} ({model.engine_reason})")
     return 0
-
-
-def reporter() -> Report:
-    """Progress on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere."""
-    last_s = 0.0
-
-    def report(words: str) -> None:
-        nonlocal last_s
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
-        elif words and time.monotonic() - last_s >= EVERY_S:
-            last_s = time.monotonic()
-            print(words, file=sys.stderr, flush=True)
-
-    return report
 
 
 if __name__ == "__main__":

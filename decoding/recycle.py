@@ -9,15 +9,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decoding.common import matrix_store
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, command
+from decoding.common.files import local_stamp
 from decoding.common.prompts import Prompt, load_prompts
+from decoding.jobs.process import OFTEN_S, ProgressLine
 from decoding.models.presets import add_pair_arguments, pair_settings
-from decoding.record import Report, exit_code, reporter
+from decoding.record import Report
 
 if TYPE_CHECKING:
     from decoding.common.matrix_store import Matrix
@@ -63,13 +64,12 @@ def recycled(
         def start(self, prompt_ids):
             return self.known
 
-    encode = pair.vocabulary.encode_chat if pair.settings.chat else pair.vocabulary.encode
     texts, known, tokens = [], matrix or {}, 0
     for prompt in prompts:
         try:
-            texts.append(check_prompt(pair, encode(prompt.text), max_new_tokens))
+            texts.append(check_prompt(pair, pair.vocabulary.encode_prompt(prompt.text), max_new_tokens))
         except PromptError as error:
-            raise PromptError(f"{prompt.kind}/{prompt.name}: {error}") from None
+            raise PromptError(f"{prompt.title}: {error}") from None
     for place, text in enumerate(texts):
         method = replace(METHODS["token_recycling"], drafter=Continued(known=known))
         session = DecodeSession(pair, method, text, limits=Limits(max_new_tokens, record="none"))
@@ -82,8 +82,7 @@ def recycled(
 
 def main(arguments: list[str] | None = None) -> int:
     """Make and keep a matrix; every error is one sentence on stderr."""
-    args = parser().parse_args(arguments)
-    return exit_code(lambda: _recycle(args), "no matrix was kept")
+    return command(_recycle, "no matrix was kept")(parser().parse_args(arguments))
 
 
 def _recycle(args: argparse.Namespace) -> int:
@@ -94,7 +93,7 @@ def _recycle(args: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
     folder, prompts = matrix_store.check_new(args.name), load_prompts(args.prompts)
     first = matrix_store.find_matrix(args.begun) if args.begun else None
-    report = reporter()
+    report = ProgressLine(OFTEN_S).show
     report("loading the pair")
     pair = load_pair(pair_settings(args))
     identity, known = pair_identity(pair), None
@@ -105,8 +104,8 @@ def _recycle(args: argparse.Namespace) -> int:
         counts = {"prompts": first.counts["prompts"] + len(prompts), "tokens": first.counts["tokens"]}
     matrix, tokens = recycled(pair, prompts, args.max_new_tokens, known, report)
     counts["tokens"] += tokens
-    created, begun = datetime.now().isoformat(timespec="seconds"), first.full_name if first else ""
-    matrix_store.save_matrix(folder, matrix, identity, created, begun, counts)
+    begun = first.full_name if first else ""
+    matrix_store.save_matrix(folder, matrix, identity, local_stamp(), begun, counts)
     report("")
     kept = matrix_store.find_matrix(args.name)
     print(f"{kept.full_name}: {len(matrix):,} rows from {counts['tokens']:,} tokens of {counts['prompts']:,} prompts")

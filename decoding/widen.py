@@ -4,14 +4,16 @@ python -m decoding.widen --like pythia-2.8b --out ~/models
 """
 
 import argparse
+import sys
 from pathlib import Path
 
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import command
 from decoding.models.presets import DTYPE_BYTES
 from decoding.models.widening import LIKES, widened_pair_folders
 
 
-def main(arguments: list[str] | None = None) -> None:
+@command
+def main(arguments: list[str] | None = None) -> int:
     """Widen the embedded pair and say how to use what was written."""
     parser = argparse.ArgumentParser(prog="python -m decoding.widen", description="Widen the embedded pair.")
     parser.add_argument("--like", required=True, metavar="SHAPE", help=f"one of {', '.join(LIKES)}")
@@ -19,12 +21,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=tuple(DTYPE_BYTES))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device that widens the weights")
     args = parser.parse_args(arguments)
-    try:
-        folders = widened_pair_folders(args.like, args.out, args.dtype, args.device)
-    except DraftscopeError as error:
-        parser.exit(2, f"error: {error}\n")
+    folders = widened_pair_folders(args.like, args.out, args.dtype, args.device)
     print(f"These are the embedded pair's weights, widened: --target {folders.target} --draft {folders.draft}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

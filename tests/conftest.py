@@ -119,7 +119,7 @@ def pair(embedded):
 @pytest.fixture
 def python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A shell script in the place of the interpreter that jobs are started with; what it began is ended."""
-    from tests.helpers.processes import StandIn
+    from tests.helpers.process import StandIn
 
     made = StandIn(monkeypatch, tmp_path)
     yield made

@@ -14,7 +14,7 @@ from decoding.common.errors import command
 from decoding.training.folder import Kind
 from tests.helpers.process import ROOT, printed
 
-NAMES = "run, record, diff, export, import-metrics, roofline, doctor, recycle, sweep, gallery, bench, train"
+NAMES = "run, record, diff, export, import-metrics, roofline, doctor, recycle, widen, sweep, gallery, bench, train"
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, list[tuple[str, list[str]]]]:
@@ -42,6 +42,7 @@ def test_help_lists_every_command(words, monkeypatch, capsys):
         "run",
         "sweep",
         "train",
+        "widen",
     ]
 
 
@@ -87,6 +88,7 @@ def test_a_module_that_is_no_command_is_no_benchmark(monkeypatch, capsys):
         (("import-metrics", "metrics.txt", "--json"), "decoding.import_metrics", ["metrics.txt", "--json"]),
         (("doctor", "--target", "a b", "--json"), "decoding.doctor", ["--target", "a b", "--json"]),
         (("recycle", "--name", "a b"), "decoding.recycle", ["--name", "a b"]),
+        (("widen", "--like", "tiny"), "decoding.widen", ["--like", "tiny"]),
         (("sweep", "grid.toml", "--dry-run"), "decoding.experiments.sweep", ["grid.toml", "--dry-run"]),
         (("bench", "methods", "--quick"), "benchmarks.methods", ["--quick"]),
         (("bench", "gpu", "--help"), "benchmarks.gpu", ["--help"]),

@@ -13,7 +13,7 @@ from decoding.trace.run_file import load_run
 from decoding.training import embedded
 from decoding.training.folder import Training
 from tests.golden import data, files, halves, traces
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The recording command: any method into one file, atomically, and every wrong wish in one sentence."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,13 +156,3 @@ def test_a_defect_is_no_sentence(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(command, "_record", broken)
     with pytest.raises(ModuleNotFoundError):
         main(recorded(tmp_path))
-
-
-def test_progress_is_reported_now_and_then(monkeypatch, capsys: pytest.CaptureFixture):
-    report = command.reporter()
-    for words in ("first", "second", ""):
-        report(words)
-    assert capsys.readouterr().err == "first\n"
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    command.reporter()("here")
-    assert capsys.readouterr().err == "\r\x1b[Khere"

@@ -12,7 +12,7 @@ import torch
 from benchmarks.gpu import run_part
 from benchmarks.gpu.measuring import SAMPLINGS, measure_all, roofline_figures
 from decoding.common.errors import PairError, run_main
-from decoding.experiments.command import arguments, choose_prompts, encode, save_figures
+from decoding.experiments.command import arguments, choose_prompts, save_figures
 from decoding.models.pair import embedded_pair
 
 PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
@@ -41,7 +41,7 @@ def main() -> int:
     if not args.roofline:
         raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
     pair = embedded_pair("cpu")
-    prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
+    prompt_ids = pair.vocabulary.encode_prompt(choose_prompts(args.prompts, 1)[0].text)
     figures = {"pair": pair.info.name, **roofline_figures(pair, ("transformers", "packed"), prompt_ids, 128)}
     save_figures(args, "roofline", figures, pair.target.device)
     return 0

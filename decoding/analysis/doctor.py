@@ -106,21 +106,15 @@ def findings(
     return tuple(replace(found[check], check=check) for check in CHECKS)
 
 
-def named(prompt: Prompt) -> str:
-    """What findings call a prompt."""
-    return f"{prompt.kind}/{prompt.name}"
-
-
 def encoded_prompts(
     target: ModelFiles, prompts: Sequence[Prompt], chat: bool
 ) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str]:
     """Names and ids of the prompts as the target is given them, and why there are none."""
     if target.tokenizer is None:
         return (), "the target's tokenizer cannot be read"
-    vocabulary = Vocabulary(target.tokenizer, target.vocab_size or target.known_ids)
-    encode = vocabulary.encode_chat if chat else vocabulary.encode
     try:
-        ids = [(named(prompt), tuple(encode(prompt.text))) for prompt in prompts]
+        vocabulary = Vocabulary(target.tokenizer, target.vocab_size or target.known_ids, chat=chat)
+        ids = [(prompt.title, tuple(vocabulary.encode_prompt(prompt.text))) for prompt in prompts]
     except (PromptError, PairError) as error:
         return (), str(error).rstrip(".")
     return tuple(ids), ""
@@ -186,7 +180,7 @@ def _with_template(
     plainly = pair.vocabulary
     vocabulary = Vocabulary(plainly.tokenizer, plainly.size, tuple(plainly.stop_ids), chat=True)
     room = readable_tokens(pair)
-    texts = {named(prompt): prompt.text for prompt in prompts}
+    texts = {prompt.title: prompt.text for prompt in prompts}
     templated = []
     try:
         for reading in plain:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from decoding.trace.records import PHASES, RunTrace
+from decoding.trace.records import PHASES, RunTrace, shared_tokens
 
 # Phases with a reason of their own; the others are bookkeeping.
 DRAFT, VERIFY, REBUILD, REST, TOKENS = "draft", "verify", "rebuild", "rest", "tokens"
@@ -93,8 +93,7 @@ class Stretch:
 def stretches(run: RunTrace, other: RunTrace) -> tuple[Stretch, ...]:
     """Two runs of the same text side by side, in order, as far as their texts are equal."""
     ends = [[0, *accumulate(len(each.committed_ids) for each in one.iterations)] for one in (run, other)]
-    texts = zip(run.output_ids, other.output_ids, strict=False)
-    same = next((place for place, (mine, theirs) in enumerate(texts) if mine != theirs), min(ends[0][-1], ends[1][-1]))
+    same = shared_tokens(run.output_ids, other.output_ids)
     shared = sorted(end for end in {*ends[0]} & {*ends[1]} if end <= same)
     found = []
     for start, end in pairwise(shared):

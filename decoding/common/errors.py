@@ -14,7 +14,8 @@ MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "
 NEEDS_TORCH = "This computation needs torch, which is not installed: pip install -r requirements.txt."
 TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # needed for computation
 P = ParamSpec("P")
-REFUSED = 2  # exit code of a command that was refused
+# Exit codes of commands: stopped, out of memory or failed; refused.
+ENDED, REFUSED = 1, 2
 
 
 class DraftscopeError(Exception):
@@ -127,8 +128,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)
 
 
-def command(main: Callable[P, int]) -> Callable[P, int]:
-    """A command that returns its exit code: user errors are printed in one sentence."""
+def print_error(message: object, after_progress: bool = False) -> None:
+    """Print a sentence about an error, on a terminal below a line of progress that may stand there."""
+    below = after_progress and sys.stderr.isatty()
+    print(f"\nerror: {message}" if below else f"error: {message}", file=sys.stderr)
+
+
+def command(main: Callable[P, int], undone: str = "") -> Callable[P, int]:
+    """A command that returns its exit code: user errors are printed in one sentence.
+
+    One that makes something and shows progress says what is `undone` where Ctrl+C interrupts it: then that end, and one
+    for want of memory, is no refusal but `ENDED`.
+    """
 
     @wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -137,9 +148,14 @@ def command(main: Callable[P, int]) -> Callable[P, int]:
                 code = main(*args, **kwargs)
             sys.stdout.flush()
             return code
+        except KeyboardInterrupt:
+            if not undone:
+                raise
+            print_error(f"Interrupted: {undone}.", after_progress=True)
+            return ENDED
         except DraftscopeError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return REFUSED
+            print_error(error, after_progress=bool(undone))
+            return ENDED if undone and isinstance(error, OutOfMemoryError) else REFUSED
         except BrokenPipeError:
             try:
                 print(flush=True)
@@ -151,18 +167,14 @@ def command(main: Callable[P, int]) -> Callable[P, int]:
     return run
 
 
-def run_command(main: Callable[[], int]) -> int:
-    """Run a `command` and return its exit code."""
-    return command(main)()
-
-
 def run_main(main: Callable[[], int]) -> NoReturn:
     """Run a command without warnings from transformers and exit with its exit code."""
 
+    @command
     def quietly() -> int:
         from transformers.utils import logging
 
         logging.set_verbosity_error()
         return main()
 
-    sys.exit(run_command(quietly))
+    sys.exit(quietly())

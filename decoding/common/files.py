@@ -93,6 +93,11 @@ def training_home() -> Path:
     return Path(os.environ.get("DRAFTSCOPE_TRAINING") or user_folder("training"))
 
 
+def local_stamp() -> str:
+    """The time where this machine stands: `2030-01-02T03:04:05`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def utc_stamp() -> str:
     """The time as stored files have it: `2030-01-02T03:04:05Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from decoding.common.errors import PairError, require
+from decoding.common.errors import require
 from decoding.common.files import ROOT, training_home, write_whole
 from decoding.common.trained_store import NAME, Kind, check_models, count_of, same_model, text_of
 
@@ -22,7 +22,9 @@ CANDIDATES = 8  # that a token keeps, as many as the published tree has children
 # By token: ids and probabilities of the target's likeliest next tokens, best first, at most `CANDIDATES`.
 Matrix = Mapping[int, tuple[np.ndarray, np.ndarray]]
 
-MATRICES = Kind("matrix", "matrix", "matrix", "leave matrix empty", ending="safetensors", made="make")
+MATRICES = Kind(
+    "matrix", "matrix", "matrix", "leave matrix empty", ending="safetensors", made="make", made_for="made with"
+)
 SHIPPED = ROOT / "decoding" / "matrices"  # none comes with the program
 VERSION = 1
 MOST_BYTES = 1 << 28  # more than a row for each of 2 million tokens takes
@@ -92,12 +94,7 @@ def fits(card: MatrixCard, identity: Mapping[str, Any]) -> bool:
 def require_fit(card: MatrixCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a matrix was made with another target."""
     if not fits(card, identity):
-        target, other = card.pair["target"]["name"], identity["target"]["name"]
-        another = "another target with that name" if target == other else target
-        raise PairError(
-            f"The matrix {card.name} was made with {another}, and {other} is loaded: load its pair, or leave matrix "
-            "empty."
-        )
+        raise MATRICES.unfit(card.name, card.pair["target"]["name"], identity["target"]["name"])
 
 
 def check_new(name: str) -> Path:

@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from decoding.common.errors import PromptError
@@ -23,6 +25,11 @@ class Prompt:
     kind: str  # what sort of text it starts, e.g. `stories`; the subfolder it lies in
     name: str  # its file's name without `.txt`, unique within its kind
     text: str  # the prompt, without white space around it
+
+    @property
+    def title(self) -> str:
+        """What it is called: `stories/dragon`."""
+        return f"{self.kind}/{self.name}"
 
     @property
     def hash(self) -> str:
@@ -50,6 +57,15 @@ def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
     prompts = [_read(root, path) for path in visible]
     place = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
+
+
+def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt]:
+    """One kind of text after another in turn, of some kinds or of all."""
+    queues: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        if not kinds or prompt.kind in kinds:
+            queues.setdefault(prompt.kind, []).append(prompt)
+    return [prompt for each in zip_longest(*queues.values()) for prompt in each if prompt is not None]
 
 
 def calibration_prompts() -> list[Prompt]:

@@ -5,6 +5,7 @@
 Validation, widgets, links, sweeps and the search for the smallest change all read the declaration (`settings_of`).
 """
 
+import argparse
 import dataclasses
 import re
 import reprlib
@@ -14,12 +15,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
 from decoding.common.errors import SettingsError
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Made = TypeVar("Made", bound="DataclassInstance")
 Source = Literal["paper", "code", "default"]
 
 SHAPE, SEARCH, BREADTH, DEPTH, SIZE = "Shape", "Search", "Breadth", "Depth", "Pruning and size"
@@ -189,6 +194,12 @@ class WithSettings:
     def with_settings(self, **changes: Any) -> Self:
         """The same with some settings changed; out of range raises `SettingsError`."""
         return replace(self, **changes)
+
+
+def from_arguments(kind: type[Made], args: argparse.Namespace, **others: Any) -> Made:
+    """A dataclass with what the arguments that bear its fields' names say, and `others` in their place."""
+    asked = {each.name: getattr(args, each.name) for each in dataclasses.fields(kind) if each.name in args}
+    return kind(**asked | others)
 
 
 def check_settings(owner: Any) -> None:

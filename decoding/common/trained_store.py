@@ -90,6 +90,7 @@ class Kind:
     otherwise: str  # what to do without it
     ending: str = "safetensors.xz"  # of the file of its weights
     made: str = "train"  # how one comes about
+    made_for: str = "trained for"  # between it and its target or pair
 
     @property
     def card(self) -> str:
@@ -188,6 +189,14 @@ class Kind:
             return hashlib.sha256((folder / self.weights).read_bytes()).hexdigest()[:12]
         except OSError as error:
             raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
+
+    def unfit(self, name: str, own: str, loaded: str, what: str = "target") -> PairError:
+        """The sentence about one that is for another target, or another `what`, than the one that is loaded."""
+        other = f"another {what} with that name" if own == loaded else own
+        return PairError(
+            f"The {self.noun} {name} was {self.made_for} {other}, and {loaded} is loaded: load its pair, or "
+            f"{self.otherwise}."
+        )
 
     def damaged(self, folder: Path, what: str) -> PairError:
         """The sentence about one that cannot be used."""

@@ -10,6 +10,7 @@ from decoding.common.settings import streamed_rows
 from decoding.engines.base import Visibility
 from decoding.models.loading import free_bytes, is_offloaded
 from decoding.models.pair import Model, Pair
+from decoding.trace.records import shared_tokens
 
 TIE_MARGIN = 1e-4
 FLOAT64_LIMIT_BYTES = 2 * 2**30
@@ -46,10 +47,7 @@ class OutputDifference:
 
 def first_difference(ours: tuple[int, ...], reference: tuple[int, ...]) -> int | None:
     """Index of the first differing token, None if the outputs are equal."""
-    for position, (a, b) in enumerate(zip(ours, reference, strict=False)):
-        if a != b:
-            return position
-    return None if len(ours) == len(reference) else min(len(ours), len(reference))
+    return None if ours == reference else shared_tokens(ours, reference)
 
 
 class MarginJudge:

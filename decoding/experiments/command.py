@@ -16,18 +16,16 @@ import torch
 
 from decoding.common.errors import PromptError
 from decoding.common.files import utc_stamp, write_whole
-from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
+from decoding.common.prompts import EMBEDDED_KINDS, Prompt, in_turn, load_prompts
 from decoding.engines.clock import describe_hardware
 from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
-from decoding.experiments.plan import encode, in_turn
 from decoding.experiments.rows import LOOP_FREE
 from decoding.jobs.job import Job, Status
 from decoding.jobs.process import ProgressLine, StoppedError
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import pair_settings
-from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import COUNTINGS, Counting
 
 LOST = "Stopped: what it had measured is lost, and what was stored before stays."
@@ -59,19 +57,6 @@ def add_counting_argument(parser: argparse.ArgumentParser, default: Counting = "
     )  # fmt: skip
 
 
-def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that choose how tokens are sampled; greedy by default."""
-    parser.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
-    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the draft's distribution")
-    parser.add_argument("--seed", type=int, default=0)
-
-
-def sampling_from(args: argparse.Namespace) -> Sampling:
-    """The sampling that the arguments name."""
-    return Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
-
-
 def pair_from(args: argparse.Namespace) -> Pair:
     """Load the pair that the arguments name, and say on stderr which engines run it and why."""
     pair = load_pair(pair_settings(args))
@@ -95,17 +80,20 @@ def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
 
 def encoded_prompts(pair: Pair, folder: Path | None, count: int) -> list[tuple[str, list[int]]]:
     """The same as `(kind/name, token ids)`."""
-    return [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in choose_prompts(folder, count)]
+    return [(prompt.title, pair.vocabulary.encode_prompt(prompt.text)) for prompt in choose_prompts(folder, count)]
 
 
 def encoded_texts(pair: Pair, folder: Path | None, count: int) -> list[tuple[dict[str, str], list[int]]]:
     """The same as (columns that name the text in a record, token ids)."""
-    return [(text_columns(prompt, folder), encode(pair, prompt.text)) for prompt in choose_prompts(folder, count)]
+    return [
+        (text_columns(prompt, folder), pair.vocabulary.encode_prompt(prompt.text))
+        for prompt in choose_prompts(folder, count)
+    ]
 
 
 def text_columns(prompt: Prompt, folder: Path | None) -> dict[str, str]:
     """What a record says of the text it was measured on."""
-    return {"sample": f"{prompt.kind}/{prompt.name}", "prompt_set": "samples" if folder is None else folder.name,
+    return {"sample": prompt.title, "prompt_set": "samples" if folder is None else folder.name,
             "kind": prompt.kind, "text_hash": prompt.hash}  # fmt: skip
 
 

@@ -220,7 +220,6 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
     cannot be had.
     """
     from decoding.compare.contestants import parse_contestant
-    from decoding.experiments.plan import encode
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
 
@@ -232,10 +231,10 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
     if contestant.method is None:
         raise ExperimentError(f"{row['label']} is an external baseline without trees: nothing can be stepped through.")
     prompt = prompt_of(row)
-    ids = encode(pair, prompt.text)[: int(row["cut"]) or None]
+    ids = pair.vocabulary.encode_prompt(prompt.text)[: int(row["cut"]) or None]
     if len(ids) != row["prompt_tokens"]:
         raise ExperimentError(
-            f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens now and had {row['prompt_tokens']} in the "
+            f"The prompt {prompt.title} has {len(ids)} tokens now and had {row['prompt_tokens']} in the "
             "sweep: its text or its chat template has changed."
         )
     sampling = Sampling(row["temperature"], row["top_p"], row["draft_temperature"], int(row["seed"]))

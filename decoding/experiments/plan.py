@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import zip_longest
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
 from decoding.common.errors import ExperimentError, PromptError
-from decoding.common.prompts import Prompt, load_prompts
+from decoding.common.prompts import Prompt, in_turn, load_prompts
 from decoding.common.settings import former_engine
 from decoding.compare.contestants import Contestant
 from decoding.experiments.grid import Grid, PromptSet, contestants
@@ -105,9 +104,7 @@ def part_of(prompt: Prompt, number: int, parts: int) -> Prompt:
         return prompt
     begins = [match.start() for match in re.finditer(r"\S+", prompt.text)]
     if len(begins) < parts:
-        raise ExperimentError(
-            f"{prompt.kind}/{prompt.name} has {len(begins)} words, too few for {parts} parts: choose fewer parts."
-        )
+        raise ExperimentError(f"{prompt.title} has {len(begins)} words, too few for {parts} parts: choose fewer parts.")
     start, end = (len(begins) * each // parts for each in (number, number + 1))
     text = prompt.text[begins[start] : begins[end] if end < len(begins) else None].strip()
     return Prompt(prompt.kind, f"{prompt.name}, part {number + 1}", text)
@@ -126,15 +123,6 @@ def _parquet_of(source: DataSet) -> str:
         raise
     except EntryNotFoundError:
         return hf_hub_download(source.repository, places[1], **where)
-
-
-def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt]:
-    """One kind of text after another in turn, of some kinds or of all."""
-    queues: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        if not kinds or prompt.kind in kinds:
-            queues.setdefault(prompt.kind, []).append(prompt)
-    return [prompt for each in zip_longest(*queues.values()) for prompt in each if prompt is not None]
 
 
 def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
@@ -179,7 +167,7 @@ class Conditions:
         """Tells it from other conditions."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("prompt", "ids")}
         tokens = hashlib.sha256(",".join(map(str, self.ids)).encode()).hexdigest()
-        return _digest({**plain, "prompt": f"{self.prompt.kind}/{self.prompt.name}", "tokens": tokens})
+        return _digest({**plain, "prompt": self.prompt.title, "tokens": tokens})
 
 
 @dataclass(frozen=True)
@@ -214,17 +202,12 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     return _digest([pair, conditions.digest, contestant.name, settings, engine])
 
 
-def encode(pair: Pair, text: str) -> list[int]:
-    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
-    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
-
-
 def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Block]:
     """Everything that a grid comes to, block by block; repeats go round the whole grid.
 
     Raises `PromptError` where a prompt does not fit the context with what is to follow it, and what `run_key` raises.
     """
-    encoded = [encode(pair, prompt.text) for prompt in prompts]
+    encoded = [pair.vocabulary.encode_prompt(prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}
     for repeat in range(grid.repeats):
         for prompt, ids in zip(prompts, encoded, strict=True):
@@ -234,7 +217,7 @@ def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequenc
                     try:
                         check_prompt(pair, list(kept), new_tokens)
                     except PromptError as error:
-                        raise PromptError(f"{prompt.kind}/{prompt.name}: {error}") from None
+                        raise PromptError(f"{prompt.title}: {error}") from None
                     for sampling, all_of_them in everyone.items():
                         conditions = Conditions(
                             grid.prompts.set, prompt, kept, cut, new_tokens, sampling, repeat, grid.ignore_end_of_text

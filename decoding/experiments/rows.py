@@ -170,10 +170,9 @@ class RowStore:
             first.setdefault(key, place)
         return table if len(first) == table.num_rows else table.take(pa.array(first.values(), pa.int64()))
 
-    def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """The same as pandas has it, settings in columns of their own: `settings.max_depth`."""
-        frame = self.table(columns).to_pandas()
-        return with_settings(frame) if "settings" in frame else frame
+        return with_settings(self.table().to_pandas())
 
     def compact(self) -> None:
         """Put all parts into one, so that a long experiment does not end as thousands of files."""

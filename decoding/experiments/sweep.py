@@ -21,29 +21,22 @@ from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_g
 from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import Status
-from decoding.jobs.process import ProgressLine, StoppedError, ending, stop_signals
+from decoding.jobs.process import OFTEN_S, ProgressLine, StoppedError, ending, stop_signals
 from decoding.models.pair import load_pair
 from decoding.models.presets import WIDEN_HELP, WIDTHS
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
 FLUSH_S = 3.0  # of work that an interruption may cost
-EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 Report = Callable[[Status], None]
 
 
-def run_grid(
-    grid: Grid,
-    executor: Executor,
-    folder: Path,
-    report: Report = lambda status: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Status:
+def run_grid(grid: Grid, executor: Executor, folder: Path, report: Report = lambda status: None) -> Status:
     """Run what a grid lacks, block by block; returns how it ended.
 
-    `report` hears how far it is, after every run. Between iterations `stopped` is asked, beside the folder; what is at
-    work then is not kept. Raises `ExperimentError` or `PromptError` where the grid, its prompts or the folder cannot be
-    used.
+    `report` hears how far it is, after every run. A stop that the folder is asked for comes between two iterations,
+    and what is at work then is not kept. Raises `ExperimentError` or `PromptError` where the grid, its prompts or the
+    folder cannot be used.
     """
     experiment = Experiment(folder)
     plan = executor.plan(grid, prompts_of(grid.prompts))
@@ -51,7 +44,7 @@ def run_grid(
     work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
     with suppress(StoppedError), ending(experiment):
         try:
-            for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+            for row in executor.rows(work.todo, experiment.asked_to_stop):
                 work.keep(row)
         except CancelledError:
             raise StoppedError("Stopped; resume runs what is missing.") from None
@@ -175,7 +168,7 @@ def main() -> int:
     if args.dry_run:
         return 0
     with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
-        status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
+        status = run_grid(grid, executor, out, ProgressLine(OFTEN_S))
         rows = Experiment(out).store.frame()
         if len(rows):  # what the folder holds of another pair or grid is no contestant
             planned = {run.key for block in executor.plan(grid, prompts_of(grid.prompts)) for run in block.runs}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import DraftscopeError, PairError, require
+from decoding.common.errors import DraftscopeError, require
 from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
 
 if TYPE_CHECKING:
@@ -129,12 +129,7 @@ def copies_of(card: HeadCard, identity: Mapping[str, Any]) -> int:
 def require_fit(card: HeadCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a head was trained for another target."""
     if not fits(card, identity):
-        target, other = card.pair["target"]["name"], identity["target"]["name"]
-        another = "another target with that name" if target == other else target
-        raise PairError(
-            f"The draft head {card.name} was trained for {another}, and {other} is loaded: load its pair, or choose "
-            "another draft."
-        )
+        raise HEADS.unfit(card.name, card.pair["target"]["name"], identity["target"]["name"])
 
 
 def save_head(

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from decoding.common.errors import REFUSED, DraftscopeError, OutOfMemoryError, is_out_of_memory
+from decoding.common.errors import ENDED, REFUSED, DraftscopeError, OutOfMemoryError, is_out_of_memory, print_error
+from decoding.common.formats import about
 from decoding.jobs.job import Job, Status
 
-FINISHED, ENDED = 0, 1  # exit codes: ENDED is stopped, out of memory or failed
-EVERY_S = 60.0  # between two lines of progress where stderr is no terminal
+FINISHED = 0  # exit code
+# Between two lines of progress where stderr is no terminal: of work of hours, and of minutes.
+EVERY_S, OFTEN_S = 60.0, 2.0
 BAR = 24
 NO_ROOM = "The device ran out of memory: resume with less per step, such as a smaller batch."
 
@@ -33,7 +35,7 @@ def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
             code = ENDED
             work()
     except DraftscopeError as error:
-        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
+        print_error(error, after_progress=True)
         return ENDED if isinstance(error, StoppedError | OutOfMemoryError) else code
     return FINISHED
 
@@ -91,15 +93,13 @@ def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **m
 
 
 class ProgressLine:
-    """One line on stderr, rewritten on a terminal, elsewhere a new one, `every_s` seconds or later after the last one.
-
-    It tells phase, bar, how much is done, figures and the time left.
-    """
+    """One line on stderr, rewritten on a terminal; elsewhere a new one, `every_s` seconds after the last or later."""
 
     def __init__(self, every_s: float = EVERY_S):
         self._every_s, self._told_s = every_s, float("-inf")
 
     def __call__(self, status: Status, figures: Mapping[str, float] | None = None) -> None:
+        """Show phase, bar, how much is done, figures and the time left."""
         share, left_s, figures = status.share or 0.0, status.left_s, figures or {}
         bar = ("#" * round(share * BAR)).ljust(BAR, ".")
         words = [f"{status.phase} [{bar}] {share:.0%}", f"{status.done}"]
@@ -107,13 +107,14 @@ class ProgressLine:
             words[1] += f" of {status.total}"
         words += [f"{name} {value:.4g}" for name, value in figures.items()]
         if left_s is not None:
-            words.append(f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left")
-        line = "  ".join(words)
+            words.append(f"{about(left_s)} left")
+        self.show("  ".join(words), status.share == 1.0 or any(name.startswith("held_out") for name in figures))
+
+    def show(self, line: str, at_once: bool = False) -> None:
+        """Show any text; an empty one clears the line of a terminal."""
         if sys.stderr.isatty():
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-            return
-        worth = status.share == 1.0 or any(name.startswith("held_out") for name in figures)
-        if worth or time.monotonic() - self._told_s >= self._every_s:
+        elif line and (at_once or time.monotonic() - self._told_s >= self._every_s):
             self._told_s = time.monotonic()
             print(line, file=sys.stderr, flush=True)
 

@@ -188,7 +188,7 @@ def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None
         other = next(folder.glob("*.gguf"), None)
         if other:
             raise PairError(
-                f"{label} has {other.name}, and GGUF is not supported; give a folder with safetensors weights."
+                f"{label} has only {other.name}: name that file itself, or give a folder with safetensors weights."
             )
         raise PairError(f"{label} has no weights; download model.safetensors into it.")
     if os.path.lexists(folder / "model.safetensors"):

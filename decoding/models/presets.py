@@ -5,15 +5,19 @@ Torch-free.
 
 import argparse
 import os
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, require
-from decoding.common.settings import ENGINES, is_engine, present_engines
+from decoding.common.settings import ENGINES, from_arguments, is_engine, present_engines
 from decoding.models.embedded import EMBEDDED_FOLDER, EMBEDDED_NAME, embedded_folder, packed_parameters
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
+
+if TYPE_CHECKING:
+    from decoding.sampling.sampling import Sampling
 
 EMBEDDED = "embedded"
 
@@ -129,16 +133,41 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 def add_pair_arguments(parser: argparse.ArgumentParser, *left_out: str) -> None:
     """Arguments that choose a pair, those `left_out` aside; the embedded one by default."""
-    pair = parser.add_argument_group("pair")
-    for name, words in ARGUMENTS.items():
-        if name not in left_out:
-            pair.add_argument(f"--{name.replace('_', '-')}", **words)
+    _add_group(parser, "pair", ARGUMENTS, left_out)
+
+
+SAMPLING_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "temperature": {"type": float, "default": 0.0, "help": "of the target; 0 decodes greedily"},
+    "top_p": {"type": float, "default": 1.0, "help": "nucleus of the target's distribution"},
+    "draft_temperature": {"type": float, "default": 1.0, "help": "of the draft's distribution"},
+    "seed": {"type": int, "default": 0},
+}
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser, *left_out: str) -> None:
+    """Arguments that choose how tokens are sampled, those `left_out` aside; greedy by default."""
+    _add_group(parser, "sampling", SAMPLING_ARGUMENTS, left_out)
+
+
+def _add_group(
+    parser: argparse.ArgumentParser, name: str, arguments: Mapping[str, dict[str, Any]], left_out: Container[str]
+) -> None:
+    group = parser.add_argument_group(name)
+    for each, options in arguments.items():
+        if each not in left_out:
+            group.add_argument(f"--{each.replace('_', '-')}", **options)
+
+
+def sampling_from(args: argparse.Namespace) -> "Sampling":
+    """The sampling that the arguments name."""
+    from decoding.sampling.sampling import Sampling
+
+    return from_arguments(Sampling, args)
 
 
 def pair_settings(args: argparse.Namespace, **others: Any) -> PairSettings:
     """What the arguments say of a pair, with `others` in their place."""
-    asked = {each.name: getattr(args, each.name) for each in fields(PairSettings) if each.name in args}
-    return PairSettings(**asked | others)
+    return from_arguments(PairSettings, args, **others)
 
 
 def pair_words(settings: PairSettings) -> list[str]:

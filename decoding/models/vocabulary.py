@@ -52,6 +52,10 @@ class Vocabulary:
         """Token ids of plain text, with the start token that the tokenizer itself puts before a text, if any."""
         return self._encoded(text, add_special_tokens=True)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a prompt, through the chat template where the pair was loaded with it."""
+        return self.encode_chat(text) if self.chat else self.encode(text)
+
     def encode_chat(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation, or of one user message, up to where the assistant's answer begins."""
         if not self.tokenizer.chat_template:

@@ -272,7 +272,7 @@ def record_comparison(pair: Pair, prompts: tuple[Prompt, ...]) -> str:
 
 
 def _text(prompts: tuple[Prompt, ...], name: str) -> str:
-    return next(prompt.text for prompt in prompts if f"{prompt.kind}/{prompt.name}" == name)
+    return next(prompt.text for prompt in prompts if prompt.title == name)
 
 
 def find_helping(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
@@ -318,7 +318,7 @@ def best_of(calls: Iterable[Callable[[], RunTrace]], score: Callable[[RunTrace],
 
 def find_rescue(pair: Pair, prompts: tuple[Prompt, ...]) -> Found:
     """The run whose best readable rescue has most accepted below it, on another prompt than that of Home."""
-    others = [prompt for prompt in prompts if f"{prompt.kind}/{prompt.name}" != PROMPT]
+    others = [prompt for prompt in prompts if prompt.title != PROMPT]
     return best_of([partial(decode, pair, START, prompt.text) for prompt in others], _rescue_score)
 
 

@@ -84,7 +84,6 @@ class Replayed:
     acceptance_probability: dict[int, float]  # exact probability of being reached and accepted, by node id
     outcome: WalkResult  # what happened with one seed
     tokens: dict[int, int]  # how many of the re-rolled seeds committed how many tokens
-    stops: dict[int, int]  # how many of them stopped at which node
     refusal: None = None
 
 
@@ -150,7 +149,6 @@ def replay(
             acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
             outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
             tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
-            stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
         )
         found.append(replayed)
     return tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import PairError, SettingsError
+from decoding.common.errors import SettingsError
 from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
 from decoding.selector.actions import ACTIONS, DISTINCT, LatencyModel, StaticShape, TimeModel, nearest
 from decoding.selector.chooser import RULES, Chooser, NetworkOutputs, Rule
@@ -108,12 +108,8 @@ def fits(card: SelectorCard, identity: Mapping[str, Any]) -> bool:
 def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a selector was trained for another pair."""
     if not fits(card, identity):
-        names = [f"{p['name']} ({p['target']['name']}, {p['draft']['name']})" for p in (card.pair, identity)]
-        other = "another pair with that name" if names[0] == names[1] else names[0]
-        raise PairError(
-            f"The selector {card.name} was trained for {other}, and {names[1]} is loaded: load its pair, or leave "
-            "selector empty."
-        )
+        own, loaded = (f"{p['name']} ({p['target']['name']}, {p['draft']['name']})" for p in (card.pair, identity))
+        raise SELECTORS.unfit(card.name, own, loaded, "pair")
 
 
 def require_verifier(name: str, trained_for: str, verifier: str) -> None:

@@ -87,17 +87,17 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another location.") from None
 
 
-def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> RunTrace:
+def load_run(source: str | Path | BinaryIO) -> RunTrace:
     """Read a run from a path or an open binary file.
 
-    Neither the file nor what it unpacks to may be larger than `max_bytes`. A file that is damaged, too large, of
+    Neither the file nor what it unpacks to may be larger than `MAX_BYTES`. A file that is damaged, too large, of
     another version or not a run raises `TraceFileError`.
     """
     if not isinstance(source, str | Path):
-        return _load(source, max_bytes)
+        return _load(source)
     try:
         with open(source, "rb") as file:
-            return _load(file, max_bytes)
+            return _load(file)
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
@@ -132,13 +132,13 @@ def _is_bomb(num_bytes: int, packed_bytes: int, free_bytes: int = FREE_BYTES) ->
     return num_bytes > free_bytes + MAX_RATIO * packed_bytes
 
 
-def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
-    _check_outside(file, max_bytes)
+def _load(file: BinaryIO) -> RunTrace:
+    _check_outside(file)
     with _damage_as_error(), zipfile.ZipFile(file) as archive:
         entries = {info.filename: info for info in archive.infolist()}
         if RUN_ENTRY not in entries:
             raise TraceFileError(NOT_A_RUN)
-        _check_sizes(archive.infolist(), file.seek(0, io.SEEK_END), max_bytes)
+        _check_sizes(archive.infolist(), file.seek(0, io.SEEK_END))
         _check_ratio(entries[RUN_ENTRY], FREE_BYTES)
         text = _read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES)
         if _num_values(text) > MAX_VALUES:
@@ -159,12 +159,12 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if version < 3:
             rename_fields(document)
         rename_engines(document)
-        arrays = ArraysRead(max_bytes)
+        arrays = ArraysRead(MAX_BYTES)
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
             if match is None:
                 raise RecordError(f"has an unknown entry {shown(name)}")
-            arrays.add(match[1], partial(_read_entry, archive, info, max_bytes))
+            arrays.add(match[1], partial(_read_entry, archive, info, MAX_BYTES))
         run = from_json(RunTrace, document.get("run"), arrays.get)
         arrays.check_all_used()
         if run.format_version == version:
@@ -196,16 +196,16 @@ def _damaged(detail: str) -> TraceFileError:
     return TraceFileError(f"This Draftscope run is damaged ({printable(detail[:MAX_DETAIL])}): {again}.")
 
 
-def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:
-    size, limit = f"{num_bytes / 2**20:,.1f} MB", f"{max_bytes / 2**20:,.1f} MB"
+def _too_large(num_bytes: int, limit_bytes: int) -> TraceFileError:
+    size, limit = f"{num_bytes / 2**20:,.1f} MB", f"{limit_bytes / 2**20:,.1f} MB"
     return TraceFileError(f"This file takes {size}, and the limit is {limit}: save the run with fewer tokens.")
 
 
-def _check_outside(file: BinaryIO, max_bytes: int) -> None:
+def _check_outside(file: BinaryIO) -> None:
     """Check size, signature and the directory's length before zipfile reads the directory into memory."""
     size = file.seek(0, io.SEEK_END)
-    if size > max_bytes:
-        raise _too_large(size, max_bytes)
+    if size > MAX_BYTES:
+        raise _too_large(size, MAX_BYTES)
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
         raise TraceFileError(NOT_A_RUN)
@@ -220,7 +220,7 @@ def _check_outside(file: BinaryIO, max_bytes: int) -> None:
     file.seek(0)
 
 
-def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int, max_bytes: int) -> None:
+def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int) -> None:
     if len({info.filename for info in entries}) != len(entries):
         raise RecordError("two entries have the same name")
     for info in entries:
@@ -229,8 +229,8 @@ def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int, max_bytes: int
     if sum(info.compress_size for info in entries) > file_bytes:
         raise RecordError("its entries claim more bytes than the file has")
     total = sum(info.file_size for info in entries)
-    if total > max_bytes:
-        raise _too_large(total, max_bytes)
+    if total > MAX_BYTES:
+        raise _too_large(total, MAX_BYTES)
 
 
 def _check_ratio(info: zipfile.ZipInfo, free_bytes: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError
-from decoding.common.files import training_home
+from decoding.common.files import local_stamp, training_home
 from decoding.heads.store import LOSSES
 from decoding.jobs.job import free_folder
 from decoding.models.presets import pair_settings
@@ -216,5 +216,5 @@ def noted(kind: Kind, name: str, words: Sequence[str], settings: Mapping[str, An
         command=("-m", MODULES[kind], *kept),
         settings=shown,
         pair=pair_identity(pair),
-        created=time.strftime("%Y-%m-%dT%H:%M:%S"),
+        created=local_stamp(),
     )

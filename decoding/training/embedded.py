@@ -18,14 +18,14 @@ Exit code 0: finished; 1: stopped, out of memory or failed; 2: what was asked fo
 import argparse
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import TrainingError, run_command
+from decoding.common.errors import TrainingError, command
+from decoding.common.files import local_stamp
 from decoding.jobs.process import conduct, preparing
 from decoding.models.presets import choose_device
 from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
@@ -64,18 +64,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Train and store a pair; every error is one sentence on stderr."""
     args = parser().parse_args(arguments)
-
-    def run() -> int:
-        if args.again and not args.resume:
-            raise TrainingError("--again redoes a phase of an existing training run: add --resume and --out DIR.")
-        training = training_of(args.out, args.resume, "embedded")
-        asked = merged(args, training.settings().settings if args.resume else {})
-        return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
-
-    return run_command(run)
+    if args.again and not args.resume:
+        raise TrainingError("--again redoes a phase of an existing training run: add --resume and --out DIR.")
+    training = training_of(args.out, args.resume, "embedded")
+    asked = merged(args, training.settings().settings if args.resume else {})
+    return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
 
 
 def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
         training.write_settings(_settings(asked, training.settings().created))
     else:
         corpus = read()  # what is wrong with the text is said before there is a folder
-        training.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
+        training.begin(_settings(asked, local_stamp()))
         if asked["first"]:
             keep_tokenizer(trained_folder(Path(asked["start_from"]), "target"), training.path / DATA / TOKENIZER)
         read = lambda: corpus  # noqa: E731

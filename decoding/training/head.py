@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from decoding.common.errors import run_command
+from decoding.common.errors import command
 from decoding.jobs.process import conduct
 from decoding.models.presets import add_pair_arguments
 from decoding.training.command import NO_FLAGS, parser_of, training_of
@@ -31,18 +31,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Prepare, train and store a head; every error is one sentence on stderr."""
     words = sys.argv[1:] if arguments is None else arguments
     args = parser().parse_args(words)
+    from decoding.training.head_learner import prepare_head
 
-    def run() -> int:
-        from decoding.training.head_learner import prepare_head
-
-        training = training_of(args.out, args.resume, f"head-{args.loss}")
-        return conduct(training, lambda: prepare_head(args, words, training))
-
-    return run_command(run)
+    training = training_of(args.out, args.resume, f"head-{args.loss}")
+    return conduct(training, lambda: prepare_head(args, words, training))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from decoding.common.errors import require
 from decoding.common.files import write_whole
+from decoding.common.settings import from_arguments
 from decoding.common.trained_store import rounded
 from decoding.engines.base import OutputHead
 from decoding.heads import store
@@ -238,7 +239,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
     weights = Weights(args.regression, args.classification, args.distillation, args.distilled_tokens)
     settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed, weights=weights)
     plan = PhasePlan(args.steps, minutes_of(args, "head"))
-    windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
+    windows = from_arguments(WindowPlan, args)
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
     require(

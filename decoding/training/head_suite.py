@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from decoding.common.errors import REFUSED, TrainingError, run_command
+from decoding.common.errors import ENDED, TrainingError, command
 from decoding.common.files import training_home, write_whole
 from decoding.engines.clock import describe_hardware
 from decoding.heads.store import EQUAL_TIME, HEADS, SHIPPED, read_card
-from decoding.jobs.process import ENDED, FINISHED
+from decoding.jobs.process import FINISHED
 from decoding.training import head
 from decoding.training.folder import SETTINGS, Training
 
@@ -66,13 +66,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Train what is not trained yet, one head after another."""
     args, further = parser().parse_known_args(sys.argv[1:] if arguments is None else arguments)
     for word in ("--loss", "--top-k", "--start-from", "--resume"):
         if any(each.split("=")[0] == word for each in further):
-            print(f"error: {word} is chosen by the suite: omit it.", file=sys.stderr)
-            return REFUSED
+            raise TrainingError(f"{word} is chosen by the suite: omit it.")
     out = args.out or training_home() / "suite"
     prepared = [] if "--prepared" in further else ["--prepared", str(out / "prepared")]
     common = [*further, *prepared]
@@ -85,23 +85,20 @@ def main(arguments: list[str] | None = None) -> int:
     if args.minutes:
         lengths[BY_TIME] = ["--minutes", f"{args.minutes:g}"]
 
-    def run() -> int:
-        base = ["--steps", str(args.base_steps), *shape(args.base_windows, args.base_learning_rate)]
-        behind = ["--start-from", str(out / BASE / HEADS.folder), *shape(args.windows, args.learning_rate)]
-        members = {f"{name}{suffix}": [*words, *length, *behind]
-                   for suffix, length in lengths.items() for name, words in MEMBERS.items()}  # fmt: skip
-        for name, words in {BASE: [*MEMBERS["eagle"], *base], **members}.items():
-            if (code := _train(out / name, words)) != FINISHED:
-                break  # stopped or failed: the next call trains the rest
-        print_comparison([out / BASE, *(out / name for name in members)])
-        if code == FINISHED and args.ship:
-            for name in MEMBERS if steps else ():
-                ship(out / name / HEADS.folder, SHIPPED / name)
-            if args.minutes:
-                ship_figures(out, args.minutes)
-        return code
-
-    return run_command(run)
+    base = ["--steps", str(args.base_steps), *shape(args.base_windows, args.base_learning_rate)]
+    behind = ["--start-from", str(out / BASE / HEADS.folder), *shape(args.windows, args.learning_rate)]
+    members = {f"{name}{suffix}": [*words, *length, *behind]
+               for suffix, length in lengths.items() for name, words in MEMBERS.items()}  # fmt: skip
+    for name, words in {BASE: [*MEMBERS["eagle"], *base], **members}.items():
+        if (code := _train(out / name, words)) != FINISHED:
+            break  # stopped or failed: the next call trains the rest
+    print_comparison([out / BASE, *(out / name for name in members)])
+    if code == FINISHED and args.ship:
+        for name in MEMBERS if steps else ():
+            ship(out / name / HEADS.folder, SHIPPED / name)
+        if args.minutes:
+            ship_figures(out, args.minutes)
+    return code
 
 
 def _train(folder: Path, words: list[str]) -> int:

@@ -19,10 +19,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
-from decoding.common.errors import run_command
+from decoding.common.errors import command
+from decoding.common.settings import from_arguments
 from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
 from decoding.models.pair import Pair, pair_identity
@@ -88,11 +88,11 @@ def _share(text: str) -> tuple[int, int]:
     return int(number) - 1, int(count)
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Label roots, train and store a selector; every error is one sentence on stderr."""
     words = sys.argv[1:] if arguments is None else arguments
-    args = parser().parse_args(words)
-    return run_command(lambda: _run(args, words))
+    return _run(parser().parse_args(words), words)
 
 
 def _with_verifier(words: list[str], name: str) -> list[str]:
@@ -123,8 +123,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
 
 def _prepared(args: argparse.Namespace, words: list[str], training: Training) -> Callable[[], None]:
     """All that comes before the first step; gives what trains and stores the selector."""
-    settings = SelectorSettings(**{each.name: getattr(args, each.name) for each in fields(SelectorSettings)
-                                   if hasattr(args, each.name)})  # fmt: skip
+    settings = from_arguments(SelectorSettings, args)
     plan = PhasePlan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
     pair, data, texts = _data(args)
     if not args.resume:
@@ -181,7 +180,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
 
 def _data(args: argparse.Namespace) -> tuple[Pair, RootData, Texts]:
     """The pair, its roots as far as they are labelled, and the texts that they stand in."""
-    plan = RootPlan(**{each.name: getattr(args, each.name) for each in fields(RootPlan) if hasattr(args, each.name)})
+    plan = from_arguments(RootPlan, args)
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
     return pair, open_data(args.data, pair, plan, texts.identity), texts

@@ -30,7 +30,7 @@ from decoding.widen import main as widen
 from tests.helpers.families import family
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
-SAMPLES = {f"{prompt.kind}/{prompt.name}": prompt for prompt in load_prompts()}
+SAMPLES = {prompt.title: prompt for prompt in load_prompts()}
 PROMPTS = chosen_prompts(None)[:4]
 ARCHITECTURES = ("gpt_neox", "llama", "qwen2", "smollm2", "gpt2", "gemma3", "phi3")
 Change = Callable[[Path, Path], object]

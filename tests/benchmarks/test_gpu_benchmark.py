@@ -16,7 +16,6 @@ from decoding.compare.contestants import parse_contestant
 from decoding.device.tree import device_rule
 from decoding.engines.cuda_graph import bucket
 from decoding.experiments import command
-from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 
@@ -29,7 +28,8 @@ TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_dept
 )
 @pytest.mark.slow
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
-    prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
+    texts = {"short": "One day", "long": "Once upon a time there was a king who"}
+    prompts = [(name, pair.vocabulary.encode(text)) for name, text in texts.items()]
     contestants = gpu_measuring.contestants_for(sampling, TUNED, "packed")
     comparison = gpu_measuring.measure(pair, contestants, prompts, 6, 1, sampling, Budget(600))
     assert comparison.prompts[0] == "long"
@@ -95,7 +95,7 @@ def test_ceilings_and_passes_are_measured(pair, monkeypatch):
     assert torch.equal(torch.get_rng_state(), before), "a failed capture may have spoilt the default generator"
     rows = roofline.pass_rows(pair, ceilings, rows=8)
     assert {row["model"] for row in rows} == {"target", "draft"} and all(row["ms"] > 0 for row in rows)
-    phases = roofline.phase_rows(pair, METHODS["dynatree"], encode(pair, "One day"), 12, ceilings)
+    phases = roofline.phase_rows(pair, METHODS["dynatree"], pair.vocabulary.encode("One day"), 12, ceilings)
     assert sum(row["share"] for row in phases) == pytest.approx(1, abs=0.02)
     assert {row["phase"] for row in phases if row["limit_ms"]} == {"verify", "draft"}
 
@@ -135,7 +135,8 @@ def test_what_cannot_run_is_reported_and_left_out(pair, capsys, monkeypatch):
     monkeypatch.setattr(gpu_measuring, "measured_call", run)
     additive = replace(pair, target=replace(pair.target, mask_kind="additive"))
     failures = {}
-    found = gpu_measuring.able(additive, contestants, encode(pair, "One day"), 4, Sampling(), budget, failures)
+    ids = pair.vocabulary.encode("One day")
+    found = gpu_measuring.able(additive, contestants, ids, 4, Sampling(), budget, failures)
     assert failures.keys() == {"broken", "refused"}, "what came too late has not failed"
     reported = capsys.readouterr().out
     assert [contestant.label for contestant in found] == ["fine"]

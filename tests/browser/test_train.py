@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from decoding.training.folder import MODULES, launch
 from tests.browser.conftest import LIMIT_MS
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 
 pytestmark = pytest.mark.slow
 

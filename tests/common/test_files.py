@@ -11,6 +11,7 @@ from decoding.common.errors import DiskError
 from decoding.common.files import new_folder, user_folder, write_whole
 from decoding.costs import measuring
 from decoding.training.folder import Training, TrainingSettings
+from tests.helpers.full_disk import fill_disk
 
 SETTINGS = TrainingSettings("head", "one", ("-m", "decoding.training.head"), {}, {}, "2030-01-02T03:04:05")
 
@@ -22,12 +23,7 @@ def left_in(folder):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A disk that is found to be full when bytes reach it, as file systems tell it that allocate late."""
-
-    def refuse(_descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.os, "fsync", refuse)
+    fill_disk(monkeypatch)
 
 
 def test_a_file_is_as_it_was_on_a_full_disk(tmp_path, full_disk):

@@ -24,7 +24,7 @@ from decoding.experiments.grid import (
     read_grid,
     write_grid,
 )
-from decoding.experiments.plan import DATA_SETS, encode, grid_size, prompts_of, read_texts
+from decoding.experiments.plan import DATA_SETS, grid_size, prompts_of, read_texts
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 
@@ -209,7 +209,7 @@ def test_of_a_large_data_set_the_part_that_the_hub_has_converted_is_taken(tmp_pa
 @pytest.mark.slow
 def test_long_texts_fill_prompts_as_long_as_the_papers():
     texts = prompts_of(PromptSet(set="long"))
-    lengths = [len(encode(embedded_pair(), each.text)) for each in texts]
+    lengths = [len(embedded_pair().vocabulary.encode(each.text)) for each in texts]
     assert len(texts) == 10 and min(lengths) >= 1000 and len({each.hash for each in texts}) == 10
     assert Counter(each.kind for each in texts) == {"fiction": 4, "stories": 2, "encyclopedia": 2, "mathematics": 2}
     assert len(texts[0].hash) == 12 and {each.hash for each in texts}.isdisjoint(e.hash for e in load_prompts())

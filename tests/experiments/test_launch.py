@@ -17,7 +17,7 @@ from decoding.experiments.grid import grid_from, write_grid
 from decoding.experiments.rows import GRID, RowStore
 from decoding.jobs.job import STATUS, Status
 from tests.helpers.experiments import made_experiment, made_rows
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 from tests.helpers.without_torch import run_without_torch
 
 

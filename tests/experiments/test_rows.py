@@ -1,6 +1,5 @@
 """Rows of experiments on disk: each run once, whatever happened between, and files that are refused."""
 
-import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pytest
 from decoding.common.errors import DiskError, ExperimentError
 from decoding.experiments.rows import ADDED, SCHEMA, VERSION, VERSION_KEY, RowStore, all_rows
 from decoding.trace.metrics import RunMetrics
+from tests.helpers.full_disk import fill_disk
 
 
 def row(key: str, **more):
@@ -81,12 +81,8 @@ def test_parts_that_a_broken_compaction_left_are_read_once(tmp_path, monkeypatch
 def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path, monkeypatch):
     store = RowStore(tmp_path)
     store.append([row("a")])
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.training.folder.os.fsync", full)
+        fill_disk(patch)
         with pytest.raises(DiskError, match=r"The disk of .* is full: .*; nothing is lost"):
             store.append([row("b")])
     assert RowStore(tmp_path).table()["key"].to_pylist() == ["a"] and len(list(store.folder.iterdir())) == 1

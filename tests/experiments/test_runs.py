@@ -97,7 +97,9 @@ def test_a_grid_says_what_is_kept_of_a_run(executor, tmp_path, keep, left_out):
 
 def test_what_is_kept_is_not_run_again(executor, tmp_path, monkeypatch):
     counted = []
-    first = run_grid(grid(), executor, tmp_path, stopped=lambda: len(counted) > 20 or counted.append(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "asked_to_stop", lambda _: len(counted) > 20 or counted.append(1))
+        first = run_grid(grid(), executor, tmp_path)
     assert first.state == "stopped" and 0 < first.done < 8
     before = kept(tmp_path)
     assert len(before) == first.done

@@ -10,6 +10,7 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.experiments.executors import LocalExecutor
+from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from
 from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
@@ -46,7 +47,9 @@ def half_sweep(home: Path) -> None:
     """Run half of a small grid."""
     kept = []
     executor = LocalExecutor(embedded_pair(), "half")
-    run_grid(grid_from(GRID, "half"), executor, home / SWEEP, kept.append, stopped=lambda: len(kept) > 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Experiment, "asked_to_stop", lambda folder: len(kept) > 3)
+        run_grid(grid_from(GRID, "half"), executor, home / SWEEP, kept.append)
 
 
 def packed(home: Path) -> bytes:

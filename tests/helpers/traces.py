@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
+from decoding.recorded import FOLDER
 from decoding.trace.records import (
     FORMAT_VERSION,
     TOP_TOKENS,
@@ -22,6 +24,7 @@ from decoding.trace.records import (
     Totals,
     VerificationStep,
 )
+from decoding.trace.run_file import load_run
 
 SETTINGS = {
     "node_budget": 64,
@@ -434,3 +437,9 @@ def run_replayed(count: int = 3) -> RunTrace:
     last = run.iterations[-1]
     last = replace(last, times=PhaseTimes(*[0.0] * 10), ended_s=last.started_s)
     return replace(run, iterations=(*run.iterations[:-1], last), totals=replace(run.totals, wall_s=last.started_s))
+
+
+@cache
+def recorded(name: str) -> RunTrace:
+    """A run that comes with the program, by the name of its file."""
+    return load_run(FOLDER / f"{name}.dscope")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from decoding.common import files
 from decoding.common.errors import DiskError, JobError
 from decoding.jobs import job as jobs
 from decoding.jobs.job import (
@@ -24,7 +23,8 @@ from decoding.jobs.job import (
     free_folder,
     jobs_below,
 )
-from tests.helpers.processes import ended
+from tests.helpers.full_disk import fill_disk
+from tests.helpers.process import ended
 
 COMMAND = ("-m", "some.work", "--out", "here")
 GONE = 2**22 + 1  # no process has this number
@@ -177,11 +177,7 @@ def test_no_process_and_no_room_are_one_sentence(monkeypatch, python, job, tmp_p
     (tmp_path / "file").write_text("x")
     with pytest.raises(DiskError, match="cannot be written"):
         Job(tmp_path / "file" / "below").start(COMMAND)
-
-    def full(_descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.os, "fsync", full)
+    fill_disk(monkeypatch)
     with pytest.raises(DiskError, match="is full"):
         job.start(COMMAND)
     assert not job.path.exists() and python.begun[-1].wait(10) != 0, "one that no list knows could not be stopped"

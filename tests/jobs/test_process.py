@@ -1,6 +1,7 @@
 """How the process of a job ends: exit codes, what the status says, and signals that ask to stop."""
 
 import signal
+import sys
 
 import pytest
 
@@ -119,3 +120,13 @@ def test_a_line_of_progress_comes_now_and_then(capsys):
         "runs [########################] 100%  4 of 4  about 2 min left",
         "a phase [######..................] 25%  3  held_out_loss 2",
     ]
+
+
+def test_a_text_is_shown_now_and_then_and_rewritten_on_a_terminal(monkeypatch, capsys):
+    line = ProgressLine(every_s=60)
+    for text in ("first", "second", ""):
+        line.show(text)
+    assert capsys.readouterr().err == "first\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    ProgressLine().show("here")
+    assert capsys.readouterr().err == "\r\x1b[Khere"

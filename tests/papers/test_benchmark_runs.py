@@ -11,7 +11,7 @@ from decoding.experiments.command import in_steps
 from decoding.jobs.process import StoppedError
 from decoding.papers import stored
 from decoding.papers.stored import Benchmark, own_records, stored_records, took
-from tests.helpers.processes import ended
+from tests.helpers.process import ended
 
 NAME = "depth_divergence"
 HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}

@@ -5,32 +5,24 @@ import json
 import re
 import shlex
 from dataclasses import asdict, replace
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
 
 from decoding.common.errors import SettingsError
 from decoding.export_config import config_lines, main
+from decoding.recorded import recording_file
 from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config, sglang_chain_command
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import HEAD_PLACE, MeasuredChain
 from decoding.trace.records import InterventionTrace, RunTrace
-from decoding.trace.run_file import load_run
-from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
+from tests.helpers.traces import dynatree_recovered, recorded, run_autoregressive, run_mixed, run_of, summary
 
-RECORDED = Path(__file__).resolve().parents[2] / "decoding" / "recorded"
 # Keys below which the schema of the profile leaves the names open.
 OPEN = {"draft_checkpoint", "target_model", "measurement_conditions", "accept_length_by_k",
         "acceptance_length_histogram"}  # fmt: skip
-
-
-@cache
-def recorded(name: str) -> RunTrace:
-    return load_run(RECORDED / f"{name}.dscope")
 
 
 def with_head(name: str) -> RunTrace:
@@ -287,7 +279,7 @@ def test_an_engine_that_is_not_there():
 
 
 def test_the_command(tmp_path, capsys):
-    chain, plain = str(RECORDED / "race_linear.dscope"), str(RECORDED / "race_autoregressive.dscope")
+    chain, plain = (str(recording_file("race", name)) for name in ("linear", "autoregressive"))
     assert main([chain, "--engine", "vllm"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("vllm serve") and "\n# vLLM 0." in out

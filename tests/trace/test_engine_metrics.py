@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,9 @@ from decoding.trace.engine_json import (
 )
 from decoding.trace.engine_metrics import DEFINITIONS, EngineMetrics, compared, load_metrics, read_metrics
 from decoding.trace.engine_text import COUNTERS, DEVICES, LLAMA_WORDS, POSITION, VLLM_WORDS
-from decoding.trace.records import RunTrace
-from decoding.trace.run_file import load_run
 from tests.helpers.families import family
-from tests.helpers.traces import run_autoregressive
+from tests.helpers.traces import recorded, run_autoregressive
 
-RECORDED = Path(__file__).resolve().parents[2] / "decoding" / "recorded"
 LABELS = 'engine="0",model_name="a-model"'
 
 
@@ -489,11 +485,6 @@ def test_every_name_that_is_read_is_one_of_the_engines():
     assert {who for who, _ in called} >= set(by_label)
     assert {call for call in called if call[0] in by_label and not by_label[call[0]].knows(call[1])} == set()
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", source.read) for source in METRIC_SOURCES.values())
-
-
-@cache
-def recorded(name: str) -> RunTrace:
-    return load_run(RECORDED / f"{name}.dscope")
 
 
 @pytest.mark.parametrize("name", ["race_linear", "tree_helps", "sampled"])

@@ -63,8 +63,8 @@ def saved(run: RunTrace) -> bytes:
     return file.getvalue()
 
 
-def loaded(data: bytes, **limits: int) -> RunTrace:
-    return load_run(io.BytesIO(data), **limits)
+def loaded(data: bytes) -> RunTrace:
+    return load_run(io.BytesIO(data))
 
 
 def same(left: object, right: object) -> bool:
@@ -109,10 +109,10 @@ def rezipped(data: bytes, change: Callable[[dict], object]) -> bytes:
     return zipped(list(entries.items()))
 
 
-def refusal(data: bytes, **limits: int) -> str:
+def refusal(data: bytes) -> str:
     """The sentence a file is refused with."""
     with pytest.raises(TraceFileError) as caught:
-        loaded(data, **limits)
+        loaded(data)
     message = str(caught.value)
     assert message.endswith(".") and ": " in message and "\n" not in message
     return message
@@ -435,13 +435,13 @@ def test_a_file_from_the_future():
     assert "newer Draftscope" in refusal(data)
 
 
-def test_limits_on_what_a_file_unpacks_to():
+def test_limits_on_what_a_file_unpacks_to(monkeypatch: pytest.MonkeyPatch):
     data = saved(run_mixed())
-    assert "the limit is" in refusal(data, max_bytes=len(data) - 1)
-    assert "the limit is" in refusal(data, max_bytes=len(data) + 1000)
     noise = random.Random(5).randbytes(1_000_000).hex().encode()
     large = zipped([("run.json", b"{}"), *((f"arrays/a.{place}.npy", noise) for place in range(4))])
-    assert "the limit is" in refusal(large, max_bytes=len(large) + 1000)
+    for file, most in ((data, len(data) - 1), (data, len(data) + 1000), (large, len(large) + 1000)):
+        monkeypatch.setattr(run_file, "MAX_BYTES", most)
+        assert "the limit is" in refusal(file)
 
 
 def test_a_small_file_with_huge_arrays(monkeypatch: pytest.MonkeyPatch):
@@ -499,7 +499,9 @@ def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
     bomb = bytearray(zipped([("run.json", b" " * 30_000_000)]))
     directory = bomb.rindex(b"PK\x01\x02")
     struct.pack_into("<I", bomb, directory + 24, 10)
-    assert "damaged" in refusal(bytes(bomb), max_bytes=1_000_000)
+    with monkeypatch.context() as smaller:
+        smaller.setattr(run_file, "MAX_BYTES", 1_000_000)
+        assert "damaged" in refusal(bytes(bomb))
     monkeypatch.setattr(run_file, "MAX_JSON_BYTES", 1_000_000)
     noise = random.Random(3).randbytes(600_000).hex().encode()
     assert "the limit is" in refusal(zipped([("run.json", noise)]))

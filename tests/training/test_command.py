@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.common.errors import TrainingError, run_command
+from decoding.common.errors import TrainingError, command
 from decoding.training.command import training_of
 
 
@@ -26,8 +26,8 @@ def test_folders_get_names_of_their_own(tmp_path, monkeypatch):
 
 
 def test_a_missing_torch_is_reported(capsys):
-    assert run_command(raising(ModuleNotFoundError("no torch", name="torch"))) == 2
+    assert command(raising(ModuleNotFoundError("no torch", name="torch")))() == 2
     assert "needs torch" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
-        run_command(raising(ModuleNotFoundError("no x", name="x")))
-    assert run_command(raising(TrainingError("No."))) == 2
+        command(raising(ModuleNotFoundError("no x", name="x")))()
+    assert command(raising(TrainingError("No.")))() == 2

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoding.common.errors import TrainingError
+from decoding.common.errors import ENDED, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import equal_time, read_card, save_head
 from decoding.jobs.job import Status
-from decoding.jobs.process import ENDED
 from decoding.training import head_suite
 from decoding.training.folder import Training, TrainingSettings
 

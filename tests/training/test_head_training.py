@@ -1,6 +1,5 @@
 """Preparing data and training heads: what is a function of its number, what resumes, and what is refused."""
 
-import errno
 import json
 import shutil
 import signal
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from benchmarks.fakes import make_pair
-from decoding.common import files
 from decoding.common.errors import DiskError, DraftscopeError, SettingsError, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network
@@ -27,6 +25,7 @@ from decoding.training.head_data import SHARD_WINDOWS, example_of, open_prepared
 from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, expected_tokens, rate_factor
 from decoding.training.head_losses import LOSS_OF, Weights, hass_loss
 from decoding.training.text import Texts, WindowPlan, continue_texts, windows_of
+from tests.helpers.full_disk import fill_disk
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
 TEXTS = Texts({"a": (" ".join(WORDS * 20),), "b": (" ".join(WORDS[::-1] * 20),)}, {"a": (" ".join(WORDS * 9),)})
@@ -60,18 +59,6 @@ def quiet(*_):
 def stopping(done, _total):
     if done:
         raise StoppedError("Stopped.")
-
-
-def full_disk(monkeypatch, after: int):
-    """Every write behind the first so many finds the disk full."""
-    left = [after]
-
-    def fsync(_):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", fsync)
 
 
 def test_a_window_is_a_function_of_its_number(pair):
@@ -158,7 +145,7 @@ def test_data_of_another_target_or_text_are_refused(pair, tmp_path):
 def test_a_full_disk_is_one_sentence_and_nothing_is_lost(pair, tmp_path, monkeypatch):
     data = open_prepared(tmp_path, pair, PLAN, "text")
     with monkeypatch.context() as patch:
-        full_disk(patch, after=1)
+        fill_disk(patch, after=1)
         with pytest.raises(DiskError, match=r"is full: free some space and resume; nothing is lost\."):
             prepare_text(data, pair, TEXTS, quiet)
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["held_out-text-00000.safetensors", "manifest.json"]

@@ -1,7 +1,5 @@
 """The whole training of a pair, small: phases, resuming, prolonging, a full disk, and a pair that loads."""
 
-import errno
-import os
 from dataclasses import replace
 
 import pytest
@@ -31,6 +29,7 @@ from decoding.training.pair_training import (
     Length,
     PairTraining,
 )
+from tests.helpers.full_disk import fill_disk
 from tests.helpers.small_pair import SETUP, arrays_in, write_corpus
 
 LENGTH = Length(steps=20, pause_s=1e9)
@@ -154,11 +153,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
 
     def filling(self, number, share):
         if number == 4:
-            monkeypatch.setattr(os, "fsync", refuse)
+            fill_disk(monkeypatch)
         return step(self, number, share)
-
-    def refuse(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(TargetLearner, "step", filling)
     with pytest.raises(DiskError, match="is full: free some space and resume"):

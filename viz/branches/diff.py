@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.common.formats import difference, duration, number, plural, relative_change
-from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from decoding.trace.records import IterationTrace, RunTrace, node_paths, shared_tokens
 from viz.glossary import explain_term
 from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
 from viz.tokens import visible
@@ -219,8 +219,7 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
     """Both texts from iteration `since` on, and where they diverge."""
     sides = [tuple(s for each in run.iterations[since:] for s in iteration_spans(each)) for run in (first, second)]
     ids = [[token for each in run.iterations[since:] for token in each.committed_ids] for run in (first, second)]
-    pairs = enumerate(zip(*ids, strict=False))
-    part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
+    part = shared_tokens(*ids)
     work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
     before = tuple(first.texts_before(since)[-CONTEXT_TOKENS:])
     return Continuations(before, sides[0], sides[1], part, work[0] == work[1])

@@ -6,6 +6,7 @@ from operator import mul
 
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.common.formats import duration, plural
+from decoding.trace.records import shared_tokens
 from viz.explain.bottom_line import bottom_line_words
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
@@ -115,12 +116,10 @@ def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple
 def _first_difference(lane: Lane, reference: Lane) -> int | None:
     """Index of the first differing token; None if one text only stopped earlier at its length limit."""
     ours, theirs = lane.output_ids, reference.output_ids
-    common = min(len(ours), len(theirs))
-    place = next((place for place in range(common) if ours[place] != theirs[place]), None)
-    if place is not None or len(ours) == len(theirs):
-        return place
-    shorter = lane if len(ours) < len(theirs) else reference
-    return common if shorter.ended else None
+    if ours == theirs:
+        return None
+    common, shorter = shared_tokens(ours, theirs), lane if len(ours) < len(theirs) else reference
+    return common if common < len(shorter.output_ids) or shorter.ended else None
 
 
 def difference_words(lanes: Sequence[Lane]) -> str:

@@ -26,7 +26,7 @@ import torch
 
 from decoding.common.errors import ExperimentError, PromptError, run_main
 from decoding.common.formats import plural
-from decoding.common.prompts import Prompt, load_prompts
+from decoding.common.prompts import Prompt, in_turn, load_prompts
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
@@ -40,7 +40,6 @@ from decoding.experiments.command import (
     text_columns,
 )
 from decoding.experiments.estimates import estimate
-from decoding.experiments.plan import encode, in_turn
 from decoding.experiments.rows import LOOP_FREE
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
@@ -152,7 +151,7 @@ def selecting(card: SelectorCard, latency: LatencyModel, pair: Pair) -> Method:
 def records_of(job: GridJob) -> list[dict[str, Any]]:
     """The records of one text: a line for each verifier and shape, means over roots and trees."""
     pair = _pair(job.pair)
-    ids = encode(pair, job.prompt.text)
+    ids = pair.vocabulary.encode_prompt(job.prompt.text)
     methods = {name: selecting(card, job.latencies[name], pair) for name, card in job.selectors.items()}
     tokens, seconds, loops, lengths = defaultdict(list), defaultdict(list), [], []
     for root in roots(pair, ids, job.sampling, tuple(FIRST + SPACING * place for place in range(job.roots))):
@@ -281,7 +280,7 @@ def time_shares(
     for prompt, (paths, depth), sampling, verifier in islice(cycle(cases), runs):
         action = Action(paths, 0, depth)
         method = METHODS["delayed"].with_settings(verifier=verifier, **action._asdict())
-        session = unrecorded(pair, method, encode(pair, prompt.text), CHECKED, sampling)
+        session = unrecorded(pair, method, pair.vocabulary.encode_prompt(prompt.text), CHECKED, sampling)
         session.step()
         speeds = [slower()]
         lengths, started = [], time.perf_counter()
