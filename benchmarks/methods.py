@@ -8,6 +8,7 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Result, compare
@@ -137,8 +138,7 @@ def goals(figures: list[dict], bases: dict[str, int]) -> list[str]:
     lines = []
     for figure, base, goal in [*goals_of, (figures[bases["autoregressive"]], "hf_generate", 1.2)]:
         value = figure[f"ratio_to_{base}"]["median"]
-        verdict = "reached" if value >= goal else "MISSED"
-        lines.append(f"goal {verdict}: {figure['label']} {value:.2f}x {base}, goal {goal}x")
+        lines.append(goal_line(value >= goal, f"{figure['label']} {value:.2f}x {base}, goal {goal}x"))
     if best:
         left = best["ratio_to_autoregressive"]["median"]
         lines.append(f"speed-up over plain decoding by the same engine: {best['label']} {left:.2f}x")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pandas as pd
 import torch
 
+from benchmarks.goals import goal_line
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
 from decoding.costs.batches import measure_batches
@@ -84,8 +85,8 @@ def main() -> int:
     whole = of_texts(frame)
     by = {method: of_texts(each) for method, each in frame.groupby("method", sort=False)}
     print_table(("method", "modelled over measured"), [(method, str(each)) for method, each in by.items()])
-    verdict = "reached" if abs(whole.value - 1) <= WITHIN else "MISSED"
-    print(f"goal {verdict}: {whole} of the times of {len(frame)} whole runs in the mean, goal within {WITHIN:.0%}")
+    what = f"{whole} of the times of {len(frame)} whole runs in the mean, goal within {WITHIN:.0%}"
+    print(goal_line(abs(whole.value - 1) <= WITHIN, what))
     figures = {
         "pair": EMBEDDED_NAME, "took_s": time.perf_counter() - started, "runs": len(frame), "modelled": vars(whole),
         "by_method": {method: vars(each) for method, each in by.items()}, "rows": rows,

@@ -9,7 +9,6 @@ import pytest
 import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
 from benchmarks.forks import full_tree, goal_ms, verdicts
-from benchmarks.interaction import percentile_95
 from decoding.experiments.command import choose_prompts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
@@ -104,7 +103,3 @@ def test_answer_times_are_judged_at_every_size_that_has_a_goal():
     ]
     assert goal_ms("slider, 256 nodes") is goal_ms("page switch") is None
     assert full_tree(256).drafter.node_budget == 256
-
-
-def test_percentile():
-    assert percentile_95(list(range(1, 101))) == 95 and percentile_95([7.0]) == 7.0
