@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from decoding.common.errors import ExperimentError, run_main
-from decoding.common.files import utc_stamp
+from decoding.common.files import utc_stamp, write_whole
 from decoding.experiments.command import add_counting_argument, print_table, write_json
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import RESULTS, all_experiments
@@ -213,7 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = {"run": run, "paper_results": len(outcomes), "rows": len(rows), "claims": found}
         write_json(RESULTS / "papers-cpu.json", "papers", kept, torch.device("cpu"))
     if args.manifest:
-        args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
+        written = json.dumps(manifest(outcomes), indent=1, default=str) + "\n"
+        write_whole(args.manifest, written.encode(), "choose another --manifest")
     return 0
 
 
