@@ -17,7 +17,7 @@ from decoding.jobs.job import STATUS, Job, Status
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.stored import Benchmark
+from decoding.papers.measured import Benchmark
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.contents import IN_ORDER, summary
 from pages.ui.papers.rows import judgement, kept_rows
