@@ -25,9 +25,9 @@ from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import all_selectors
 from decoding.verifiers.theory import SOLVERS
+from tests.helpers.papers import BY_KEY, row
 from tests.helpers.selectors import LATENCY
 from tests.helpers.traces import DYNATREE, dynatree_recovered, iteration_of
-from tests.papers.test_papers import BY_KEY, row
 
 DRAFT = {(): [0.5, 0.3, 0.2]}
 ELSEWHERE = [0.1, 0.2, 0.7]
