@@ -20,6 +20,7 @@ from decoding.experiments.command import (
     encode,
     encoded_prompts,
     pair_from,
+    parse_amounts,
     print_table,
     sampling_from,
     save_figures,
@@ -193,21 +194,16 @@ def main() -> int:
     add_counting_argument(parser)
     parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare")
     parser.add_argument("--prompt", help="a text, or kind/name of a sample prompt")
-    parser.add_argument("--max-new-tokens", type=int)
-    parser.add_argument("--repeats", type=int)
     parser.add_argument("--warmup", type=int, default=1)
-    args = parser.parse_args()
+    args = parse_amounts(parser, max_new_tokens=(128, 48, "per prompt"), repeats=(3, 2, "measured calls of each"))
     started = time.perf_counter()
     pair = pair_from(args)
     sampling = sampling_from(args)
     contestants = [
         replace(c, method=fitted(c.method, sampling)) if c.method else c for c in contestants_from(args.methods)
     ]
-    length = args.max_new_tokens or (48 if args.quick else 128)
-    comparison = compare(
-        pair, contestants, prompts_from(args, pair), length, args.repeats or (2 if args.quick else 3), args.warmup,
-        sampling,
-    )  # fmt: skip
+    prompts, length = prompts_from(args, pair), args.max_new_tokens
+    comparison = compare(pair, contestants, prompts, length, args.repeats, args.warmup, sampling)
     bases = {}
     for index, contestant in enumerate(contestants):
         name = contestant.baseline or contestant.method.name

@@ -18,7 +18,7 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
 from decoding.costs.batches import measure_batches
 from decoding.costs.measuring import cost_model
-from decoding.experiments.command import arguments, print_table, save_figures
+from decoding.experiments.command import arguments, parse_amounts, print_table, save_figures
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.experiments.executors import LocalExecutor, Todo
 from decoding.experiments.grid import Grid, MethodAxis, PromptSet
@@ -68,11 +68,7 @@ def compared_runs(what: Grid, plain: Pair, wide: Pair) -> Iterator[dict]:
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=15, help="prompts")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    args = parser.parse_args()
-    if args.quick:
-        args.count, args.max_new_tokens = 1, 12
+    args = parse_amounts(parser, count=(15, 1, "prompts"), max_new_tokens=(64, 12, "per prompt"))
     started = time.perf_counter()
     plain, wide = (load_pair(PairSettings(device="cpu", widen=width)) for width in (1, WIDTH))
     rows = []
