@@ -9,7 +9,7 @@ import pytest
 import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
 from benchmarks.forks import full_tree, goal_ms, verdicts
-from decoding.experiments.command import choose_prompts
+from decoding.experiments.command import arguments, choose_prompts, parse_amounts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
 
@@ -89,6 +89,15 @@ def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
     assert len({p.kind for p in choose_prompts(None, 4)}) == 4
     (tmp_path / "own.txt").write_text("My own text.")
     assert [p.text for p in choose_prompts(tmp_path, 5)] == ["My own text."]
+
+
+@pytest.mark.parametrize(
+    ("typed", "amounts"), [([], (24, 3)), (["--quick"], (2, 1)), (["--quick", "--new-roots", "5"], (2, 5))]
+)
+def test_an_amount_is_what_was_typed_or_that_of_such_a_run(monkeypatch, typed, amounts):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *typed])
+    args = parse_amounts(arguments("x"), count=(24, 2, "prompts"), new_roots=(3, 1, "roots"))
+    assert (args.count, args.new_roots) == amounts
 
 
 def test_answer_times_are_judged_at_every_size_that_has_a_goal():
