@@ -1,4 +1,4 @@
-"""Whether a benchmark reaches its goals, in the words that all share."""
+"""Whether a benchmark reaches its goals, as all of them say it."""
 
 
 def goal_line(reached: bool, what: str) -> str:

@@ -240,8 +240,8 @@ def verdicts(axes: dict[str, list[Point]]) -> list[str]:
     lines = []
     for column, what in WATCHED.items():
         share, where = max((p.shares[column], f"{name} {p.size:,}") for name, points in axes.items() for p in points)
-        words = f"{what} at most {share:.1%} of the iteration ({where}), goal below {GOAL:.0%}"
-        lines.append(goal_line(share < GOAL, words))
+        most = f"{what} at most {share:.1%} of the iteration ({where})"
+        lines.append(goal_line(share < GOAL, f"{most}, goal below {GOAL:.0%}"))
     return lines
 
 

@@ -55,7 +55,7 @@ ORDER = (
 )  # fmt: skip
 ABOVE = ("decoding",)  # the front door, and commands
 COMMAND = re.compile(r"python -m ([\w.]+)")
-# What goes against the arrows in words alone: commands that people are shown, and the names of running work.
+# What is named against the arrows and not used: commands that people are shown, and the names of running work.
 SHOWN = {
     "decoding/experiments/command.py names benchmarks",
     "decoding/papers/measured/action_times.py names benchmarks.sweep",

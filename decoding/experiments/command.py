@@ -49,8 +49,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def parse_amounts(parser: argparse.ArgumentParser, **amounts: tuple[int, int, str]) -> argparse.Namespace:
     """What was typed; each amount is `(of a whole run, with --quick, what of)` and is what was typed for it, if any."""
     for name, (whole, quick, what) in amounts.items():
-        words = f"{what} ({whole}; {quick} with --quick)"
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=words)
+        said = f"{what} ({whole}; {quick} with --quick)"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=said)
     args = parser.parse_args()
     for name, (whole, quick, _) in amounts.items():
         setattr(args, name, getattr(args, name) or (quick if args.quick else whole))

@@ -23,9 +23,9 @@ def test_every_recording_is_a_part_and_comes_between_what_is_trained_and_what_sh
 
 
 def test_every_command_is_there_with_its_grid():
-    for words in parts_of(None, Path("folder")).values():
-        assert words[1] != "-m" or find_spec(words[2]), words
-        assert all(Path(word).is_file() for word in words if word.endswith(".toml")), words
+    for command in parts_of(None, Path("folder")).values():
+        assert command[1] != "-m" or find_spec(command[2]), command
+        assert all(Path(part).is_file() for part in command if part.endswith(".toml")), command
 
 
 def test_what_is_trained_needs_text(monkeypatch, capsys):
