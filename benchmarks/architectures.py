@@ -22,7 +22,7 @@ import transformers
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from benchmarks.markdown import table
+from benchmarks.markdown import table, write_page
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
 from decoding.common.errors import PairError, run_main
 from decoding.common.files import ROOT
@@ -201,7 +201,7 @@ def main() -> int:
     figures = {"trials": [kept[name] for name, *_ in cases(()) if name in kept]}
     save_figures(args, "architectures", figures, torch.device("cpu"))
     if args.save:
-        TABLE.write_text(document(stored()), encoding="utf-8")
+        write_page(TABLE, document(stored()))
     return 1 if counts["wrong"] or counts["crash"] else 0
 
 

@@ -28,7 +28,7 @@ from decoding.costs.batches import BATCHES, measure_batches
 from decoding.costs.measuring import cost_model
 from decoding.engines.batch import BatchMask
 from decoding.engines.packed import linear
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, encoded_prompts, pair_from, parse_amounts, print_table, save_figures
 from decoding.models.pair import Model, Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
@@ -49,11 +49,7 @@ METHODS = (
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
-    parser.add_argument("--count", type=int, default=8, help="prompts")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    args = parser.parse_args()
-    if args.quick:
-        args.count, args.max_new_tokens = 2, 24
+    args = parse_amounts(parser, count=(8, 2, "prompts"), max_new_tokens=(64, 24, "per prompt"))
     started, pair = time.perf_counter(), pair_from(args)
     prompts = encoded_prompts(pair, args.prompts, args.count)
     acceptance = run_acceptance(*decoded(pair, WIDE, prompts, args.max_new_tokens))

@@ -8,6 +8,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import Method
@@ -117,9 +118,8 @@ def print_figures(title: str, what: str, figures: dict[str, Figures]) -> str:
           f"{f.bookkeeping_ms:.1f}", f"{f.share:.1%}") for name, f in figures.items()],
     )  # fmt: skip
     missed = [name for name, f in figures.items() if f.share > GOAL]
-    verdict = (
-        f"goal {'MISSED: ' + ', '.join(missed) if missed else 'reached'}: {what} under {GOAL:.0%} of the iteration"
-    )
+    by = f"{', '.join(missed)}: " if missed else ""
+    verdict = goal_line(not missed, f"{by}{what} under {GOAL:.0%} of the iteration")
     print(f"\n{verdict}\n")
     return verdict
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import Method
@@ -58,8 +59,7 @@ def verdicts(medians_ms: Mapping[str, float]) -> Iterator[str]:
     for name, median in medians_ms.items():
         goal = goal_ms(name)
         if goal is not None:
-            reached = "reached" if median <= goal else "MISSED"
-            yield f"goal {reached}: {name}, median {median:.1f} ms, goal {goal:.0f} ms"
+            yield goal_line(median <= goal, f"{name}, median {median:.1f} ms, goal {goal:.0f} ms")
 
 
 KINDS = ("replayed", "live")

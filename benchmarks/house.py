@@ -1,15 +1,15 @@
 """How the code is built: files, lines and functions by room, circles of imports, imports in functions, names twice.
 
 Read from the syntax trees alone; imports are counted wherever they stand, also in functions, under TYPE_CHECKING, and
-as names of modules in strings. An import in a function is told with the package that the file would else load at once,
-torch before all others. Exits 1 where folders import one another in a circle.
+as names of modules in strings, of f-strings what they begin with. An import in a function is listed with the package
+that the file would else load at once, torch before all others. Exits 1 where folders import one another in a circle.
 """
 
 import argparse
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -77,9 +77,25 @@ class SourceFile:
         return names
 
     def strings(self) -> set[str]:
-        """Texts with a dot, some of which name modules."""
-        texts = (node.value for node in self.nodes if isinstance(node, ast.Constant))
+        """Texts with a dot, some of which name modules; of f-strings also what they begin with."""
+        texts = [node.value for node in self.nodes if isinstance(node, ast.Constant)]
+        texts += [self._beginning(node) for node in self.nodes if isinstance(node, ast.JoinedStr)]
         return {text for text in texts if isinstance(text, str) and "." in text and text.isprintable()}
+
+    def _beginning(self, node: ast.JoinedStr) -> str:
+        """What an f-string says before the first value that only running tells; names of this module are known."""
+        package = self.module if self.path.stem == "__init__" else self.module.rpartition(".")[0]
+        known, text = {"__name__": self.module, "__package__": package}, ""
+        for part in node.values:
+            said = part.value if isinstance(part, ast.Constant) else known.get(ast.unparse(part.value))
+            if said is None:
+                break
+            text += said
+        return text
+
+    def named(self, modules: Container[str]) -> set[str]:
+        """Those of some modules that stand in strings by themselves: `a.b`, and `a` of an f-string `a.{b}`."""
+        return {name for text in self.strings() for name in [text.removesuffix(".")] if name in modules}
 
 
 def sources(rooms: Sequence[str]) -> list[SourceFile]:
@@ -95,8 +111,7 @@ def arrows(files: Sequence[SourceFile], between_folders: bool = True) -> Arrows:
     by_module = {file.module: file for file in files}
     found: Arrows = defaultdict(set)
     for file in files:
-        named = {name for text in file.strings() for name in [text.removesuffix(".")] if name in by_module}
-        for name in file.imported() | named:
+        for name in file.imported() | file.named(by_module):
             used = by_module.get(name) or by_module.get(name.rpartition(".")[0])
             if used is not None and used is not file:
                 here, there = (file.folder, used.folder) if between_folders else (file.module, used.module)

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
 import torch
 
 from benchmarks.browser_app import NODE_PLACES, SETTLED, close_popover, launched_chromium, open_page, running_app, timed
 from benchmarks.forks import FULL_TREE, SIZES, full_tree, goal_words, verdicts
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import embedded_pair
@@ -222,11 +224,6 @@ def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, 
     return figures
 
 
-def percentile_95(values: list[float]) -> float:
-    """The 95th percentile, nearest rank."""
-    return sorted(values)[min(len(values) - 1, round(0.95 * (len(values) - 1)))]
-
-
 def main() -> int:
     args = arguments(__doc__.splitlines()[0]).parse_args()
     sizes, repeats = ((64,), 6) if args.quick else (SIZES, 12)
@@ -234,7 +231,11 @@ def main() -> int:
     measured = measure_all(sizes, repeats, prompt)
     heap = {name: values[0] for name, values in measured.items() if name.startswith("heap")}
     figures = {
-        name: {"median_ms": spread(values).median, "p95_ms": percentile_95(values), "count": len(values)}
+        name: {
+            "median_ms": spread(values).median,
+            "p95_ms": float(np.percentile(values, 95, method="nearest")),
+            "count": len(values),
+        }
         for name, values in measured.items()
         if name not in heap
     }
@@ -248,8 +249,7 @@ def main() -> int:
     )
     print("\n".join(verdicts({name: f["median_ms"] for name, f in figures.items()})))
     for name, mb in heap.items():
-        verdict = "reached" if mb <= HEAP_GOAL_MB else "MISSED"
-        print(f"goal {verdict}: {name} {mb:.0f} MB, goal {HEAP_GOAL_MB:.0f} MB")
+        print(goal_line(mb <= HEAP_GOAL_MB, f"{name} {mb:.0f} MB, goal {HEAP_GOAL_MB:.0f} MB"))
     save_figures(args, "interaction", {"figures": figures, "heap_growth_mb": heap}, torch.device("cpu"))
     return 0
 

@@ -1,6 +1,9 @@
 """Markdown that benchmarks write into the docs: a table, and a page with a part of it written anew."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from decoding.common.files import write_whole
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
@@ -20,3 +23,8 @@ def between(page: str, begin: str, end: str, written: str) -> str:
         raise ValueError(f"the page needs the lines {begin!r} and {end!r}, once each and in this order")
     before, _, rest = page.partition(begin)
     return f"{before}{begin}\n\n{written}\n\n{end}{rest.partition(end)[2]}"
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write a page, so that it is there whole or as it was before; `DiskError` where the disk refuses."""
+    write_whole(page, text.encode(), "make it writable")

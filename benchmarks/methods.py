@@ -8,6 +8,7 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Result, compare
@@ -17,6 +18,7 @@ from decoding.experiments.command import (
     arguments,
     encoded_prompts,
     pair_from,
+    parse_amounts,
     print_table,
     save_figures,
 )
@@ -134,8 +136,7 @@ def goals(figures: list[dict], bases: dict[str, int]) -> list[str]:
     lines = []
     for figure, base, goal in [*goals_of, (figures[bases["autoregressive"]], "hf_generate", 1.2)]:
         value = figure[f"ratio_to_{base}"]["median"]
-        verdict = "reached" if value >= goal else "MISSED"
-        lines.append(f"goal {verdict}: {figure['label']} {value:.2f}x {base}, goal {goal}x")
+        lines.append(goal_line(value >= goal, f"{figure['label']} {value:.2f}x {base}, goal {goal}x"))
     if best:
         left = best["ratio_to_autoregressive"]["median"]
         lines.append(f"speed-up over plain decoding by the same engine: {best['label']} {left:.2f}x")
@@ -190,21 +191,16 @@ def main() -> int:
     add_counting_argument(parser)
     parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare")
     parser.add_argument("--prompt", help="a text, or kind/name of a sample prompt")
-    parser.add_argument("--max-new-tokens", type=int)
-    parser.add_argument("--repeats", type=int)
     parser.add_argument("--warmup", type=int, default=1)
-    args = parser.parse_args()
+    args = parse_amounts(parser, max_new_tokens=(128, 48, "per prompt"), repeats=(3, 2, "measured calls of each"))
     started = time.perf_counter()
     pair = pair_from(args)
     sampling = sampling_from(args)
     contestants = [
         replace(c, method=fitted(c.method, sampling)) if c.method else c for c in contestants_from(args.methods)
     ]
-    length = args.max_new_tokens or (48 if args.quick else 128)
-    comparison = compare(
-        pair, contestants, prompts_from(args, pair), length, args.repeats or (2 if args.quick else 3), args.warmup,
-        sampling,
-    )  # fmt: skip
+    prompts, length = prompts_from(args, pair), args.max_new_tokens
+    comparison = compare(pair, contestants, prompts, length, args.repeats, args.warmup, sampling)
     bases = {}
     for index, contestant in enumerate(contestants):
         name = contestant.baseline or contestant.method.name

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 import pandas as pd
 import torch
 
+from benchmarks.goals import goal_line
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
 from decoding.costs.batches import measure_batches
 from decoding.costs.measuring import cost_model
-from decoding.experiments.command import arguments, print_table, save_figures
+from decoding.experiments.command import arguments, parse_amounts, print_table, save_figures
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.experiments.executors import LocalExecutor, Todo
 from decoding.experiments.grid import Grid, MethodAxis, PromptSet
@@ -67,11 +68,7 @@ def compared_runs(what: Grid, plain: Pair, wide: Pair) -> Iterator[dict]:
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=15, help="prompts")
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    args = parser.parse_args()
-    if args.quick:
-        args.count, args.max_new_tokens = 1, 12
+    args = parse_amounts(parser, count=(15, 1, "prompts"), max_new_tokens=(64, 12, "per prompt"))
     started = time.perf_counter()
     plain, wide = (load_pair(PairSettings(device="cpu", widen=width)) for width in (1, WIDTH))
     rows = []
@@ -84,8 +81,8 @@ def main() -> int:
     whole = of_texts(frame)
     by = {method: of_texts(each) for method, each in frame.groupby("method", sort=False)}
     print_table(("method", "modelled over measured"), [(method, str(each)) for method, each in by.items()])
-    verdict = "reached" if abs(whole.value - 1) <= WITHIN else "MISSED"
-    print(f"goal {verdict}: {whole} of the times of {len(frame)} whole runs in the mean, goal within {WITHIN:.0%}")
+    what = f"{whole} of the times of {len(frame)} whole runs in the mean, goal within {WITHIN:.0%}"
+    print(goal_line(abs(whole.value - 1) <= WITHIN, what))
     figures = {
         "pair": EMBEDDED_NAME, "took_s": time.perf_counter() - started, "runs": len(frame), "modelled": vars(whole),
         "by_method": {method: vars(each) for method, each in by.items()}, "rows": rows,

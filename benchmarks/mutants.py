@@ -24,7 +24,7 @@ import torch
 
 from decoding.common.errors import DraftscopeError, run_main
 from decoding.common.files import ROOT
-from decoding.experiments.command import arguments, print_table, save_figures
+from decoding.experiments.command import arguments, parse_amounts, print_table, save_figures
 
 OTHER = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -238,10 +238,9 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[MutantResult], floa
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=50, help="mutants")
     parser.add_argument("--seed", type=int, default=18)
     parser.add_argument("--home", type=Path, metavar="DIR", help="keeps which test covers what for the next run")
-    args = parser.parse_args()
+    args = parse_amounts(parser, count=(50, 8, "mutants"))
     try:
         import pytest_cov  # noqa: F401
     except ImportError as error:
@@ -249,7 +248,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         home = (args.home or Path(place)).resolve()
         home.mkdir(parents=True, exist_ok=True)
-        outcomes, percent, missed = measure(8 if args.quick else args.count, args.seed, home)
+        outcomes, percent, missed = measure(args.count, args.seed, home)
     kinds = [outcome.what for outcome in outcomes]
     print_table(("outcome", "mutants"), [(kind, kinds.count(kind)) for kind in ("caught", "survived", "uncovered")])
     print(f"coverage of lines and branches of decoding: {percent:.2f} %, {missed} branches missed")

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.folder_damage import KINDS, Kind, sound_folder
 from decoding.common.errors import DraftscopeError, run_main
-from decoding.experiments.command import arguments, save_figures
+from decoding.experiments.command import arguments, parse_amounts, save_figures
 from decoding.models.loading import find_model
 from decoding.models.pair import release
 from decoding.models.presets import PairSettings, memory_estimate
@@ -142,19 +142,17 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--folders", type=int, metavar="N", help=f"folders to open (default {FOLDERS})")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--kind", choices=tuple(KINDS), metavar="KIND", help="only this way, again and again")
-    args = parser.parse_args()
-    count = args.folders or (QUICK_FOLDERS if args.quick else FOLDERS)
+    args = parse_amounts(parser, folders=(FOLDERS, QUICK_FOLDERS, "to open"))
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="odd-folders-") as home_name:
         home = Path(home_name)
         os.environ["XDG_CACHE_HOME"] = str(home / "cache")  # what is measured of such pairs is no use to anybody
         if args.kind:
-            found = [opened(args.kind, home, Random(f"{args.seed} {number}")) for number in range(count)]
+            found = [opened(args.kind, home, Random(f"{args.seed} {number}")) for number in range(args.folders)]
         else:
-            found = list(outcomes(count, args.seed, home))
+            found = list(outcomes(args.folders, args.seed, home))
     said = set()  # of sentences that differ in names and numbers alone, one is reported
     for name in KINDS:
         of_kind = [outcome for outcome in found if outcome.kind == name]

@@ -8,12 +8,13 @@ that runs it; the page Papers shows the same.
 import argparse
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from decoding.common.errors import ExperimentError, run_main
-from decoding.common.files import utc_stamp
+from decoding.common.files import utc_stamp, write_whole
 from decoding.experiments.command import add_counting_argument, print_table, write_json
 from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import RESULTS, all_experiments
@@ -182,7 +183,7 @@ def _written(outcome: Reproduction, way: Entry, value: object, column: str) -> d
     return None if found is None else vars(found)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
     parser.add_argument(
         "only", nargs="*", metavar="RESULT", help="such as dynatree/table-1, or dynatree (default: all)"
@@ -191,7 +192,7 @@ def main() -> int:
     parser.add_argument("--manifest", type=Path, metavar="FILE", help="write all of it, and what was not run")
     parser.add_argument("--save", action="store_true", help="save how many claims hold, for docs/results.md")
     add_counting_argument(parser, "whole")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.save and (args.only or args.rows):
         parser.error("--save keeps the verdicts on all that is stored: name no results or rows")
     rows = all_rows(args.rows or all_experiments())
@@ -212,7 +213,8 @@ def main() -> int:
         kept = {"run": run, "paper_results": len(outcomes), "rows": len(rows), "claims": found}
         write_json(RESULTS / "papers-cpu.json", "papers", kept, torch.device("cpu"))
     if args.manifest:
-        args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
+        written = json.dumps(manifest(outcomes), indent=1, default=str) + "\n"
+        write_whole(args.manifest, written.encode(), "choose another --manifest")
     return 0
 
 

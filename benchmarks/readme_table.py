@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.markdown import between, table
+from benchmarks.markdown import between, table, write_page
 from benchmarks.modelled_times import WITHIN
 from benchmarks.papers import GAP, GOAL
 from decoding.common.files import ROOT
@@ -418,7 +418,7 @@ def main() -> int:
         if args.check:
             print(f"{path.name} {'is up to date' if present == wanted else 'differs: run it without --check'}")
         elif present != wanted:
-            path.write_text(wanted, encoding="utf-8")
+            write_page(path, wanted)
             print(f"{path.name} written")
     return int(args.check and differs)
 

@@ -24,7 +24,7 @@ from benchmarks.reason_rules import Path, RuleCase
 from decoding.common.errors import SettingsError, run_main
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
-from decoding.experiments.command import arguments, print_table, save_figures
+from decoding.experiments.command import arguments, parse_amounts, print_table, save_figures
 from decoding.methods.method import Method, fitting
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
@@ -458,11 +458,10 @@ def check(runs: int, seed: int = 0) -> FalseReason:
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, help="of every drafter (200, with --quick 20)")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parse_amounts(parser, runs=(200, 20, "of every drafter"))
     started = time.perf_counter()
-    found = check(args.runs or (20 if args.quick else 200), args.seed)
+    found = check(args.runs, args.seed)
     false = Counter(each.partition(",")[0] for each in found.wrong)
     print_table(
         ("drafter", "runs", "nodes", "false"),

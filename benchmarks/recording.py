@@ -5,6 +5,7 @@ The trees of full records are written when they are read: `full, read` reads eac
 
 import time
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, pair_from, print_table, save_figures
 from decoding.methods.methods import METHODS
@@ -58,8 +59,8 @@ def main() -> int:
         figures[record] = {"tokens_per_second": speed.__dict__, "cost": cost.__dict__}
     print_table(("record", "tok/s", "quartiles", "cost against none", "quartiles"), rows)
     for record, goal in GOALS.items():
-        verdict = "reached" if costs[record].median < goal else "MISSED"
-        print(f"goal {verdict}: record={record} costs {costs[record].median:.1%}, goal under {goal:.0%}")
+        cost = costs[record].median
+        print(goal_line(cost < goal, f"record={record} costs {cost:.1%}, goal under {goal:.0%}"))
     save_figures(args, "recording", figures, pair.target.device, by_processor=True)
     return 0
 

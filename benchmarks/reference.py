@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.markdown import between, table
+from benchmarks.markdown import between, table, write_page
 from decoding.common.files import ROOT
 from decoding.common.settings import SettingInfo, settings_of
 from decoding.drafters import DRAFTERS
@@ -181,7 +181,7 @@ def main() -> int:
     for page, text in found.items():
         print(f"{page.name} {'is not current: run it without --check' if args.check else 'written'}")
         if not args.check:
-            page.write_text(text, encoding="utf-8")
+            write_page(page, text)
     print("" if found else "all tables are current")
     return int(args.check and bool(found))
 

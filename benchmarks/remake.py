@@ -17,11 +17,13 @@ from pathlib import Path
 from decoding.common.errors import DraftscopeError, command
 from decoding.common.files import ROOT, user_folder, write_whole
 from decoding.common.formats import duration
+from decoding.experiments.experiment import GRIDS
 from decoding.models.embedded import embedded_weights
 from decoding.recorded import COMPARISON, RECORDINGS
 
 TRAINED = ("heads", "selectors")  # from text
 SELECTORS = ("--texts", "420", "--held-out", "28", "--khisti-every", "6", "--minutes", "3")
+OF_HEADS = ("salf_losses", "salf_widths", "heads_that_pay")  # grids
 
 
 def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
@@ -32,7 +34,7 @@ def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
         "heads": (*python, "decoding.training.head_suite", *text, "--out", str(folder / "heads"), "--ship"),
         "selectors": (*python, "decoding.training.selector", *text, "--verifier", "all", *SELECTORS, "--ship"),
         **{name: (*python, "decoding.recorded", name) for name in (*RECORDINGS, "race", COMPARISON.stem)},
-        "figures of heads": (*python, "benchmarks.talf", "--save"),
+        **{grid: (*python, "benchmarks.sweep", str(GRIDS / f"{grid}.toml"), "--save") for grid in OF_HEADS},
         "figures of selectors": (*python, "benchmarks.selector", "--widen", "4", "--count", "10",
                                  "--prompts", "decoding/experiments/texts", "--save"),
         "grid of verifiers": (*python, "benchmarks.verifier_grid", "--save"),

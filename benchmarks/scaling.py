@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.goals import goal_line
 from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, TreeBuilder
@@ -239,8 +240,8 @@ def verdicts(axes: dict[str, list[Point]]) -> list[str]:
     lines = []
     for column, what in WATCHED.items():
         share, where = max((p.shares[column], f"{name} {p.size:,}") for name, points in axes.items() for p in points)
-        word = "reached" if share < GOAL else "MISSED"
-        lines.append(f"goal {word}: {what} at most {share:.1%} of the iteration ({where}), goal below {GOAL:.0%}")
+        most = f"{what} at most {share:.1%} of the iteration ({where})"
+        lines.append(goal_line(share < GOAL, f"{most}, goal below {GOAL:.0%}"))
     return lines
 
 

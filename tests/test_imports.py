@@ -1,6 +1,7 @@
 """Imports go one way: pages -> viz -> decoding.trace, pages -> decoding; and a recorded run opens without torch."""
 
 import ast
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -53,6 +54,17 @@ ORDER = (
     "experiments", "papers", "papers/measured",
 )  # fmt: skip
 ABOVE = ("decoding",)  # the front door, and commands
+COMMAND = re.compile(r"python -m ([\w.]+)")
+# What is named against the arrows and not used: commands that people are shown, and the names of running work.
+SHOWN = {
+    "decoding/experiments/command.py names benchmarks",
+    "decoding/papers/measured/action_times.py names benchmarks.sweep",
+    "decoding/papers/paper_result.py names benchmarks",
+    "decoding/papers/paper_result.py names benchmarks.sweep",
+    "pages/ui/compare/outputs.py names benchmarks.methods",
+    "pages/ui/papers/run.py names benchmarks",
+    "pages/ui/sweep/form.py names benchmarks.sweep",
+}
 
 
 @cache
@@ -65,9 +77,11 @@ PROGRAM = tuple(room for rooms in house.ROOMS.values() for room in rooms)
 
 
 def wrong_imports(file: house.SourceFile) -> list[str]:
-    """Imports of a file, given by its path in the repository, that go against the arrows."""
+    """What a file, given by its path in the repository, imports or names in strings against the arrows."""
     room = file.path.parts[0] if len(file.path.parts) > 1 else None
-    names = file.imported()
+    modules = {each.module for each in files_of(*PROGRAM)}
+    commands = {name.rstrip(".") for text in file.strings() for name in COMMAND.findall(text)}
+    names = file.imported() | file.named(modules) | commands & modules
     for node in file.nodes:
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -79,7 +93,7 @@ def wrong_imports(file: house.SourceFile) -> list[str]:
         if room == "viz" and name.split(".")[0] == "decoding":
             bad |= not any(name == seen or name.startswith(f"{seen}.") for seen in VIZ_MAY_SEE)
         if bad:
-            wrong.append(f"{file.path} imports {name}")
+            wrong.append(f"{file.path} names {name}")
     return sorted(wrong)
 
 
@@ -116,6 +130,10 @@ def test_a_circle_is_found():
     assert house.circles(house.arrows([one, other])) == [["a", "b"]]
     named = source("b/y.py", "STARTED = 'a.x'")
     assert house.circles(house.arrows([one, named])) == [["a", "b"]]
+    begun = source("b/y.py", "def start(name):\n    return f'{name} of a.x', f'a.{name}'")
+    assert house.circles(house.arrows([one, begun, source("a/__init__.py", "")])) == [["a", "b"]]
+    of_itself = source("b/y.py", "def start(name):\n    return f'{__package__}.{name}', f'{__name__}.{name}'")
+    assert house.arrows([of_itself, source("b/__init__.py", "")], between_folders=False) == {"b.y": {"b"}}
     assert house.circles(house.arrows([one, source("b/y.py", "import c.z")])) == []
 
 
@@ -139,8 +157,7 @@ def test_an_import_in_a_function_spares_those_who_load_the_file_a_package():
 def test_no_import_against_the_arrows():
     files = [file for file in files_of(*PROGRAM) if file.path.parts[0] != "tests"]
     assert Path("decoding/trace/records.py") in {file.path for file in files}
-    wrong = [line for file in files for line in wrong_imports(file)]
-    assert not wrong, "\n".join(wrong)
+    assert {line for file in files for line in wrong_imports(file)} == SHOWN
 
 
 @pytest.mark.parametrize(
@@ -159,6 +176,10 @@ def test_no_import_against_the_arrows():
         ("benchmarks/x.py", "from tests.helpers import traces"),
         ("pages/x.py", "import app"),
         ("pages/x.py", "from benchmarks import house"),
+        ("decoding/x.py", "STARTED = 'benchmarks.sweep'"),
+        ("decoding/x.py", "def start(name):\n    run('-m', f'benchmarks.{name}')"),
+        ("decoding/x.py", "print('first run python -m benchmarks.sweep')"),
+        ("viz/x.py", "LATE = 'decoding.session.session'"),
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str):
@@ -178,6 +199,7 @@ def test_a_wrong_import_is_found(path: str, source: str):
         ),
         ("decoding/drafters/x.py", "import torch\nfrom .base import Drafter\nfrom ..trace import NodeTrace"),
         ("app.py", "import streamlit\nfrom pages.ui import setup"),
+        ("decoding/x.py", "file = 'benchmarks.csv'\nprint('python -m decoding.record')"),
     ],
 )
 def test_a_right_import_passes(path: str, source: str):

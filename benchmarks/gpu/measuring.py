@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.goals import goal_line
 from benchmarks.gpu.report import Budget, Report
 from benchmarks.methods import STEPS as DYNATREE_STEPS
 from benchmarks.methods import figures_of, print_differences, print_figures, ratios
@@ -175,8 +176,9 @@ def verdicts(
     by_label = {f["label"]: f for f in figures}
     lines = ["goal not measured: share of the memory-bandwidth limit"]
     if bandwidth_share is not None:
-        lines = [f"goal {_word(bandwidth_share >= BANDWIDTH_GOAL)}: our captured autoregressive loop runs at "
-                 f"{bandwidth_share:.0%} of the memory-bandwidth limit, goal {BANDWIDTH_GOAL:.0%}"]  # fmt: skip
+        what = (f"our captured autoregressive loop runs at {bandwidth_share:.0%} of the memory-bandwidth limit, "
+                f"goal {BANDWIDTH_GOAL:.0%}")  # fmt: skip
+        lines = [goal_line(bandwidth_share >= BANDWIDTH_GOAL, what)]
     best = best_tree(figures)
     for what, base, goal in RATIO_GOALS:
         name = best if what == "best tree" else what
@@ -185,7 +187,7 @@ def verdicts(
             lines.append(f"goal not measured: {what} over {base}")
             continue
         cause = "" if value >= goal else f" ({_cause(by_label[name], by_label[base])})"
-        lines.append(f"goal {_word(value >= goal)}: {name} {value:.2f}x {base}, goal {goal}x{cause}")
+        lines.append(goal_line(value >= goal, f"{name} {value:.2f}x {base}, goal {goal}x{cause}"))
     return lines + device_verdicts(by_label, ratio, spoilt) + memory_verdict(by_label)
 
 
@@ -202,7 +204,7 @@ def device_verdicts(
         if why := [*spoilt, *["graphs were made meanwhile"] * cold]:
             lines.append(f"goal not judged: {words}, as {', '.join(why)}")
         else:
-            lines.append(f"goal {_word(value >= DEVICE_GOAL)}: {words}, goal {DEVICE_GOAL}x")
+            lines.append(goal_line(value >= DEVICE_GOAL, f"{words}, goal {DEVICE_GOAL}x"))
     return lines
 
 
@@ -236,8 +238,8 @@ def memory_verdict(figures: dict[str, dict]) -> list[str]:
         return ["goal not measured: peak memory"]
     worst = max(peaks, key=peaks.get)
     value = peaks[worst] / base
-    return [f"goal {_word(value <= MEMORY_GOAL)}: peak memory of {worst} is {value:.3f}x that of the autoregressive "
-            f"loop, goal {MEMORY_GOAL}x ({MEMORY_NOTE})"]  # fmt: skip
+    what = f"peak memory of {worst} is {value:.3f}x that of the autoregressive loop"
+    return [goal_line(value <= MEMORY_GOAL, f"{what}, goal {MEMORY_GOAL}x ({MEMORY_NOTE})")]
 
 
 def _cause(figures: dict, base: dict) -> str:
@@ -252,10 +254,6 @@ def _cause(figures: dict, base: dict) -> str:
             f"{one['tokens_per_iteration']:.2f} tokens in {per_iteration:.2f} ms" + (f": {shares}" * bool(shares))
         )
     return " against ".join(parts)
-
-
-def _word(reached: bool) -> str:
-    return "reached" if reached else "MISSED"
 
 
 def measure(

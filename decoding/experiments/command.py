@@ -44,6 +44,17 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def parse_amounts(parser: argparse.ArgumentParser, **amounts: tuple[int, int, str]) -> argparse.Namespace:
+    """What was typed; each amount is `(of a whole run, with --quick, what of)` and is what was typed for it, if any."""
+    for name, (whole, quick, what) in amounts.items():
+        said = f"{what} ({whole}; {quick} with --quick)"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=said)
+    args = parser.parse_args()
+    for name, (whole, quick, _) in amounts.items():
+        setattr(args, name, getattr(args, name) or (quick if args.quick else whole))
+    return args
+
+
 def add_job_argument(parser: argparse.ArgumentParser) -> None:
     """An argument that names the job by which the app follows a benchmark."""
     parser.add_argument("--job", type=Path, metavar="DIR", help="write how far it is into the job of this folder")
@@ -70,9 +81,9 @@ def engine_lines(pair: Pair) -> list[str]:
     return [f"{model.name}: engine {model.engine} ({model.engine_reason})" for model in models]
 
 
-def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
+def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] = EMBEDDED_KINDS) -> list[Prompt]:
     """`count` prompts, one kind after another in turn, all kinds where a folder is given; `PromptError` without any."""
-    chosen = in_turn(load_prompts(folder), () if folder is not None else EMBEDDED_KINDS)[:count]
+    chosen = in_turn(load_prompts(folder), () if folder is not None else kinds)[:count]
     if not chosen:
         raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
     return chosen

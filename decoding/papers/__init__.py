@@ -4,9 +4,9 @@ paper_result.py    what a table or figure compares, with the paper's own numbers
 rows.py            what a paper result reads: which results, of runs, passes or phases, and times of another target
 judge.py           the rule of verdicts; our numbers with intervals, whether the paper's orderings hold, and why not
 explained.py       what papers only explain, and the pages that show the thing itself
-stored.py          what a benchmark has stored for one, and running it from the app
+stored.py          what a benchmark has stored for one
 dynatree.py, dynatree_pruned.py, dyspec.py, delayed.py, salf.py    the results of each paper
-measured/          benchmarks that paper results use
+measured/          benchmarks that paper results use, and running one from the app
 """
 
 from decoding.papers import delayed, dynatree, dynatree_pruned, dyspec, salf

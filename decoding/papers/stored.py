@@ -1,4 +1,4 @@
-"""Records that benchmarks save for a paper result, as `judge` reads them, and benchmarks run from the app. Torch-free.
+"""Records that benchmarks save for a paper result, as `judge` reads them. Torch-free.
 
 Such a benchmark writes `pair` into its `.json` and its records into a `.csv.gz` next to it: each names its entry in
 `line` and the sample in `sample`, has a value on the axis where there is one, and one number per figure. They are in
@@ -14,7 +14,6 @@ import pandas as pd
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
-from decoding.jobs.job import Job
 
 
 def own_records(benchmark: str) -> Path:
@@ -87,21 +86,3 @@ def _read(file: Path) -> pd.DataFrame:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ExperimentError(f"{file} is damaged ({said}): delete it and run its benchmark with --save.") from None
-
-
-class Benchmark(Job):
-    """A benchmark run from the app, in the folder of its figures."""
-
-    NOUN, UNIT = "benchmark", "steps"
-    ENDED = "It ended before its results were written: run it again."
-
-    @staticmethod
-    def of(name: str) -> "Benchmark":
-        """The benchmark of a name: `depth_divergence`."""
-        return Benchmark(own_records(name))
-
-    def run(self) -> None:
-        """Start it; `JobError` where it is running or no process can be started, `DiskError` without a folder."""
-        name = self.path.name
-        figures = self.path / f"{name}-here.json"
-        self.start(("-m", f"{__package__}.measured.{name}", "--json", str(figures), "--job", str(self.path)))

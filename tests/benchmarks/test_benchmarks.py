@@ -9,8 +9,7 @@ import pytest
 import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
 from benchmarks.forks import full_tree, goal_ms, verdicts
-from benchmarks.interaction import percentile_95
-from decoding.experiments.command import choose_prompts
+from decoding.experiments.command import arguments, choose_prompts, parse_amounts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
 
@@ -92,6 +91,15 @@ def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
     assert [p.text for p in choose_prompts(tmp_path, 5)] == ["My own text."]
 
 
+@pytest.mark.parametrize(
+    ("typed", "amounts"), [([], (24, 3)), (["--quick"], (2, 1)), (["--quick", "--new-roots", "5"], (2, 5))]
+)
+def test_an_amount_is_what_was_typed_or_that_of_such_a_run(monkeypatch, typed, amounts):
+    monkeypatch.setattr(sys, "argv", ["benchmark", *typed])
+    args = parse_amounts(arguments("x"), count=(24, 2, "prompts"), new_roots=(3, 1, "roots"))
+    assert (args.count, args.new_roots) == amounts
+
+
 def test_answer_times_are_judged_at_every_size_that_has_a_goal():
     slow = {"replayed fork, 256 nodes": 301.0, "replayed fork, 1024 nodes": 299.0, "live fork, 256 nodes": 900.0,
             "live fork, 64 nodes": 500.0, "hover, 1024 nodes": 50.1, "page switch": 900.0}  # fmt: skip
@@ -104,7 +112,3 @@ def test_answer_times_are_judged_at_every_size_that_has_a_goal():
     ]
     assert goal_ms("slider, 256 nodes") is goal_ms("page switch") is None
     assert full_tree(256).drafter.node_budget == 256
-
-
-def test_percentile():
-    assert percentile_95(list(range(1, 101))) == 95 and percentile_95([7.0]) == 7.0

@@ -1,6 +1,7 @@
 """Remaking what hangs on the embedded pair: part by part, and on from where it was stopped."""
 
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,12 @@ def test_every_recording_is_a_part_and_comes_between_what_is_trained_and_what_sh
     first, last = parts.index(recordings[0]), parts.index(recordings[-1])
     assert parts[:first] == ["heads", "selectors"]
     assert {"grid of verifiers", "tables", "pictures", "golden"} <= set(parts[last:])
+
+
+def test_every_command_is_there_with_its_grid():
+    for command in parts_of(None, Path("folder")).values():
+        assert command[1] != "-m" or find_spec(command[2]), command
+        assert all(Path(part).is_file() for part in command if part.endswith(".toml")), command
 
 
 def test_what_is_trained_needs_text(monkeypatch, capsys):

@@ -44,6 +44,11 @@ def test_intervals_of_means_are_widened_for_few_prompts(count):
     )
 
 
+def test_a_figure_is_drawn_over_prompts():
+    found = estimate(range(4), lambda chosen: float(np.mean(chosen)), draws=200)
+    assert found.value == 1.5 and 0.0 <= found.low < 1.5 < found.high <= 3.0
+
+
 def test_a_gain_is_that_of_the_means_with_students_t():
     found = ratio_gain(np.array([3.0, 3.0, 6.0]), np.array([2.0, 2.0, 2.0]))
     half = 4.302653 * np.std([1.5, 1.5, 3.0], ddof=1) / np.sqrt(3)

@@ -17,16 +17,16 @@ from decoding.jobs.job import STATUS, Job, Status
 from decoding.models.embedded import embedded_weights
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.stored import Benchmark
+from decoding.papers.measured import Benchmark
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.contents import IN_ORDER, summary
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
 from pages.ui.papers.view import claims_of, marks_of, orderings_html, protocol_html, table_html
 from tests.helpers.families import family
+from tests.helpers.papers import BY_KEY, DYNATREE, FIXED, row, rows
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
-from tests.papers.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 
 PAGE = "pages/papers.py"
 

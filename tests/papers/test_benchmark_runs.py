@@ -10,7 +10,8 @@ from decoding.common.errors import JobError
 from decoding.experiments.command import in_steps
 from decoding.jobs.process import StoppedError
 from decoding.papers import stored
-from decoding.papers.stored import Benchmark, own_records, stored_records, took
+from decoding.papers.measured import Benchmark
+from decoding.papers.stored import own_records, stored_records, took
 from tests.helpers.process import ended
 
 NAME = "depth_divergence"

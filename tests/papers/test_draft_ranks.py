@@ -28,7 +28,7 @@ from decoding.papers.measured.draft_ranks import (
     records_of_shares,
 )
 from decoding.training.head_data import text_features
-from tests.papers.test_papers import BY_KEY
+from tests.helpers.papers import BY_KEY
 
 
 def one(right, confidence, top, target_top) -> Conditioned:

@@ -25,9 +25,9 @@ from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import all_selectors
 from decoding.verifiers.theory import SOLVERS
+from tests.helpers.papers import BY_KEY, row
 from tests.helpers.selectors import LATENCY
 from tests.helpers.traces import DYNATREE, dynatree_recovered, iteration_of
-from tests.papers.test_papers import BY_KEY, row
 
 DRAFT = {(): [0.5, 0.3, 0.2]}
 ELSEWHERE = [0.1, 0.2, 0.7]
@@ -71,10 +71,9 @@ class TableRoot:
     in_loop = False
 
     def tree(self, method) -> Tree:
-        source = TableSource(DRAFT, ELSEWHERE)
-        self.draft = method.drafter.draft(None, source, 0, GeneratorDraws(1))
+        self.draft = method.drafter.draft(None, TableSource(DRAFT, ELSEWHERE), 0, GeneratorDraws(1))
         rows = TARGET.repeat(len(self.draft.order), 1)
-        return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows), source.forwards)
+        return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows))
 
 
 def test_distributions_are_compared_exactly_at_every_depth():

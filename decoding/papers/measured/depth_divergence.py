@@ -23,6 +23,7 @@ from decoding.experiments.command import (
     in_both_ways,
     in_steps,
     pair_from,
+    parse_amounts,
     print_table,
     save_records,
 )
@@ -53,12 +54,6 @@ class Tree:
 
     draft: Draft
     target: TargetDistributions
-    draft_forwards: int
-
-    @property
-    def nodes(self) -> int:
-        """Verified nodes, the root not counted."""
-        return len(self.draft.order) - 1
 
     def expected(self, verifiers: tuple[str, ...]) -> dict[str, float]:
         """Exact expected tokens under each verifier."""
@@ -83,7 +78,7 @@ class Root:
         limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
         distributions = torch.stack([target.probs(row) for row in range(len(target))])
-        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions), len(draft.rows))
+        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions))
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
@@ -163,19 +158,17 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
-    parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 2 with --quick)")
-    parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (3; 1 with --quick)")
-    args = parser.parse_args()
+    args = parse_amounts(parser, count=(24, 2, "prompts"), roots=(3, 1, "roots per prompt and sampling"))
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_texts(pair, args.prompts, args.count or (2 if args.quick else 24))
-    count, paths = args.roots or (1 if args.quick else 3), 1 if args.quick else 2
+    prompts = encoded_texts(pair, args.prompts, args.count)
+    paths = 1 if args.quick else 2
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
     records = []
     for text, ids in in_steps(args, prompts, len(prompts)):
-        records += records_of(pair, text, ids, count, paths, samplings, solvers)
-    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
+        records += records_of(pair, text, ids, args.roots, paths, samplings, solvers)
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {args.roots} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip
     columns = [(DISTANCE_LINE, "l1_distance"), *((name, f"accepted_of_{DRAWS[-1]}") for name in solvers)]

@@ -22,6 +22,7 @@ from decoding.experiments.command import (
     in_both_ways,
     in_steps,
     pair_from,
+    parse_amounts,
     print_table,
     save_records,
 )
@@ -72,13 +73,11 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
-    parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 4 with --quick)")
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
-    args = parser.parse_args()
+    args = parse_amounts(parser, count=(16, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_texts(pair, args.prompts, args.count or (4 if args.quick else 16))
-    limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
+    prompts = encoded_texts(pair, args.prompts, args.count)
+    limits = Limits(args.max_new_tokens, ignore_end_of_text=True, record="full")
     records = []
     runs = list(product(TEMPERATURES, prompts))
     for temperature, (text, ids) in in_steps(args, runs, len(runs)):

@@ -22,6 +22,7 @@ from decoding.experiments.command import (
     encoded_texts,
     in_steps,
     pair_from,
+    parse_amounts,
     print_table,
     save_records,
 )
@@ -204,14 +205,12 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
-    parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 4 with --quick)")
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
     parser.add_argument("--heads", nargs="+", default=list(LOSSES), metavar="NAME", help="EAGLE's, HASS's and TALF's")
-    args = parser.parse_args()
+    args = parse_amounts(parser, count=(24, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
     started = time.perf_counter()
     pair = pair_from(args)
-    prompts = encoded_texts(pair, args.prompts, args.count or (4 if args.quick else 24))
-    tokens = args.max_new_tokens or (32 if args.quick else 128)
+    prompts = encoded_texts(pair, args.prompts, args.count)
+    tokens = args.max_new_tokens
     texts = [(written_text(pair, ids, tokens, seed), len(ids)) for seed, (_, ids) in enumerate(prompts)]
     records: list[dict] = []
     heads = list(zip(LOSSES, args.heads, strict=True))

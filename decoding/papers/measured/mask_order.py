@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from decoding.common.errors import run_main
+from decoding.costs.measuring import settle
 from decoding.experiments.command import (
     add_job_argument,
     arguments,
@@ -188,12 +189,10 @@ def _allowed(seen: torch.Tensor, batch: Any, head: Any, query: Any, key: Any) ->
 
 def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
     """Seconds of one call."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    settle(device)
     started = time.perf_counter()
     run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    settle(device)
     return time.perf_counter() - started
 
 

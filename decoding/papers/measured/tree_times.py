@@ -18,6 +18,7 @@ from decoding.experiments.command import (
     in_both_ways,
     in_steps,
     pair_from,
+    parse_amounts,
     print_table,
     save_records,
 )
@@ -80,12 +81,10 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
-    parser.add_argument("--count", type=int, metavar="N", help="prompts (8; 3 with --quick)")
-    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt and size (64; 24 with --quick)")
-    args = parser.parse_args()
-    started, tokens = time.perf_counter(), args.max_new_tokens or (24 if args.quick else 64)
+    args = parse_amounts(parser, count=(8, 3, "prompts"), max_new_tokens=(64, 24, "per prompt and size"))
+    started, tokens = time.perf_counter(), args.max_new_tokens
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
-    prompts, records = encoded_texts(pair, args.prompts, args.count or (3 if args.quick else 8)), list[dict]()
+    prompts, records = encoded_texts(pair, args.prompts, args.count), list[dict]()
     for text, ids in in_steps(args, prompts, len(prompts)):
         for size in sizes:
             greedy = passes(pair, "dyspec", ids, tokens, node_budget=size)

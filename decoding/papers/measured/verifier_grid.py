@@ -24,17 +24,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from decoding.common.errors import ExperimentError, PromptError, run_main
+from decoding.common.errors import ExperimentError, run_main
 from decoding.common.formats import plural
-from decoding.common.prompts import Prompt, in_turn, load_prompts
+from decoding.common.prompts import Prompt
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
     add_job_argument,
     arguments,
+    choose_prompts,
     in_both_ways,
     in_steps,
     pair_from,
+    parse_amounts,
     print_table,
     save_records,
     text_columns,
@@ -87,9 +89,8 @@ def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
             keep = np.isin(tree.draft.order, np.append(part, 0))
             draft = replace(tree.draft, order=tree.draft.order[keep], drawn=part)
             rows = torch.from_numpy(np.flatnonzero(keep))
-            found[paths, length] = Tree(
-                draft, TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows]), length
-            )
+            distributions = TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows])
+            found[paths, length] = Tree(draft, distributions)
     return found
 
 
@@ -314,24 +315,19 @@ def main() -> int:
     add_pair_arguments(parser)
     add_job_argument(parser)
     parser.set_defaults(widen=0)
-    parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 2 with --quick)")
-    parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (8; 1 with --quick)")
-    parser.add_argument("--trees", type=int, metavar="N", help="drawn at each root (8; 1 with --quick)")
     parser.add_argument("--again", action="store_true", help="keep the stored tokens of all shapes: ask the selectors "
                         "and measure the times anew")  # fmt: skip
-    args = parser.parse_args()
+    args = parse_amounts(
+        parser, count=(16, 2, "prompts"), roots=(8, 1, "roots per prompt and sampling"),
+        trees=(8, 1, "drawn at each root"),
+    )  # fmt: skip
     if args.again and args.quick:
         parser.error("--again keeps the tokens of a whole run: leave out --quick")
     args.widen = args.widen or (WIDEN if args.target == EMBEDDED and not args.quick else 1)
     started = time.perf_counter()
     pair = pair_from(args)
     solvers = ("nss", "traversal") if args.quick else SOLVERS
-    prompts = in_turn(load_prompts(args.prompts), () if args.prompts else KINDS)[
-        : args.count or (2 if args.quick else 16)
-    ]
-    if not prompts:
-        raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
-    count, trees = args.roots or (1 if args.quick else 8), args.trees or (1 if args.quick else 8)
+    prompts, count, trees = choose_prompts(args.prompts, args.count, KINDS), args.roots, args.trees
     known = stored_tokens(embedded_weights(), solvers, trees) if args.again else {}
     identity = pair_identity(pair)
     cards = {card.verifier: card for card in reversed(all_selectors()) if fits(card, identity)}

@@ -22,8 +22,9 @@ from decoding.experiments.experiment import (
 )
 from decoding.jobs.job import JobWatcher, jobs_below
 from decoding.papers import PAPER_RESULTS
+from decoding.papers.measured import Benchmark
 from decoding.papers.paper_result import OWN_SETS, PaperResult
-from decoding.papers.stored import Benchmark, took
+from decoding.papers.stored import took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs import attempt, draw_end, draw_progress, progress_words, stop_buttons
 from pages.ui.papers.rows import StoredResults, stamps_now
