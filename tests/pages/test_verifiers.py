@@ -276,8 +276,8 @@ def test_a_threshold_near_0_keeps_its_digits():
 
     assert said(0.55, 0.0037, "failed") == "✗ 0.550 ≥ 0.004"
     assert said(0.8, 0.62, "failed") == "✗ 0.80 ≥ 0.62"
-    assert said(0.5512, 0.5537, "passed") == "✓ 0.551 &lt; 0.554"
-    assert said(0.00001, 0.0002, "passed") == "✓ 0.0000 &lt; 0.0002"
+    assert said(0.5512, 0.5537, "passed") == "✓ 0.551 < 0.554"
+    assert said(0.00001, 0.0002, "passed") == "✓ 0.0000 < 0.0002"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from decoding.common.formats import difference, duration, number, plural, relati
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
 from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
+from viz.tables import Cell, Markup, html_table
 from viz.tokens import visible
 
 
@@ -91,7 +92,7 @@ def what_changed(
 
 
 NAMES = ("A", "B")
-NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
+NAMES_HTML = tuple(Markup(f'<span class="fork-name fork-{name.lower()}">{name}</span>') for name in NAMES)
 NO_TIME = "no model ran"
 CONTEXT_TOKENS = 10
 # Explanation of each measure, by its label.
@@ -278,21 +279,16 @@ def continuation_html(texts: Continuations) -> str:
 
 def measures_html(measures: Sequence[ComparedMeasure]) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
-    heads = "".join(
-        f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'
-        f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>"
+    heads = [
+        Cell(Markup(f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small>"), about=ABOUT[each.words])
         for each in measures
-    )
+    ]
     rows = (
-        (NAMES_HTML[0], [each.first for each in measures]),
-        (NAMES_HTML[1], [each.second for each in measures]),
-        ("difference", [each.difference for each in measures]),
+        (NAMES_HTML[0], *(each.first for each in measures)),
+        (NAMES_HTML[1], *(each.second for each in measures)),
+        ("difference", *(each.difference for each in measures)),
     )
-    body = "".join(
-        f'<tr><th scope="row">{head}</th>{"".join(f"<td>{html.escape(value)}</td>" for value in values)}</tr>'
-        for head, values in rows
-    )
-    return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return html_table(("", *heads), rows, "ruled fork-table")
 
 
 def _spans_html(spans: Sequence[Span]) -> str:

@@ -1,6 +1,5 @@
 """Why this action: what a selector of delayed trees saw at the root, and how every shape would have done."""
 
-import html
 from functools import partial
 
 import streamlit as st
@@ -21,6 +20,7 @@ from viz.charts.selector import (
     scalar_rows,
     shape_words,
 )
+from viz.tables import Cell, html_table
 
 SLOT = "why_action"
 TREES, SEED = 8, 0
@@ -58,10 +58,8 @@ def choice_html(choice: SelectorTrace, shown: ActionMap, measured_s: float = 0) 
     for key, place in shown.marks.items():
         value, seconds = shown.at(key)
         tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.3f}"
-        cells = (f"{value:.1f}", tokens, f"{1000 * seconds:.2f}")
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        rows.append(f"<tr><td>{words[key]}: {shape_words(place)}</td>{numbers}</tr>")
-    heads = "".join(f'<th class="number">{html.escape(head)}</th>' for head in (shown.measure, "tokens", "ms"))
+        rows.append((f"{words[key]}: {shape_words(place)}", f"{value:.1f}", tokens, f"{1000 * seconds:.2f}"))
+    heads = ("Shape", *(Cell(name, "number") for name in (shown.measure, "tokens", "ms")))
     if "best" in shown.marks:
         said = f"Expected tokens are exact over the verifier, means of {TREES} trees drawn at this root."
     elif choice.rule == "tokens":
@@ -75,12 +73,10 @@ def choice_html(choice: SelectorTrace, shown: ActionMap, measured_s: float = 0) 
     if "static" in shown.marks:
         spared = ", and asks no selector" if shown.asking_s else ""
         timed += f". Best static is the one shape that does best where every root gets the same{spared}"
-    read = "".join(
-        f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
-    )
+    read = html_table((), [(name, Cell(value, "number")) for name, value in scalar_rows(choice)])
     return (
-        f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{compared(shown)}{said} {timed}.'
-        f"</p><h5>What the selector read, beside hidden states, and passes measured</h5><table>{read}</table>"
+        f'{html_table(heads, rows)}<p class="quiet">{compared(shown)}{said} {timed}.</p>'
+        f"<h5>What the selector read, beside hidden states, and passes measured</h5>{read}"
     )
 
 

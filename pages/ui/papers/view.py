@@ -18,6 +18,7 @@ from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.glossary import setting_title
+from viz.tables import Cell, html_table
 
 STYLE = Path(__file__).with_suffix(".css")
 COUNTED = "papers_counted"
@@ -79,9 +80,10 @@ def table_html(outcome: Reproduction) -> str:
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
-        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
-        f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
-        f"{units}{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        '<div class="ds-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
+        f'<table class="ds-table ruled papers-table"><thead><tr><td rowspan="2"></td>{axis}'
+        f'<th rowspan="2" scope="col">runs</th>{units}{groups}</tr><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
@@ -280,16 +282,9 @@ def _draw_header(shown: Judgement) -> None:
 def protocol_html(outcome: Reproduction) -> str:
     """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
     paper_result = outcome.paper_result
-    body = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th>'
-        + "".join(f"<td>{html.escape(each)}</td>" for each in rest)
-        + "</tr>"
-        for name, *rest in compared(paper_result.protocol, outcome.here)
-    )
-    figures = html.escape(", ".join(figure.words for figure in paper_result.figures))
-    body += f'<tr><th scope="row">statistic</th><td colspan="2">{figures}</td><td></td></tr>'
-    heads = "".join(f'<th scope="col">{words}</th>' for words in ("paper", "here", "where they differ"))
-    return f'<table class="papers-protocol"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    figures = Cell(", ".join(figure.words for figure in paper_result.figures), span=2)
+    rows = (*compared(paper_result.protocol, outcome.here), ("statistic", figures, ""))
+    return html_table(("", "paper", "here", "where they differ"), rows, "ruled papers-protocol")
 
 
 def _here_words(shown: Judgement) -> str:
