@@ -13,7 +13,7 @@ from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_metrics import MAX_BYTES, EngineMetrics, compared, read_metrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.state import current_run
+from pages.ui.common.state import current_run, keep_parameter
 from pages.ui.engine.own import acceptance_words, is_low
 from viz.charts.engines import other_lengths_figure, positions_figure
 from viz.tables import Cell, html_table
@@ -46,10 +46,7 @@ def given() -> tuple[bytes, bool]:
         )  # fmt: skip
         st.button("Read it", key="engine_apply", icon=":material/input:", help="Or press Ctrl+Enter")
         file = st.file_uploader("Or its file", key="engine_file", help=FORMS, max_upload_size=MAX_BYTES // 2**20)
-    if text and len(text) <= MOST_IN_ADDRESS:
-        st.query_params["log"] = text
-    else:
-        st.query_params.pop("log", None)
+    keep_parameter("log", text if text and len(text) <= MOST_IN_ADDRESS else "")
     if file is not None:
         return file.getvalue(), False
     if text and text.strip():

@@ -14,6 +14,7 @@ from decoding.papers.paper_result import Entry, Figure, PaperResult, compared
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.common.charts import chart, counting_switch, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.state import keep_parameter
 from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
@@ -245,10 +246,7 @@ def draw_counting(outcome: Reproduction) -> None:
             words = ""
         ends = REPEATS if counting == "loop_free" and words and not paper_result.holds else ""
         st.caption(escape_markdown("; ".join(filter(None, (words, ends, *outcome.bases)))), width="stretch")
-    if counting == "whole":
-        st.query_params.pop("counted", None)
-    elif st.query_params.get("counted") != counting:
-        st.query_params["counted"] = counting
+    keep_parameter("counted", "" if counting == "whole" else counting)
 
 
 def source_key(paper_result: PaperResult) -> str:
@@ -321,9 +319,6 @@ def _chosen_figure(paper_result: PaperResult) -> Figure:
             "Figure", list(columns), format_func=lambda name: escape_markdown(columns[name].words), key=key,
             label_visibility="collapsed", required=True, persist_state="session",
         )  # fmt: skip
-    for name, value in (("exhibit", paper_result.key), ("figure", chosen if chosen != first else None)):
-        if value is None:
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != value:
-            st.query_params[name] = value
+    keep_parameter("exhibit", paper_result.key)
+    keep_parameter("figure", chosen if chosen != first else "")
     return columns[chosen]
