@@ -4,13 +4,13 @@ from functools import partial
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH, PairError
+from decoding.common.errors import NEEDS_TORCH
 from decoding.common.formats import number
 from decoding.trace.records import SelectorTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.common.state import Run, keep_result, known_results, pair_of, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.common.state import Run, keep_result, known_results, own_pair, selected_iteration, trace_at
+from pages.ui.common.worker import ModelTask, job_bar, job_button
 from viz.charts.selector import (
     ActionMap,
     action_figure,
@@ -100,12 +100,11 @@ def ask_for_trees(run: Run, index: int, done: bool) -> None:
     if not torch_there():
         st.caption(escape_markdown(f"Trees drawn here would tell the best shape. {NEEDS_TORCH}"))
         return
-    if st.button(
-        "Find the best shape here", key="why_best_action", disabled=is_busy(SLOT), icon=":material/search:",
+    job_button(
+        SLOT, "Find the best shape here", "Drawing trees", lambda job: find(run, index, job),
+        key="why_best_action", icon=":material/search:",
         help=f"Draws {TREES} trees at this root that hold every shape, and runs the target over them",
-    ):  # fmt: skip
-        start_job(SLOT, "Drawing trees", lambda job: find(run, index, job))
-        st.rerun(scope="app")
+    )  # fmt: skip
     job_bar(SLOT)
 
 
@@ -118,11 +117,7 @@ def find(run: Run, index: int, job: ModelTask) -> tuple[tuple, list[float]]:
     from decoding.sampling.sampling import Sampling
     from decoding.training.selector_roots import tokens_of_actions
 
-    job.report(0, 0, "loading the models, a few seconds")
-    pair = pair_of(run, load=True)
-    if pair is None:
-        raise PairError(f"Another pair is loaded: load {run.trace.pair.name}, whose run this is.")
-    trace = trace_at(run, index)
+    pair, trace = own_pair(run.trace, job), trace_at(run, index)
     iteration = trace.iterations[index]
     sampled = iteration.sampling or trace.sampling
     sampling = Sampling(sampled.temperature, sampled.top_p, sampled.draft_temperature, SEED)

@@ -13,7 +13,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep_result, known_results, pair_of, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.common.worker import ModelTask, job_bar, job_button
 from pages.ui.explain.subject import Subject, absent_subject, subject_of
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
@@ -64,13 +64,11 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     if not torch_there():
         st.caption(escape_markdown(f"Which setting would have included it? {NEEDS_TORCH}"))
         return
-    if st.button(
-        "Search again" if found else "Which setting would have included it?", key="why_change", disabled=is_busy(SLOT),
-        icon=":material/tune:",
+    job_button(
+        SLOT, "Search again" if found else "Which setting would have included it?", "Trying settings",
+        lambda job: find(run, subject.index, path, job), key="why_change", icon=":material/tune:",
         help="Varies one setting of the drafter at a time and drafts this tree again with each value",
-    ):  # fmt: skip
-        start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
-        st.rerun(scope="app")
+    )  # fmt: skip
     job_bar(SLOT)
 
 
