@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decoding.common.formats import difference, duration, number, plural, relative_change
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
-from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
+from viz.scope.panels import Span, iteration_spans, tokens_html
 from viz.tables import Cell, Markup, html_table
 from viz.tokens import visible
 
@@ -267,8 +267,8 @@ def continuation_html(texts: Continuations) -> str:
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
     for name, spans in zip(NAMES_HTML, (texts.first, texts.second), strict=True):
-        shared = _spans_html(spans[left_out : texts.shared])
-        own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
+        shared = tokens_html(spans[left_out : texts.shared])
+        own = tokens_html(spans[texts.shared : texts.shared + LONGEST_OWN])
         parted = own if texts.same else f'<span class="parted">{own}</span>'
         more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
         said = "" if left_out else f'<span class="said">{before}</span>'
@@ -289,12 +289,3 @@ def measures_html(measures: Sequence[ComparedMeasure]) -> str:
         ("difference", *(each.difference for each in measures)),
     )
     return html_table(("", *heads), rows, "ruled fork-table")
-
-
-def _spans_html(spans: Sequence[Span]) -> str:
-    pieces = []
-    for span in spans:
-        line = underline(span.provenance, 2.5) if span.provenance in PROVENANCE_MARK else "border-bottom:2.5px solid"
-        title = html.escape(PROVENANCE_WORDS.get(span.provenance, "cut by the end of the text"), quote=True)
-        pieces.append(f'<b style="{line}" title="{title}">{html.escape(span.shown)}</b>')
-    return "&#8203;".join(pieces)

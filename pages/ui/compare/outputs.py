@@ -24,7 +24,7 @@ from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.prompts import OWN_TEXT
-from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
+from viz.scope.panels import PROVENANCE_WORDS, iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 
 OUTPUT_HEIGHT = 270
@@ -36,13 +36,15 @@ CONTEXT_TOKENS = 14
 def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Outputs side by side: the provenance of each token, and the first difference from the reference."""
     about = {
-        "drafted": ("drafted and accepted", ""),
-        "bonus": ("bonus", ": the target's token after a leaf"),
-        "recovered": ("recovered", ": the target's token after a rejection"),
-        "fallback": ("fallback", ": the target's token, nothing accepted"),
+        "drafted": "",
+        "bonus": ": the target's token after a leaf",
+        "recovered": ": the target's token after a rejection",
+        "fallback": ": the target's token, nothing accepted",
     }
-    lines = {name: underline(name) for name in about}
-    items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
+    items = [
+        f'<span><span style="{underline(name)}">{PROVENANCE_WORDS[name]}</span>{rest}</span>'
+        for name, rest in about.items()
+    ]
     if outcome.comparison.sampling.greedy:
         items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
