@@ -524,7 +524,7 @@ def test_a_servers_own_configuration_is_not_that_of_the_example(page):
     page.text_area(key="batch_draft_text").set_value(KNOWN_MODELS["Llama-3.2-1B"].text)
     page.run()
     page.number_input(key="batch_tp").set_value(4).run()
-    assert not sentences(page) and "**" in shown(page) and "your target, 70.6B parameters" in shown(page)
+    assert not sentences(page) and "**" in shown(page) and "your target, 70.6 B parameters" in shown(page)
 
 
 def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():

@@ -12,7 +12,7 @@ from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vo
 from decoding.analysis.roofline import BATCHES, Setup, caution, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
-from decoding.common.formats import listed, plural
+from decoding.common.formats import listed, parameters, plural
 from decoding.trace.engine_config import sglang_chain_command, vllm_command
 from decoding.trace.engine_fields import ENGINE_SOURCES
 from decoding.trace.engine_metrics import EngineMetrics
@@ -184,11 +184,11 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
 
 
 def _about(target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
-    active = f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else ""
+    active = f" ({parameters(target.active_parameters)} of them active)" if target.experts else ""
     drafting = draft.name if draft else "lookup, which costs nothing"
     devices = f"{setup.devices} x " if setup.devices > 1 else ""
     return (
-        f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}, on {devices}"
+        f"{target.name}, {parameters(target.parameters)} parameters{active}, drafted by {drafting}, on {devices}"
         f"{setup.accelerator.label}, {setup.context:,} tokens of context each"
     )
 
