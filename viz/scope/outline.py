@@ -22,7 +22,7 @@ from viz.scope.phases import FINAL_ID, time_rows
 from viz.scope.steps import search_steps
 from viz.tables import html_table
 from viz.theme import MARKS
-from viz.tokens import quote, readable, visible
+from viz.tokens import quote, readable, token_text, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -126,7 +126,7 @@ def steps_table(iteration: IterationTrace) -> Table:
     known = Known(iteration)
     rows, late = [], known.after_end
     for place, step in enumerate(iteration.steps, start=1):
-        token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
+        token = quote(token_text(iteration, step.token_id))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
         outcome = "accepted" if step.accepted else "rejected"
         outcome = "chosen" if step.kind == "choice" or step.child_id is None else outcome

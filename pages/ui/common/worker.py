@@ -152,6 +152,11 @@ def come_back() -> None:
     worker().moved(me, _place())
 
 
+def address_parameters() -> dict[str, list[str]]:
+    """The parameters of the page's address as the server knows them."""
+    return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
 def address_is(parameters: Mapping[str, list[str]]) -> None:
     """The browser changed the address of this page: a reload will request it with these parameters."""
     st.session_state[ADDRESS] = (*_known_address(), parameters)
@@ -168,7 +173,7 @@ def _place() -> tuple:
 
 def _known_address() -> tuple[str, dict[str, list[str]]]:
     """The page and the parameters of its address as the server knows them, without the page's own changes."""
-    return st.session_state.get("page", ""), {name: st.query_params.get_all(name) for name in st.query_params}
+    return st.session_state.get("page", ""), address_parameters()
 
 
 def found_again(slot: str) -> bool:

@@ -25,7 +25,7 @@ from viz.explain.known import Known, distribution_text, distribution_title, is_s
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
 from viz.tables import Cell, Markup, html_table
-from viz.tokens import quote, readable, visible
+from viz.tokens import quote, readable, token_text, visible
 
 if TYPE_CHECKING:
     from decoding.analysis.smallest_change import SettingChange, SmallestChanges
@@ -363,7 +363,7 @@ def _test_row(
     if step.kind != "choice":
         passes, number_drawn = limit_and_drawn(step.acceptance_probability, step.drawn)
     numbers = [given, number(target, 3), *([passes] if tested else []), *([number_drawn] if drawn else [])]
-    text = visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16)
+    text = visible(token_text(iteration, step.token_id), 16)
     in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
@@ -401,5 +401,5 @@ def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None
     after = "the last committed token" if place == 0 else quote(iteration.nodes[place].text)
     st.pills(
         escape_markdown(f"Not drafted after {after}: why not?"), tokens, key=key, on_change=ask, wrap=True,
-        format_func=lambda token: escape_markdown(visible(iteration.texts.get(token, f"<{token}>"), 14)),
+        format_func=lambda token: escape_markdown(visible(token_text(iteration, token), 14)),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.state import Run, decode_ids, own_pair
 from pages.ui.common.worker import ModelTask, is_busy, start_job
+from pages.ui.tune.controls import tree_methods
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
@@ -68,7 +69,7 @@ def draft_popover(looked: Looked) -> None:
 
 def tree_picker() -> "Method | None":
     """A method that drafts and its tree settings; a contradiction is shown as a sentence and gives None."""
-    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
+    drafting = tree_methods()
     seed(KEY, FIRST_METHOD)
     name = st.selectbox(
         "Method", drafting, key=KEY, format_func=lambda name: decoding.METHODS[name].label, persist_state="session"
