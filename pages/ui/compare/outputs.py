@@ -18,7 +18,7 @@ from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
-from pages.ui.common.worker import ModelTask, run_now
+from pages.ui.common.worker import run_now
 from pages.ui.compare.findings import places, same_words, sampled_words
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
@@ -125,7 +125,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     st.html(_prefix_html(outcome, output, length))
     if length not in outcome.trees:
         with guarded():
-            trees = run_now("Drafting on this prefix", lambda job: _compute_trees(outcome, contestants, length, job))
+            trees = run_now("Drafting on this prefix", lambda job: _compute_trees(outcome, contestants, length))
             while len(outcome.trees) >= KEPT_TREES:
                 outcome.trees.pop(next(iter(outcome.trees)))
             outcome.trees[length] = trees
@@ -150,9 +150,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     )
 
 
-def _compute_trees(
-    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: ModelTask
-) -> list[IterationTrace]:
+def _compute_trees(outcome: ComparisonResult, contestants: list[Contestant], length: int) -> list[IterationTrace]:
     """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 
     Raises:
@@ -161,7 +159,6 @@ def _compute_trees(
     models = manager()
     if models.generation != outcome.generation:
         raise DraftscopeError("Another pair has been loaded since: compare again to see trees.")
-    job.report(0, 0, "drafting")
     output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
     methods = [contestant.method for contestant in contestants]
     # The first pass over a text of new length is slower for any method, so one is discarded.
