@@ -114,7 +114,7 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
         bold = _best_cells(best, cells)
         if best == WINNER:
             bold = {place for place, entry in enumerate(scores) if entry.contestant.label == winner}
-        shown = (_bold(words) if place in bold else words for place, (words, _, _) in enumerate(cells))
+        shown = (_bold(text) if place in bold else text for place, (text, _, _) in enumerate(cells))
         rows.append((Cell(title, about=meaning), *shown))
     return html_table(("", *_labels(scores)), rows, "compared", label="Figures of each method")
 
@@ -123,8 +123,8 @@ def _labels(scores: tuple[Score, ...]) -> list[str]:
     return [entry.contestant.label for entry in scores]
 
 
-def _bold(words: str) -> Markup:
-    return Markup(f"<b>{html.escape(words)}</b>")
+def _bold(text: str) -> Markup:
+    return Markup(f"<b>{html.escape(text)}</b>")
 
 
 def _best_cells(best: str, cells: list[Value]) -> set[int]:
