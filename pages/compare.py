@@ -15,7 +15,7 @@ from pages.ui.app.setup import setup
 from pages.ui.common.charts import counted_words, counting_switch
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, guarded, load_torch, need_torch
-from pages.ui.common.state import kept
+from pages.ui.common.state import keep_parameter, kept
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, so_far, start_job, take_result
 from pages.ui.compare.plan import (
     KEPT,
@@ -64,8 +64,8 @@ def main() -> None:
             lambda: recorded_result(recorded_comparison(), COMPARED_REPEATS, COMPARED_WARMUP, recorded_trees()),
         )
     )
-    if not partial and outcome.key in KEPT and st.query_params.get("comparison") != outcome.key:
-        st.query_params["comparison"] = outcome.key
+    if not partial and outcome.key in KEPT:
+        keep_parameter("comparison", outcome.key)
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,

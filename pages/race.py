@@ -41,15 +41,9 @@ def main() -> None:
     toolbar = st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small")
     methods, messages = st.container(key="race_methods"), st.container(key="messages")
     # The race is drawn first: the method picker loads torch, which takes seconds on the first visit.
-    if race is not None:
-        race_component(race_data(race.lanes, race.key, race.explained, race.where, hold=is_busy(SLOT)))
-        st.caption(escape_markdown(race.about))
-        draw_depths(race.runs)
-    elif not is_busy(SLOT):
-        st.info(
-            "Choose two to four methods and press Record a race: each runs alone, then all are replayed side by side.",
-            icon=":material/flag:",
-        )
+    race_component(race_data(race.lanes, race.key, race.explained, race.where, hold=is_busy(SLOT)))
+    st.caption(escape_markdown(race.about))
+    draw_depths(race.runs)
     if not torch_there():
         with messages:
             need_torch()
@@ -76,11 +70,11 @@ def main() -> None:
         job_error(SLOT)
         if trouble is not None:
             show_error(trouble)
-        for sentence in race.missing if race is not None else ():
+        for sentence in race.missing:
             st.warning(escape_markdown(sentence), icon=":material/info:")
     with status:
         if not job_progress(SLOT):
-            draw_status(plan, contestants, race.title if race else "")
+            draw_status(plan, contestants, race.title)
 
 
 def draw_depths(runs: "Sequence[RunTrace]") -> None:
@@ -97,7 +91,7 @@ def asked_for(plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> tupl
     return plan.prompts, plan.max_new_tokens, plan.sampling, tuple(map(format_contestant, contestants))
 
 
-def begin(plan: ComparisonPlan, start: bool, race: Race | None) -> "list[Contestant] | None":
+def begin(plan: ComparisonPlan, start: bool, race: Race) -> "list[Contestant] | None":
     """Say what prevents a race, and what is not recorded yet; record one when requested.
 
     Returns the contestants, None if there is an error.
@@ -107,8 +101,8 @@ def begin(plan: ComparisonPlan, start: bool, race: Race | None) -> "list[Contest
     except DraftscopeError as error:
         show_error(error)
         return None
-    asked = None if race is None else (race.key, asked_for(plan, contestants))
-    if race is not None and not is_busy(SLOT) and asked != st.session_state.get(ASKED):
+    asked = race.key, asked_for(plan, contestants)
+    if not is_busy(SLOT) and asked != st.session_state.get(ASKED):
         lanes = listed([lane.label for lane in race.lanes])
         said = f"On screen: {lanes}, {race.title}. The choices above are not recorded yet: press Record a race."
         st.caption(f":material/pending: {escape_markdown(said)}")

@@ -50,6 +50,11 @@ def read_along(texts: Sequence[str], before: str = "") -> list[str]:
     return shown
 
 
+def token_text(iteration: IterationTrace, token: int) -> str:
+    """The text of a token as its iteration has it; its number where the record lacks it."""
+    return iteration.texts.get(token, f"<{token}>")
+
+
 def readable(iteration: IterationTrace) -> IterationTrace:
     """An iteration in whose texts a character of several tokens stands where its path has them all."""
     if not any("<0x" in node.text for node in iteration.nodes):

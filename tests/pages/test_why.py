@@ -298,7 +298,7 @@ def test_a_sampled_final_token_is_not_shown_as_a_test(pair):
             assert cells[-2] == number(chosen.drawn) and (verifier == "nss" or cells[-3] == "–")
             ranked = {each: p for each, _, p in iteration.draft_top(0)}
             bound = f"&lt;{number(floor, 3).removeprefix('<')}"
-            assert cells[1] == (html.escape(number(ranked[token], 3)) if token in ranked else bound)
+            assert cells[0] == (html.escape(number(ranked[token], 3)) if token in ranked else bound)
             seen[verifier] += 1
     assert all(seen.values())
 

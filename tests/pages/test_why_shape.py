@@ -1,10 +1,11 @@
 """Why this shape: there only where a selector was asked, and what it says."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.errors import PairError
+from decoding.common.errors import SettingsError
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, SHAPE
 from decoding.training.selector_roots import tokens_of_actions
@@ -50,8 +51,9 @@ def test_what_was_found_by_trees_takes_the_place_of_what_was_expected():
 
 
 def test_another_pair_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("pages.ui.explain.action.pair_of", lambda run, load: None)
-    with pytest.raises(PairError, match=r"Another pair is loaded: load .*, whose run this is"):
+    other = SimpleNamespace(info=SimpleNamespace(name="Other pair"))
+    monkeypatch.setattr("pages.ui.common.state.loaded_pair", lambda job: other)
+    with pytest.raises(SettingsError, match=r"decoded by .*, but the pair in memory is Other pair: load that pair"):
         find(Run(chosen_run(), "opened"), 0, type("Job", (), {"report": lambda *_: None}))
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.testing.v1 import AppTest
 
 from pages.ui.common import worker
@@ -61,6 +62,18 @@ def test_a_click_ends_what_a_page_waits_for():
     assert [element.value for element in at.markdown] == ["drawn 2 times"]
     (job,) = at.session_state.jobs
     assert job.wait(20) and job.state == "cancelled"
+
+
+def test_what_is_waited_for_shows_how_far_it_is(monkeypatch):
+    shown, drawn = [], threading.Event()
+    monkeypatch.setattr(DeltaGenerator, "progress", lambda _, share, text: (shown.append((share, text)), drawn.set()))
+
+    def measure(job):
+        job.report(1, 4, "passes over 2 sequences")
+        return drawn.wait(20) and "measured"
+
+    assert worker.run_now("Measuring batches", measure) == "measured"
+    assert shown[0] == (0.25, "Measuring batches · passes over 2 sequences")
 
 
 def busy_page():

@@ -115,7 +115,7 @@ def test_whether_acceptance_is_normal_is_said_with_its_source():
 def test_every_definition_is_named_and_text_is_escaped():
     metrics = read_metrics(example())
     said = definitions_html(metrics)
-    assert all((f"<th>{each.name}</th>" in said) == (each.value is not None) for each in metrics.definitions)
+    assert all((f">{each.name}</th>" in said) == (each.value is not None) for each in metrics.definitions)
     assert 0 < said.count("<tr>") - 1 < len(metrics.definitions)
     odd = replace(metrics.definitions[0], name="<script>")
     assert "<script>" not in definitions_html(replace(metrics, definitions=(odd,)))
@@ -524,7 +524,7 @@ def test_a_servers_own_configuration_is_not_that_of_the_example(page):
     page.text_area(key="batch_draft_text").set_value(KNOWN_MODELS["Llama-3.2-1B"].text)
     page.run()
     page.number_input(key="batch_tp").set_value(4).run()
-    assert not sentences(page) and "**" in shown(page) and "your target, 70.6B parameters" in shown(page)
+    assert not sentences(page) and "**" in shown(page) and "your target, 70.6 B parameters" in shown(page)
 
 
 def test_the_chart_by_batch_marks_one_and_where_it_is_crossed():
@@ -546,8 +546,8 @@ def test_the_table_by_batch_says_that_it_is_modelled():
     target = known_shape("Llama-3.1-8B")
     found = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.5,), (0.4, 0.2)), (1, 64))
     said = batches_html(found)
-    assert "<th class=number>its round</th>" in said and "verification limited by" in said
+    assert '<th scope="col" class="number">its round</th>' in said and "verification limited by" in said
     assert "<caption>Modelled</caption>" in said and said.count("<tr>") == 3 and "K=" not in said
     owned = answer(target, None, Setup(ACCELERATORS["l40s"]), Rates((0.05,), deepest=2), (1,), 2)
-    assert "<th class=number>K=2</th>" in batches_html(owned) and "best tree" not in batches_html(owned)
+    assert ">K=2</th>" in batches_html(owned) and "best tree" not in batches_html(owned)
     assert f"{found.rows[1].point.tree.speedup:.2f}x" in said

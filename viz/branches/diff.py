@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from decoding.common.formats import difference, duration, number, plural, relative_change
 from decoding.trace.records import IterationTrace, RunTrace, node_paths, shared_tokens
 from viz.glossary import explain_term
-from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
+from viz.scope.panels import Span, iteration_spans, tokens_html
+from viz.tables import Cell, Markup, html_table
 from viz.tokens import visible
 
 
@@ -91,7 +92,7 @@ def what_changed(
 
 
 NAMES = ("A", "B")
-NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
+NAMES_HTML = tuple(Markup(f'<span class="fork-name fork-{name.lower()}">{name}</span>') for name in NAMES)
 NO_TIME = "no model ran"
 CONTEXT_TOKENS = 10
 # Explanation of each measure, by its label.
@@ -265,8 +266,8 @@ def continuation_html(texts: Continuations) -> str:
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
     for name, spans in zip(NAMES_HTML, (texts.first, texts.second), strict=True):
-        shared = _spans_html(spans[left_out : texts.shared])
-        own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
+        shared = tokens_html(spans[left_out : texts.shared])
+        own = tokens_html(spans[texts.shared : texts.shared + LONGEST_OWN])
         parted = own if texts.same else f'<span class="parted">{own}</span>'
         more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
         said = "" if left_out else f'<span class="said">{before}</span>'
@@ -277,27 +278,13 @@ def continuation_html(texts: Continuations) -> str:
 
 def measures_html(measures: Sequence[ComparedMeasure]) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
-    heads = "".join(
-        f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'
-        f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>"
+    heads = [
+        Cell(Markup(f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small>"), about=ABOUT[each.words])
         for each in measures
-    )
+    ]
     rows = (
-        (NAMES_HTML[0], [each.first for each in measures]),
-        (NAMES_HTML[1], [each.second for each in measures]),
-        ("difference", [each.difference for each in measures]),
+        (NAMES_HTML[0], *(each.first for each in measures)),
+        (NAMES_HTML[1], *(each.second for each in measures)),
+        ("difference", *(each.difference for each in measures)),
     )
-    body = "".join(
-        f'<tr><th scope="row">{head}</th>{"".join(f"<td>{html.escape(value)}</td>" for value in values)}</tr>'
-        for head, values in rows
-    )
-    return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _spans_html(spans: Sequence[Span]) -> str:
-    pieces = []
-    for span in spans:
-        line = underline(span.provenance, 2.5) if span.provenance in PROVENANCE_MARK else "border-bottom:2.5px solid"
-        title = html.escape(PROVENANCE_WORDS.get(span.provenance, "cut by the end of the text"), quote=True)
-        pieces.append(f'<b style="{line}" title="{title}">{html.escape(span.shown)}</b>')
-    return "&#8203;".join(pieces)
+    return html_table(("", *heads), rows, "ruled fork-table")

@@ -30,7 +30,7 @@ from viz.explain.known import (
 )
 from viz.glossary import setting_title
 from viz.theme import MARKS, PHASE_WORDS
-from viz.tokens import quote
+from viz.tokens import quote, token_text
 
 MOST_TOLD = 3
 # Sentences for reason codes where the record has no numbers.
@@ -140,7 +140,7 @@ def _by_draws(known: Known, node: NodeTrace) -> str:
             "the path ends with it."
         )
     text, probs = (
-        quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")),
+        quote(token_text(known.iteration, choice.token_id)),
         _drawn_from(known, choice),
     )
     said = f"Not drawn: {text} was drawn from {probs}, at {chance(choice.acceptance_probability)}."
@@ -283,7 +283,7 @@ def residuals(
         text = quote(iteration.nodes[step.child].text)
         after = f"residual of the target's distribution after {text} was rejected"
         after += f" ({ordinal(len(found) + 1)} rejection)" if found else ""
-        rows = [[iteration.texts.get(i, f"<{i}>"), p] for i, p in list(left.items())[:most] if p > 0]
+        rows = [[token_text(iteration, i), p] for i, p in list(left.items())[:most] if p > 0]
         found.append({"after": after, "rows": rows})
         if token is not None:
             # What a rejection took whole no later one gives back.

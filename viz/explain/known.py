@@ -28,7 +28,7 @@ from decoding.trace.records import (
     node_paths,
 )
 from viz.explain.draft_rule import Places
-from viz.tokens import quote
+from viz.tokens import quote, token_text
 
 Place = TypeVar("Place", bound=int | None)
 Item = TypeVar("Item")
@@ -58,7 +58,7 @@ def would_have(iteration: IterationTrace) -> str:
     if last is None or last.child_id is not None:
         return ""
     drafted = [iteration.nodes[node].text for node in cut_nodes(iteration)]
-    final = iteration.texts.get(last.token_id, f"<{last.token_id}>")
+    final = token_text(iteration, last.token_id)
     path = f"{quote(''.join(drafted))} and " if drafted else ""
     return f"{path}the final token {quote(final)}"
 
@@ -240,7 +240,7 @@ class KnownInterventions:
             return f"A sibling was force-accepted: the verifier saw 0 for this token, not {gives}."
         if not removed:
             return usual
-        shown = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
+        shown = [quote(token_text(self._iteration, token)) for token in removed[:MOST_NAMED]]
         names = listed([*shown, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else shown)
         if is_sampled(self._iteration):
             return f"With {names} force-rejected: {_lower(usual)}"

@@ -9,7 +9,7 @@ from viz.explain.known import Known, distribution_title, preferred, target_of, t
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID, final_state
 from viz.scope.scene import Scene
-from viz.tokens import visible
+from viz.tokens import token_text, visible
 
 TOP_ROWS = 10
 MOST_RESIDUALS, MOST_TOKENS = 3, 4
@@ -103,7 +103,7 @@ def _residuals(known: Known, place: int, token: int) -> list[dict]:
     for each in rejections if few else [rejections[place] for place in sorted({0, gone, len(rejections) - 1})]:
         rows = [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]
         if each["own"] == "0":
-            rows.append([visible(known.iteration.texts.get(token, f"<{token}>"), 16), 0.0])
+            rows.append([visible(token_text(known.iteration, token), 16), 0.0])
         made.append({"after": each["after"], "rows": rows})
     if len(made) < len(rejections):
         more = f"{len(rejections) - len(made)} more rejections here: Why, below, lists all {len(rejections)}"
@@ -147,7 +147,7 @@ def _distribution(known: Known, parent: int, children: list[int]) -> dict:
     if final is not None:
         rows[final] = iteration.final_text or ""
     chosen = {step.token_id for step in known.decisions.get(parent, ()) if step.kind == "choice"}
-    rows = {token: iteration.texts.get(token, f"<{token}>") for token in chosen} | rows
+    rows = {token: token_text(iteration, token) for token in chosen} | rows
     must = chosen if final is None else {*chosen, final}
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
     shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted or token in must]
@@ -199,7 +199,7 @@ def _tests(known: Known, parent: int) -> list[dict]:
         made.append(
             {
                 "node": None if late and chosen else FINAL_ID if chosen else step.child_id,
-                "token": visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16),
+                "token": visible(token_text(iteration, step.token_id), 16),
                 "state": state,
                 "words": words,
             }

@@ -20,8 +20,9 @@ from viz.explain.known import Known, distribution_text, end_words, target_shown
 from viz.glossary import statistic_words
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.scope.steps import search_steps
+from viz.tables import html_table
 from viz.theme import MARKS
-from viz.tokens import quote, readable, visible
+from viz.tokens import quote, readable, token_text, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -125,7 +126,7 @@ def steps_table(iteration: IterationTrace) -> Table:
     known = Known(iteration)
     rows, late = [], known.after_end
     for place, step in enumerate(iteration.steps, start=1):
-        token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
+        token = quote(token_text(iteration, step.token_id))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
         outcome = "accepted" if step.accepted else "rejected"
         outcome = "chosen" if step.kind == "choice" or step.child_id is None else outcome
@@ -195,15 +196,8 @@ def history_table(index: int, history: HistoryTrace) -> Table:
 
 
 def table_html(table: Table) -> str:
-    """A table with caption and heads for rows and columns; everything escaped."""
-    caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
+    """A table with its title and its note; everything escaped."""
     note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
     if not table.rows:
         return f'<div class="as-text"><p><b>{html.escape(table.title)}</b></p>{note}</div>'
-    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.heads)
-    body = []
-    for first, *others in table.rows:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
-        body.append(f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>')
-    filled = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody>"
-    return f'<div class="as-text"><table>{caption}{filled}</table>{note}</div>'
+    return f'<div class="as-text">{html_table(table.heads, table.rows, "ruled", table.title)}{note}</div>'

@@ -87,6 +87,16 @@ def underline(provenance: str, width_px: float = 2) -> str:
     return f"border-bottom:{width_px:g}px {dash} {color}"
 
 
+def tokens_html(spans: Sequence[Span]) -> str:
+    """Tokens within a line as escaped HTML, each underlined by its provenance."""
+    pieces = []
+    for span in spans:
+        line = underline(span.provenance, 2.5) if span.provenance in PROVENANCE_MARK else "border-bottom:2.5px solid"
+        title = html.escape(PROVENANCE_WORDS.get(span.provenance, "cut by the end of the text"), quote=True)
+        pieces.append(f'<b style="{line}" title="{title}">{html.escape(span.shown)}</b>')
+    return "&#8203;".join(pieces)
+
+
 def text_html(spans: Sequence[Span]) -> str:
     """The spans as escaped HTML: colour and line style under each token say where it came from."""
     pieces = []

@@ -9,7 +9,7 @@ from decoding.trace.records import IterationTrace
 from decoding.trace.searches import NextDraw, Pop, SearchRound, heap_pops, salf_rounds
 from viz.explain.expansion import setting_at
 from viz.glossary import explain_term
-from viz.tokens import quote
+from viz.tokens import quote, token_text
 
 DIGITS = 3
 COLUMNS = 14  # of a token in a list
@@ -147,4 +147,4 @@ def _name(iteration: IterationTrace, node: int) -> str:
 
 
 def _token(iteration: IterationTrace, token: int) -> str:
-    return quote(iteration.texts.get(token, f"<{token}>"), COLUMNS)
+    return quote(token_text(iteration, token), COLUMNS)

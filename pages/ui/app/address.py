@@ -39,7 +39,7 @@ from pages.ui.common.state import (
     selected_node,
     set_aside,
 )
-from pages.ui.common.worker import address_is, found_again, start_job
+from pages.ui.common.worker import address_is, address_parameters, found_again, start_job
 from pages.ui.widgets.controls import DEFAULT_NEW_TOKENS, SAMPLING, set_method, setting_key, start_method
 from pages.ui.widgets.prompts import DEFAULT_PROMPT, OWN_TEXT, prompt_of, sample_prompts
 from pages.ui.widgets.trained import EMBEDDED_NAME
@@ -132,7 +132,7 @@ def restore(slot: str) -> None:
         return
     st.session_state[OBEYED] = True
     going = found_again(slot)
-    name, asked = split_run(_parameters())
+    name, asked = split_run(address_parameters())
     run, lost = _named(name)
     if not torch_there():  # there are no widgets to set: only a link to a run that is there can be followed
         if run is None and asked and "recorded" not in asked:
@@ -185,7 +185,7 @@ def arrive(run: Run, goal: Goal) -> None:
 def keep_open_run(title: str, entered: bool) -> None:
     """Keep the name of the open run, and the place in it, in the address of a page; once `entered`, open it first."""
     if entered:
-        name, asked = split_run(_parameters())
+        name, asked = split_run(address_parameters())
         run, lost = _named(name)
         view, _ = decode({name: asked[name] for name in (*PLACE, "prompt", "text") if name in asked}, ())
         _set_widgets(View(prompt=view.prompt, text=view.text))
@@ -197,12 +197,8 @@ def keep_open_run(title: str, entered: bool) -> None:
     if run is not None and run.source != "recorded":
         place = View(iteration=selected_iteration() + 1, node=selected_node())
         query = with_run(encode(place), RunName(run.id)).query
-    others = {name: values for name, values in _parameters().items() if name not in PLACE}
+    others = {name: values for name, values in address_parameters().items() if name not in PLACE}
     _write(query, others | parse_qs(query), "" if title == "Home" else Path(PAGES[title]).stem, PLACE)
-
-
-def _parameters() -> dict[str, list[str]]:
-    return {name: st.query_params.get_all(name) for name in st.query_params}
 
 
 def _named(name: RunName | None) -> tuple[Run | None, str]:

@@ -276,7 +276,7 @@ def draw_doctor() -> None:
     if st.button("Check this pair", key="doctor_check", icon=":material/stethoscope:", help=DOCTOR_HELP):
         sampling = picked_sampling()
         with guarded(shown), shown:
-            st.session_state["doctor_found"] = run_now("Reading prompts", lambda job: _examined(job, sampling))
+            st.session_state["doctor_found"] = run_now("Checking this pair", lambda job: _examined(job, sampling))
     with shown:
         name, found = st.session_state.get("doctor_found", ("", ()))
         if not found:

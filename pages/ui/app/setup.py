@@ -12,6 +12,7 @@ from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_e
 from pages.ui.common.models import describe_pair, manager
 from pages.ui.common.state import DRAWINGS
 from pages.ui.common.worker import DIALOG, come_back, entered_by_history, worker_note
+from viz.tables import STYLE as TABLES
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 
@@ -30,6 +31,7 @@ def setup(title: str) -> None:
     if title != "Step through":
         keep_open_run(title, entered)
     st.html(Path(__file__).with_suffix(".css"))
+    st.html(TABLES)
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):
             st.markdown("Draftscope", width="content")

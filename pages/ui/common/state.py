@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 import decoding
-from decoding.common.errors import PromptError, SettingsError
+from decoding.common.errors import PromptError, SettingsError, require
 from decoding.common.formats import plural
 from decoding.recorded import home_run, logits_run, telling_iteration
 from decoding.trace.records import RunTrace
@@ -171,6 +171,32 @@ def pair_of(run: Run, load: bool = False) -> "Pair | None":
     models = manager()
     pair = models.pair() if models.loaded or load else None
     return pair if pair is not None and pair.info.name == run.trace.pair.name else None
+
+
+def own_pair(trace: RunTrace, job: "ModelTask", instead: str = "start a new run in Step through") -> "Pair":
+    """The pair in memory, loaded where there is none, if it decoded a run; call it in the worker.
+
+    Args:
+        instead: what else one may do where it did not.
+
+    Raises:
+        DraftscopeError: it is another.
+    """
+    pair = loaded_pair(job)
+    require(
+        pair.info.name == trace.pair.name,
+        f"This run was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: load that pair with "
+        f"the button at the top right, or {instead}.",
+    )
+    return pair
+
+
+def keep_parameter(name: str, value: str | None) -> None:
+    """Keep a value in the address of the page; without one the address does not have it."""
+    if not value:
+        st.query_params.pop(name, None)
+    elif st.query_params.get(name) != value:
+        st.query_params[name] = value
 
 
 def current_run() -> Run | None:

@@ -2,7 +2,7 @@
 
     job = start_job("step", "10 more iterations", lambda job: step_many(session, 10, job))
     job_bar("step")          # progress and cancel while it works, its error afterwards
-    result = wait_for(job)   # or: wait under a spinner; raises the job's error
+    result = wait_for(job)   # or: wait with its progress in place of the page; raises the job's error
 
 A job's function reports with `job.report(done, total, text)` and asks `job.go_on()` before each of its pieces
 (see `scheduler.py`). Whatever must not be lost goes into an object that the function fills (see `state.Run`): the user
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime import Runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.web.server.starlette.starlette_app_utils import decode_xsrf_token_string
@@ -151,6 +152,11 @@ def come_back() -> None:
     worker().moved(me, _place())
 
 
+def address_parameters() -> dict[str, list[str]]:
+    """The parameters of the page's address as the server knows them."""
+    return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
 def address_is(parameters: Mapping[str, list[str]]) -> None:
     """The browser changed the address of this page: a reload will request it with these parameters."""
     st.session_state[ADDRESS] = (*_known_address(), parameters)
@@ -167,7 +173,7 @@ def _place() -> tuple:
 
 def _known_address() -> tuple[str, dict[str, list[str]]]:
     """The page and the parameters of its address as the server knows them, without the page's own changes."""
-    return st.session_state.get("page", ""), {name: st.query_params.get_all(name) for name in st.query_params}
+    return st.session_state.get("page", ""), address_parameters()
 
 
 def found_again(slot: str) -> bool:
@@ -209,6 +215,17 @@ def is_busy(slot: str) -> bool:
     """Whether the slot's job still works; buttons that start another one are disabled meanwhile."""
     job = job_in(slot)
     return job is not None and job.active
+
+
+def job_button(slot: str, label: str, title: str, function: Callable[[ModelTask], Any], **looks) -> None:
+    """A button that starts work in a slot of this browser session, disabled while it works.
+
+    Args:
+        looks: as for `st.button`.
+    """
+    if st.button(label, disabled=is_busy(slot), **looks):
+        start_job(slot, title, function)
+        st.rerun(scope="app")
 
 
 def job_bar(slot: str) -> None:
@@ -267,7 +284,7 @@ def _own_jobs() -> list[ModelTask]:
     return [value for value in st.session_state.values() if isinstance(value, ModelTask) and value.active]
 
 
-def progress_words(job: ModelTask) -> str:
+def _doing(job: ModelTask) -> str:
     """What a job is doing, or what it is waiting for."""
     busy = worker().busy()
     if job.state == "working":
@@ -280,6 +297,12 @@ def progress_words(job: ModelTask) -> str:
     return f"{job.title} · waiting for {whose} “{busy.title}”, {elapsed(busy.seconds)} so far"
 
 
+def _draw_bar(place: DeltaGenerator, job: ModelTask) -> None:
+    """How far a job is and what it is doing; an empty bar where it does not say how far."""
+    share = min(job.done / job.total, 1.0) if job.total else 0.0
+    place.progress(share, text=escape_markdown(_doing(job)))
+
+
 @st.fragment(run_every=POLL_S)
 def _watch(slot: str) -> None:
     """Redrawn every quarter of a second while a job works; the page is redrawn once it has ended."""
@@ -288,23 +311,26 @@ def _watch(slot: str) -> None:
     if job is None or not job.active or news:
         st.rerun(scope="app")
     bar, button = st.columns([3, 1], vertical_alignment="center")
-    share = min(job.done / job.total, 1.0) if job.total else 0.0
-    bar.progress(share, text=escape_markdown(progress_words(job)))
+    _draw_bar(bar, job)
     text = "Cancelling" if job.cancelled else "Cancel"
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 
 def wait_for(job: ModelTask) -> Any:
-    """Wait for a job under a spinner and return its result; a cancelled job ends the script.
+    """Wait for a job, shown with what it reports, and return its result; a cancelled job ends the script.
 
     Raises:
         DraftscopeError: what the job ran into.
     """
     if job.active:
+        bar = st.empty()
         with st.spinner(escape_markdown(job.title), show_time=True):
             while not job.wait(POLL_S):
+                if job.total or _doing(job) != job.title:
+                    _draw_bar(bar, job)
                 # Reading the session's state lets Streamlit end the script when its page is redrawn.
                 st.session_state.get(ARRIVED)
+        bar.empty()
     if job.error is not None:
         raise job.error
     if job.state == "cancelled":

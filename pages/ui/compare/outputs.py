@@ -18,13 +18,13 @@ from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
-from pages.ui.common.worker import ModelTask, run_now
+from pages.ui.common.worker import run_now
 from pages.ui.compare.findings import places, same_words, sampled_words
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import STYLE
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.prompts import OWN_TEXT
-from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
+from viz.scope.panels import PROVENANCE_WORDS, iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 
 OUTPUT_HEIGHT = 270
@@ -36,13 +36,15 @@ CONTEXT_TOKENS = 14
 def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Outputs side by side: the provenance of each token, and the first difference from the reference."""
     about = {
-        "drafted": ("drafted and accepted", ""),
-        "bonus": ("bonus", ": the target's token after a leaf"),
-        "recovered": ("recovered", ": the target's token after a rejection"),
-        "fallback": ("fallback", ": the target's token, nothing accepted"),
+        "drafted": "",
+        "bonus": ": the target's token after a leaf",
+        "recovered": ": the target's token after a rejection",
+        "fallback": ": the target's token, nothing accepted",
     }
-    lines = {name: underline(name) for name in about}
-    items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
+    items = [
+        f'<span><span style="{underline(name)}">{PROVENANCE_WORDS[name]}</span>{rest}</span>'
+        for name, rest in about.items()
+    ]
     if outcome.comparison.sampling.greedy:
         items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
@@ -123,7 +125,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     st.html(_prefix_html(outcome, output, length))
     if length not in outcome.trees:
         with guarded():
-            trees = run_now("Drafting on this prefix", lambda job: _compute_trees(outcome, contestants, length, job))
+            trees = run_now("Drafting on this prefix", lambda job: _compute_trees(outcome, contestants, length))
             while len(outcome.trees) >= KEPT_TREES:
                 outcome.trees.pop(next(iter(outcome.trees)))
             outcome.trees[length] = trees
@@ -148,9 +150,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     )
 
 
-def _compute_trees(
-    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: ModelTask
-) -> list[IterationTrace]:
+def _compute_trees(outcome: ComparisonResult, contestants: list[Contestant], length: int) -> list[IterationTrace]:
     """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 
     Raises:
@@ -159,7 +159,6 @@ def _compute_trees(
     models = manager()
     if models.generation != outcome.generation:
         raise DraftscopeError("Another pair has been loaded since: compare again to see trees.")
-    job.report(0, 0, "drafting")
     output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
     methods = [contestant.method for contestant in contestants]
     # The first pass over a text of new length is slower for any method, so one is discarded.

@@ -49,6 +49,7 @@ from viz.charts.methods import (
 from viz.charts.run import DEPTH_SHARE, acceptance_by_depth, accepted_length_figure
 from viz.explain.bottom_line import bottom_line_words, settings_words
 from viz.glossary import explain_term
+from viz.tables import Cell, Markup, html_table
 from viz.theme import PHASE_WORDS
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
 # Opens the form of a sweep filled with a method, prompts, a sampling and a number of tokens
 Fill = Callable[["Method", Sequence[PromptChoice], "Sampling", int], None]
 # Text of a table cell, the number that decides the best, and its interval where each repeat measured it
-Cell = tuple[str, float | None, Interval | None]
-NOTHING: Cell = ("–", None, None)
+Value = tuple[str, float | None, Interval | None]
+NOTHING: Value = ("–", None, None)
 WINNER = "winner"  # rows whose best is that of the bottom line
 THINNEST = 0.015
 BOLD = (
@@ -106,31 +107,27 @@ STYLE = Path(__file__).with_suffix(".css")
 
 
 def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: BottomLine | None = None) -> str:
-    """Figures as table rows, contestants as columns; the best of a row is bold where there is one. All is escaped."""
+    """Figures as table rows, contestants as columns; the best of a row is bold where there is one."""
     winner = None if line is None else line.plain if line.verdict == "plain" else line.winner and line.winner.label
-    body = []
+    rows = []
     for title, meaning, best, cells in _rows(scores, outcome.comparison, outcome.expected):
         bold = _best_cells(best, cells)
         if best == WINNER:
             bold = {place for place, entry in enumerate(scores) if entry.contestant.label == winner}
-        written = "".join(
-            f"<td>{'<b>' if place in bold else ''}{html.escape(shown)}</td>"
-            for place, (shown, _, _) in enumerate(cells)
-        )
-        body.append(f'<tr><th title="{html.escape(meaning, quote=True)}">{html.escape(title)}</th>{written}</tr>')
-    return _table("", scores, body)
+        shown = (_bold(text) if place in bold else text for place, (text, _, _) in enumerate(cells))
+        rows.append((Cell(title, about=meaning), *shown))
+    return html_table(("", *_labels(scores)), rows, "compared", label="Figures of each method")
 
 
-def _table(title: str, scores: tuple[Score, ...], rows: Sequence[str]) -> str:
-    """A table with a column for each contestant."""
-    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
-    return (
-        f'<div class="ds-table-box" tabindex="0"><table class="ds-table"><thead><tr><th>{title}</th>{heads}</tr>'
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+def _labels(scores: tuple[Score, ...]) -> list[str]:
+    return [entry.contestant.label for entry in scores]
 
 
-def _best_cells(best: str, cells: list[Cell]) -> set[int]:
+def _bold(text: str) -> Markup:
+    return Markup(f"<b>{html.escape(text)}</b>")
+
+
+def _best_cells(best: str, cells: list[Value]) -> set[int]:
     """Places of the best cells of a row; none where too few repeats, or intervals that overlap, do not tell."""
     known = [(place, value, interval) for place, (_, value, interval) in enumerate(cells) if value is not None]
     if best not in ("high", "low") or len(known) < 2:
@@ -145,7 +142,7 @@ def _best_cells(best: str, cells: list[Cell]) -> set[int]:
 
 def _rows(
     scores: tuple[Score, ...], comparison: Comparison, expected: Mapping[int, RunLuck]
-) -> list[tuple[str, str, str, list[Cell]]]:
+) -> list[tuple[str, str, str, list[Value]]]:
     """Title, meaning, which end is best, and a cell per contestant."""
     reference = comparison.contestants[comparison.reference].label
     title, meaning = f"Same output as {reference}", "Token for token; see Outputs for the first difference."
@@ -153,11 +150,11 @@ def _rows(
         title = f"Output beside {reference}"
         meaning = "Sampled texts follow the same distribution: neither equal nor different ones prove anything."
 
-    def expectation(entry: Score) -> Cell:
+    def expectation(entry: Score) -> Value:
         luck = expected.get(comparison.contestants.index(entry.contestant))
         return NOTHING if luck is None else (f"{luck.mean / len(luck.tokens):.2f}", None, None)
 
-    def row(title: str, meaning: str, best: str, cell: Callable[[Score], Cell]) -> tuple[str, str, str, list[Cell]]:
+    def row(title: str, meaning: str, best: str, cell: Callable[[Score], Value]) -> tuple[str, str, str, list[Value]]:
         return title, meaning, best, [cell(entry) if entry.measured else NOTHING for entry in scores]
 
     return [
@@ -201,10 +198,10 @@ def _rows(
     ]  # fmt: skip
 
 
-def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> Callable[[Score], Cell]:
+def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> Callable[[Score], Value]:
     """Median and quartiles of a figure or, with a `sign`, of a speed-up."""
 
-    def cell(entry: Score) -> Cell:
+    def cell(entry: Score) -> Value:
         found = getattr(entry, name) if sign else entry.spread_of(name)
         if found is None:
             return NOTHING
@@ -217,10 +214,10 @@ def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> 
     return cell
 
 
-def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: str = "") -> Callable[[Score], Cell]:
+def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: str = "") -> Callable[[Score], Value]:
     """A figure of the median repeat; an acceptance with its `total` as the denominator."""
 
-    def cell(entry: Score) -> Cell:
+    def cell(entry: Score) -> Value:
         call, value = entry.typical, getattr(entry.typical, name)
         if value is None:
             return NOTHING
@@ -229,7 +226,7 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
     return cell
 
 
-def _agreement(entry: Score) -> Cell:
+def _agreement(entry: Score) -> Value:
     """Node agreement of the median repeat; of recordings made before it was counted none is known."""
     call = entry.typical
     return (part_of(call.agreeing, call.compared), call.agreeing / call.compared, None) if call.compared else NOTHING
@@ -331,17 +328,18 @@ def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult
     if said := needs_by_kind(prompts, [each.name for each in outcome.plan.prompts]):
         st.markdown("**Do you need a draft model?** · by kind of text", help=SURE)
         _draw_bullets(said)
-    body = []
+    rows = []
     for name, scores in zip(names, prompts, strict=True):
         own, cells = decided([scores]), []
         for entry in scores:
             ratio = over_plain(entry) or entry.spread_of("throughput")
-            sign = "×" if over_plain(entry) else " tokens/s"
+            shown = f"{ratio.median:.2f}{'×' if over_plain(entry) else ' tokens/s'}" if ratio else "–"
             first = own is not None and own.winner is not None and own.winner.label == entry.contestant.label
-            cells.append(f"<td>{'<b>' if first else ''}{f'{ratio.median:.2f}{sign}' if ratio else '–'}</td>")
-        body.append(f"<tr><th>{html.escape(name)}</th>{''.join(cells)}</tr>")
+            cells.append(_bold(shown) if first else shown)
+        rows.append((name, *cells))
     st.html(STYLE)
-    st.html(_table("Speed-up by prompt", prompts[0], body))
+    title = "Speed-up by prompt"
+    st.html(html_table((title, *_labels(prompts[0])), rows, "compared", label=title))
     st.caption(
         "Medians of the ratios to plain decoding within each repeat. Bold: faster than all others on that prompt, as "
         "far as its repeats tell. Choose a prompt above for everything measured on it."

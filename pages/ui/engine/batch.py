@@ -1,6 +1,5 @@
 """What pays at a server's batch: the verdict on its own K, what flips it, the chart and table by batch, the command."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,7 +12,7 @@ from decoding.analysis.own_server import LogCheck, OwnPoint, log_check, other_vo
 from decoding.analysis.roofline import BATCHES, Setup, caution, roofline_costs
 from decoding.analysis.when_it_pays import MODELLED, Answer, BatchRow, answer, measured_answer
 from decoding.common.errors import DraftscopeError
-from decoding.common.formats import listed, plural
+from decoding.common.formats import listed, parameters, plural
 from decoding.trace.engine_config import sglang_chain_command, vllm_command
 from decoding.trace.engine_fields import ENGINE_SOURCES
 from decoding.trace.engine_metrics import EngineMetrics
@@ -35,6 +34,7 @@ from pages.ui.engine.models import (
 from pages.ui.engine.own import UNCHECKED, best_words, check_words, flip_words, headline, log_headline
 from pages.ui.widgets.costs import ASK, DISTURBED_FROM, draw_disturbed_batches, measure_batches_button, measured_on
 from viz.charts.engines import speedup_by_batch_figure
+from viz.tables import Cell, html_table
 
 CHART_HEIGHT = 380
 EXAMPLE = "An example: acceptance of a recorded run, models of nobody. Paste your engine's log on the left for yours."
@@ -184,11 +184,11 @@ def _measured(metrics: EngineMetrics | None, given: Given) -> Judged | None:
 
 
 def _about(target: ModelShape, draft: ModelShape | None, setup: Setup) -> str:
-    active = f" ({target.active_parameters / 1e9:.3g}B of them active)" if target.experts else ""
+    active = f" ({parameters(target.active_parameters)} of them active)" if target.experts else ""
     drafting = draft.name if draft else "lookup, which costs nothing"
     devices = f"{setup.devices} x " if setup.devices > 1 else ""
     return (
-        f"{target.name}, {target.parameters / 1e9:.3g}B parameters{active}, drafted by {drafting}, on {devices}"
+        f"{target.name}, {parameters(target.parameters)} parameters{active}, drafted by {drafting}, on {devices}"
         f"{setup.accelerator.label}, {setup.context:,} tokens of context each"
     )
 
@@ -343,27 +343,18 @@ def _tree_words(shape: DraftShape) -> str:
 
 
 def batches_html(found: Answer) -> str:
-    """The table by batch size; all text is escaped."""
-    trees = [("best tree", False), ("gain", True)] if found.has_trees else []
-    own = [(f"K={found.rows[0].own.length}", True)] if found.rows[0].own else []
-    waits = [("verification limited by", False)] if found.rows[0].limit else []
+    """The table by batch size."""
+    first = found.rows[0]
+    numbers = ["batch", "tokens/s, plain", "plain step", "best K", "its round", "gain"]
+    numbers += [f"K={first.own.length}"] if first.own else []
     heads = [
-        ("batch", True), ("tokens/s, plain", True), ("plain step", True), ("best K", True), ("its round", True),
-        ("gain", True), *own, *trees, *waits,
-    ]  # fmt: skip
-    rows = "".join(
-        "<tr>" + "".join(_cell(cell, number) for cell, (_, number) in zip(_cells(row), heads, strict=True)) + "</tr>"
-        for row in found.rows
-    )
-    head = "".join(f"<th{' class=number' if number else ''}>{text}</th>" for text, number in heads)
+        *(Cell(name, "number") for name in numbers),
+        *(["best tree", Cell("gain", "number")] if found.has_trees else []),
+        *(["verification limited by"] if first.limit else []),
+    ]
     source = f"{found.source[0].upper()}{found.source[1:]}"
-    filled = f"<caption>{source}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
-    table = f'<table class="engine-names modelled">{filled}</table>'
-    return f'<div class="engine-box" tabindex="0" role="region" aria-label="{source}, by batch size">{table}</div>'
-
-
-def _cell(text: str, number: bool) -> str:
-    return f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
+    rows = map(_cells, found.rows)
+    return html_table(heads, rows, "engine-names modelled", caption=source, label=f"{source}, by batch size")
 
 
 def _cells(row: BatchRow) -> tuple[str, ...]:

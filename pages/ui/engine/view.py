@@ -1,7 +1,6 @@
 """What an inference engine says about its speculative decoding: figures, definitions, another K, oddities."""
 
 import hashlib
-import html
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from decoding.trace.engine_config import engine_config
 from decoding.trace.engine_metrics import MAX_BYTES, EngineMetrics, compared, read_metrics
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.state import current_run
+from pages.ui.common.state import current_run, keep_parameter
 from pages.ui.engine.own import acceptance_words, is_low
 from viz.charts.engines import other_lengths_figure, positions_figure
+from viz.tables import Cell, html_table
 
 READ, PASTED = "engine_read", "engine_text"
 EXAMPLE = "tree_helps_chain"
@@ -46,10 +46,7 @@ def given() -> tuple[bytes, bool]:
         )  # fmt: skip
         st.button("Read it", key="engine_apply", icon=":material/input:", help="Or press Ctrl+Enter")
         file = st.file_uploader("Or its file", key="engine_file", help=FORMS, max_upload_size=MAX_BYTES // 2**20)
-    if text and len(text) <= MOST_IN_ADDRESS:
-        st.query_params["log"] = text
-    else:
-        st.query_params.pop("log", None)
+    keep_parameter("log", text if text and len(text) <= MOST_IN_ADDRESS else "")
     if file is not None:
         return file.getvalue(), False
     if text and text.strip():
@@ -170,17 +167,11 @@ def _own(metrics: EngineMetrics) -> tuple[list[float], str, tuple[str, ...]]:
 
 
 def definitions_html(metrics: EngineMetrics) -> str:
-    """Every definition that has a value here, and what it is called where; all text is escaped."""
-    rows = []
-    for each in metrics.definitions:
-        if each.value is None:
-            continue
-        value = f"{each.value:.3f}"
-        called = "; ".join(f"{who}: {name}" for who, name in each.called)
-        rows.append(
-            f"<tr><th>{html.escape(each.name)}</th><td class=number>{value}</td><td>{html.escape(each.formula)}</td>"
-            f"<td>{html.escape(called)}</td></tr>"
-        )
-    heads = "<tr><th>figure</th><th class=number>here</th><th>what is counted</th><th>called</th></tr>"
-    table = f'<table class="engine-names"><thead>{heads}</thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<div class="engine-box" tabindex="0" role="region" aria-label="One figure, many names">{table}</div>'
+    """Every definition that has a value here, and what it is called where."""
+    rows = [
+        (each.name, f"{each.value:.3f}", each.formula, "; ".join(f"{who}: {name}" for who, name in each.called))
+        for each in metrics.definitions
+        if each.value is not None
+    ]
+    heads = ("figure", Cell("here", "number"), "what is counted", "called")
+    return html_table(heads, rows, "engine-names", label="One figure, many names")

@@ -1,17 +1,16 @@
 """Why this action: what a selector of delayed trees saw at the root, and how every shape would have done."""
 
-import html
 from functools import partial
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH, PairError
+from decoding.common.errors import NEEDS_TORCH
 from decoding.common.formats import number
 from decoding.trace.records import SelectorTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.common.state import Run, keep_result, known_results, pair_of, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.common.state import Run, keep_result, known_results, own_pair, selected_iteration, trace_at
+from pages.ui.common.worker import ModelTask, job_bar, job_button
 from viz.charts.selector import (
     ActionMap,
     action_figure,
@@ -21,6 +20,7 @@ from viz.charts.selector import (
     scalar_rows,
     shape_words,
 )
+from viz.tables import Cell, html_table
 
 SLOT = "why_action"
 TREES, SEED = 8, 0
@@ -58,10 +58,8 @@ def choice_html(choice: SelectorTrace, shown: ActionMap, measured_s: float = 0) 
     for key, place in shown.marks.items():
         value, seconds = shown.at(key)
         tokens = "–" if shown.tokens is None else f"{shown.tokens[place]:.3f}"
-        cells = (f"{value:.1f}", tokens, f"{1000 * seconds:.2f}")
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        rows.append(f"<tr><td>{words[key]}: {shape_words(place)}</td>{numbers}</tr>")
-    heads = "".join(f'<th class="number">{html.escape(head)}</th>' for head in (shown.measure, "tokens", "ms"))
+        rows.append((f"{words[key]}: {shape_words(place)}", f"{value:.1f}", tokens, f"{1000 * seconds:.2f}"))
+    heads = ("Shape", *(Cell(name, "number") for name in (shown.measure, "tokens", "ms")))
     if "best" in shown.marks:
         said = f"Expected tokens are exact over the verifier, means of {TREES} trees drawn at this root."
     elif choice.rule == "tokens":
@@ -75,12 +73,10 @@ def choice_html(choice: SelectorTrace, shown: ActionMap, measured_s: float = 0) 
     if "static" in shown.marks:
         spared = ", and asks no selector" if shown.asking_s else ""
         timed += f". Best static is the one shape that does best where every root gets the same{spared}"
-    read = "".join(
-        f'<tr><td>{html.escape(name)}</td><td class="number">{value}</td></tr>' for name, value in scalar_rows(choice)
-    )
+    read = html_table((), [(name, Cell(value, "number")) for name, value in scalar_rows(choice)])
     return (
-        f'<table><tr><th>Shape</th>{heads}</tr>{"".join(rows)}</table><p class="quiet">{compared(shown)}{said} {timed}.'
-        f"</p><h5>What the selector read, beside hidden states, and passes measured</h5><table>{read}</table>"
+        f'{html_table(heads, rows)}<p class="quiet">{compared(shown)}{said} {timed}.</p>'
+        f"<h5>What the selector read, beside hidden states, and passes measured</h5>{read}"
     )
 
 
@@ -104,12 +100,11 @@ def ask_for_trees(run: Run, index: int, done: bool) -> None:
     if not torch_there():
         st.caption(escape_markdown(f"Trees drawn here would tell the best shape. {NEEDS_TORCH}"))
         return
-    if st.button(
-        "Find the best shape here", key="why_best_action", disabled=is_busy(SLOT), icon=":material/search:",
+    job_button(
+        SLOT, "Find the best shape here", "Drawing trees", lambda job: find(run, index, job),
+        key="why_best_action", icon=":material/search:",
         help=f"Draws {TREES} trees at this root that hold every shape, and runs the target over them",
-    ):  # fmt: skip
-        start_job(SLOT, "Drawing trees", lambda job: find(run, index, job))
-        st.rerun(scope="app")
+    )  # fmt: skip
     job_bar(SLOT)
 
 
@@ -122,11 +117,7 @@ def find(run: Run, index: int, job: ModelTask) -> tuple[tuple, list[float]]:
     from decoding.sampling.sampling import Sampling
     from decoding.training.selector_roots import tokens_of_actions
 
-    job.report(0, 0, "loading the models, a few seconds")
-    pair = pair_of(run, load=True)
-    if pair is None:
-        raise PairError(f"Another pair is loaded: load {run.trace.pair.name}, whose run this is.")
-    trace = trace_at(run, index)
+    pair, trace = own_pair(run.trace, job), trace_at(run, index)
     iteration = trace.iterations[index]
     sampled = iteration.sampling or trace.sampling
     sampling = Sampling(sampled.temperature, sampled.top_p, sampled.draft_temperature, SEED)

@@ -18,7 +18,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep_result, kept, known_results, selected_iteration, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.common.worker import ModelTask, job_bar, job_button
 from pages.ui.widgets.contestants import COMPARE, include
 from pages.ui.widgets.costs import doubt_words, draw_warning, measure_button, measured_on, own_costs
 from viz.charts import hindsight as charts
@@ -129,9 +129,8 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
             "the run again."
         )
         return
-    if st.button(f"Re-roll {REROLLS:,} draws", key="why_reroll", icon=":material/casino:", disabled=is_busy(LUCK_SLOT)):
-        start_job(LUCK_SLOT, "Re-rolling", roll)
-        st.rerun(scope="app")
+    label = f"Re-roll {REROLLS:,} draws"
+    job_button(LUCK_SLOT, label, "Re-rolling", roll, key="why_reroll", icon=":material/casino:")
     job_bar(LUCK_SLOT)
 
 
@@ -254,9 +253,10 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     if needs_logits(trace):
         if key not in known_results():  # slow, so on a button
             st.caption("With this verifier every subtree has to be verified again, from the stored logits.")
-            if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-                start_job(SLOT, "Verifying subtrees", lambda job: (key, budgets(trace, index, costs)))
-                st.rerun(scope="app")
+            job_button(
+                SLOT, "Find the best budget", "Verifying subtrees", lambda job: (key, budgets(trace, index, costs)),
+                key="why_budget", icon=":material/functions:",
+            )  # fmt: skip
             return
         found = known_results()[key]
     else:
@@ -329,9 +329,8 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
                 found = run_budgets(run.trace, costs, job.proceed("iteration {} of {}"), made.__getitem__)
                 return None if found is None else (key, found)
 
-            if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-                start_job(SLOT, "Budgets over the run", find)
-                st.rerun(scope="app")
+            title = "Budgets over the run"
+            job_button(SLOT, "Over the run", title, find, key="why_run_budget", icon=":material/functions:")
             return
         whole = kept(key, lambda: run_budgets(run.trace, costs, made=made.__getitem__))
     if not whole.trees:

@@ -13,7 +13,7 @@ from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep_result, known_results, pair_of, trace_at
-from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job
+from pages.ui.common.worker import ModelTask, job_bar, job_button
 from pages.ui.explain.subject import Subject, absent_subject, subject_of
 from pages.ui.tune.controls import FROM_RUN, pin_iteration
 from pages.ui.tune.controls import KEY as TUNE
@@ -24,7 +24,8 @@ from viz.explain.iteration import residuals, verdict_words, why_final, why_verdi
 from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
-from viz.tokens import quote, readable, visible
+from viz.tables import Cell, Markup, html_table
+from viz.tokens import quote, readable, token_text, visible
 
 if TYPE_CHECKING:
     from decoding.analysis.smallest_change import SettingChange, SmallestChanges
@@ -63,13 +64,11 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     if not torch_there():
         st.caption(escape_markdown(f"Which setting would have included it? {NEEDS_TORCH}"))
         return
-    if st.button(
-        "Search again" if found else "Which setting would have included it?", key="why_change", disabled=is_busy(SLOT),
-        icon=":material/tune:",
+    job_button(
+        SLOT, "Search again" if found else "Which setting would have included it?", "Trying settings",
+        lambda job: find(run, subject.index, path, job), key="why_change", icon=":material/tune:",
         help="Varies one setting of the drafter at a time and drafts this tree again with each value",
-    ):  # fmt: skip
-        start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
-        st.rerun(scope="app")
+    )  # fmt: skip
     job_bar(SLOT)
 
 
@@ -230,19 +229,16 @@ def residuals_html(iteration: IterationTrace, subject: Subject) -> str:
     left = residuals(iteration, max(subject.parent, 0), 3, token=subject.token_id)
     if not left:
         return ""
-    own = f"<code>{html.escape(visible(subject.text, 16))}</code>" if subject.parent >= 0 else ""
-    body = ""
+    own = Markup(f"<code>{html.escape(visible(subject.text, 16))}</code>")
+    heads, rows = ["", *([Cell(own, "number")] if subject.parent >= 0 else []), "likeliest left"], []
     for each in left:
         rest = ("", 1.0 - sum(p for _, p in each["rows"]))
-        tokens = "".join(map(_bar, [*each["rows"], *([rest] if rest[1] > 5e-4 else [])]))
+        tokens = Markup("".join(map(_bar, [*each["rows"], *([rest] if rest[1] > 5e-4 else [])])))
         after = each["after"].removeprefix("residual of the target's distribution ")
-        given = f'<td class="number">{each["own"]}</td>' if own else ""
-        body += f"<tr><td>{html.escape(after)}</td>{given}<td>{tokens}</td></tr>"
-    head = f'<th class="number">{own}</th>' if own else ""
+        rows.append((after, *([each["own"]] if subject.parent >= 0 else []), tokens))
     return (
         f'<div class="why"><h5 title="{html.escape(explain_term("residual"))}">Residual of the target after each '
-        f'rejection</h5><div class="all"><table><tr><th></th>{head}'
-        f"<th>likeliest left</th></tr>{body}</table></div></div>"
+        f'rejection</h5><div class="all">{html_table(heads, rows)}</div></div>'
     )
 
 
@@ -322,11 +318,8 @@ GATE_MARKS = {"passed": "✓", "stopped": "✗", "breadth": "→"}
 def _gates(iteration: IterationTrace, subject: Subject) -> str:
     """The gates that a drafted node met, in order; empty for drafters without gates."""
     met = gates_met(iteration, subject.node) if subject.in_tree else ()
-    rows = "".join(
-        f"<tr><td>{GATE_MARKS[gate.outcome]} {html.escape(gate.name)}</td><td>{html.escape(gate.words)}</td></tr>"
-        for gate in met
-    )
-    return f"<h5>Gates in order</h5><table>{rows}</table>" if met else ""
+    rows = [(f"{GATE_MARKS[gate.outcome]} {gate.name}", gate.words) for gate in met]
+    return f"<h5>Gates in order</h5>{html_table((), rows)}" if met else ""
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
@@ -336,15 +329,13 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         return ""
     drawn, late = is_sampled(iteration), place in Known(iteration).after_end
     tested = drawn and any(step.kind != "choice" for step in steps)
-    body = "".join(_test_row(iteration, step, drawn, tested, late, step.token_id == subject.token_id) for step in steps)
+    rows = [_test_row(iteration, step, drawn, tested, late) for step in steps]
     probs, probs_help = distribution_title(iteration)
-    heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, probs_help)]
-    heads += [("passes", explain_term("acceptance probability"))] if tested else []
-    heads += [("random number", explain_term("draw"))] if drawn else []
-    header = "".join(
-        f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
-        for name, words in [*heads, ("outcome", "")]
-    )
+    numbers = {"draft": explain_term("draft probability"), probs: probs_help}
+    numbers |= {"passes": explain_term("acceptance probability")} if tested else {}
+    numbers |= {"random number": explain_term("draw")} if drawn else {}
+    heads = [Cell("token", "token"), *(Cell(name, "number", about) for name, about in numbers.items()), "outcome"]
+    asked = ["asked" if step.token_id == subject.token_id else "" for step in steps]
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = f"Tests after {after}, in order" if drawn else f"Compared with the target's argmax after {after}, in order"
     if not drawn and all(step.kind == "choice" for step in steps):
@@ -353,12 +344,12 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         title = f"No acceptance tests after {after}: one token is drawn from the target's distribution"
         if iteration.children(place):
             title += ". A child with it is accepted, the others are rejected"
-    return f"<h5>{html.escape(title)}</h5><table><tr>{header}</tr>{body}</table>"
+    return f"<h5>{html.escape(title)}</h5>{html_table(heads, rows, row_kinds=asked)}"
 
 
 def _test_row(
-    iteration: IterationTrace, step: VerificationStep, drawn: bool, tested: bool, late: bool, here: bool
-) -> str:
+    iteration: IterationTrace, step: VerificationStep, drawn: bool, tested: bool, late: bool
+) -> tuple[str, ...]:
     """One test, match or choice; of a choice nothing passes or fails: its outcome has its probability."""
     child = None if step.child_id is None else iteration.nodes[step.child_id]
     _, target = target_of(iteration, step.node_id, step.token_id)
@@ -371,9 +362,8 @@ def _test_row(
     passes, number_drawn = "–", number(step.drawn)
     if step.kind != "choice":
         passes, number_drawn = limit_and_drawn(step.acceptance_probability, step.drawn)
-    cells = [given, number(target, 3), *([passes] if tested else []), *([number_drawn] if drawn else [])]
-    numbers = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
-    text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
+    numbers = [given, number(target, 3), *([passes] if tested else []), *([number_drawn] if drawn else [])]
+    text = visible(token_text(iteration, step.token_id), 16)
     in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
@@ -385,9 +375,7 @@ def _test_row(
         outcome = f"sampled at {chance(step.acceptance_probability)}"
     else:
         outcome = "accepted" if step.accepted else "rejected"
-    outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))
-    weight = " style=font-weight:600" if here else ""
-    return f'<tr{weight}><td class="token">{text}</td>{numbers}<td>{outcome}</td></tr>'
+    return text, *numbers, outcome + (", but the text had ended" if in_vain else "")
 
 
 def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None:
@@ -413,5 +401,5 @@ def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None
     after = "the last committed token" if place == 0 else quote(iteration.nodes[place].text)
     st.pills(
         escape_markdown(f"Not drafted after {after}: why not?"), tokens, key=key, on_change=ask, wrap=True,
-        format_func=lambda token: escape_markdown(visible(iteration.texts.get(token, f"<{token}>"), 14)),
+        format_func=lambda token: escape_markdown(visible(token_text(iteration, token), 14)),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.state import Run, kept, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
-from viz.tokens import readable
+from viz.tokens import readable, token_text
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def subject_of(run: Run) -> Subject | None:
 def absent_subject(iteration: IterationTrace, index: int, parent: int, token: int) -> Subject:
     """A token of a distribution; if it was drafted there after all, its node."""
     node = next((n.node_id for n in iteration.nodes if n.parent_id == parent and n.token_id == token), None)
-    return Subject(index, parent, token, iteration.texts.get(token, f"<{token}>"), node)
+    return Subject(index, parent, token, token_text(iteration, token), node)
 
 
 def final_subject(iteration: IterationTrace, index: int) -> Subject | None:

@@ -25,6 +25,7 @@ from viz.charts.methods import ProgressCurve, progress_figure, speed_figure
 from viz.learn.tour import STEP_THROUGH
 from viz.race.data import race_data
 from viz.standalone import figures_html, race_html, scope_html, text_html
+from viz.tables import STYLE as TABLES
 
 INDEX, RACE, COMPARISON, TOUR = "index.html", "race.html", "comparison.html", "tour-{}.html"
 
@@ -83,7 +84,7 @@ def comparison_page() -> tuple[str, str, str, str]:
         f"{len(scores)} methods on {prompt_words(outcome.plan.prompt.name)}, {plural(COMPARED_REPEATS, 'repeat')} in "
         f"turn after {COMPARED_WARMUP} warm-up, measured on {hardware_words(outcome.hardware)}."
     )
-    style = f"<style>{STYLE.read_text(encoding='utf-8')}</style>"
+    style = "".join(f"<style>{each.read_text(encoding='utf-8')}</style>" for each in (TABLES, STYLE))
     page = figures_html(figures, "Comparison", nav(about, *findings(scores)), style + table_html(scores, outcome))
     return COMPARISON, "Comparison", about, page
 

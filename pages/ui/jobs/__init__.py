@@ -16,6 +16,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.common.formats import about, byte_size, long_duration, plural
 from decoding.jobs.job import Job, JobState, JobWatcher
 from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
+from pages.ui.common.state import keep_parameter
 
 STYLE = Path(__file__).with_name("page.css")
 STATE_ICONS = {
@@ -58,7 +59,7 @@ class JobPage:
         st.session_state[f"{self.name}_chosen"] = key
         st.session_state[f"{self.name}_sure"] = None
         if key is None:
-            st.query_params.pop(self.address, None)
+            keep_parameter(self.address, None)
 
     def looked_at(self, found: Sequence[F]) -> F | None:
         """The selected job; None where the form is shown.
@@ -72,8 +73,7 @@ class JobPage:
         if chosen not in by_key:
             chosen = FORM
         st.session_state[f"{self.name}_chosen"] = chosen
-        if st.query_params.get(self.address) != chosen:
-            st.query_params[self.address] = chosen
+        keep_parameter(self.address, chosen)
         return by_key.get(chosen)
 
     def followed(self, jobs: Sequence[Job], follow: Callable[[Job], F]) -> list[F]:

@@ -1,10 +1,8 @@
 """Three puzzles on recorded iterations: each is checked against the trace and explained from it."""
 
-import html
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
@@ -24,6 +22,7 @@ from viz.charts.methods import TokenCost, token_cost_figure
 from viz.explain.iteration import phase_seconds
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
+from viz.tables import html_table
 from viz.tokens import quote
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ def draw_puzzles() -> None:
         "Puzzle", list(draw), default=GUESS, key="puzzle", label_visibility="collapsed", required=True,
         persist_state="session",
     )  # fmt: skip
-    st.html(Path(__file__).with_suffix(".css"))
     draw[chosen]()
 
 
@@ -234,15 +232,9 @@ def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = "") -> str:
-    head = "".join(f"<th>{html.escape(words)}</th>" for words in heads)
-    body = "".join(
-        f'<tr class="{"reason" if row[0] == marked else ""}"><th>{html.escape(row[0])}</th>'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
+    return html_table(
+        (title, *heads), rows, "ruled ds-figures", row_kinds=["reason" if row[0] == marked else "" for row in rows]
     )
-    head = f"<thead><tr><th>{html.escape(title)}</th>{head}</tr></thead>"
-    return f'<table class="ds-figures">{head}<tbody>{body}</tbody></table>'
 
 
 def saving_pool() -> list[tuple[str, Missing]]:

@@ -2,7 +2,6 @@
 
 import html
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -143,7 +142,6 @@ def _home() -> RecordedRunCard:
 
 def draw_cards() -> None:
     """All cards, and a button back to a run that was set aside for one of them."""
-    st.html(Path(__file__).with_suffix(".css"))
     draw_set_aside()
     shown = cards()
     for row in range(0, len(shown), COLUMNS):

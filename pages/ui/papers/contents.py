@@ -15,6 +15,7 @@ from decoding.papers.judge import Reproduction
 from decoding.papers.paper_result import PaperResult, place_of
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.state import keep_parameter
 from pages.ui.papers.run import work_of
 
 CHOSEN, OPENED, ENTERED = "papers_exhibit", "papers_paper", "address_obeyed"
@@ -145,6 +146,5 @@ def draw_explained(explained: Explained) -> None:
                   icon=":material/arrow_forward:")  # fmt: skip
     else:
         st.page_link(page, label=label, icon=":material/arrow_forward:", query_params=dict(explained.query))
-    if st.query_params.get("exhibit") != explained.key:
-        st.query_params["exhibit"] = explained.key
-    st.query_params.pop("figure", None)
+    keep_parameter("exhibit", explained.key)
+    keep_parameter("figure", None)

@@ -14,10 +14,12 @@ from decoding.papers.paper_result import Entry, Figure, PaperResult, compared
 from decoding.trace.metrics import COUNTINGS, Counting
 from pages.ui.common.charts import chart, counting_switch, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.state import keep_parameter
 from pages.ui.papers.rows import Judgement, StoredResults, judgement
 from pages.ui.papers.run import draw_work, size_of
 from viz.charts.papers import FACTOR, PaperMark, far_apart, lines_figure, places_figure, table_figure
 from viz.glossary import setting_title
+from viz.tables import Cell, html_table
 
 STYLE = Path(__file__).with_suffix(".css")
 COUNTED = "papers_counted"
@@ -79,9 +81,10 @@ def table_html(outcome: Reproduction) -> str:
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
-        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
-        f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
-        f"{units}{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        '<div class="ds-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
+        f'<table class="ds-table ruled papers-table"><thead><tr><td rowspan="2"></td>{axis}'
+        f'<th rowspan="2" scope="col">runs</th>{units}{groups}</tr><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
@@ -243,10 +246,7 @@ def draw_counting(outcome: Reproduction) -> None:
             words = ""
         ends = REPEATS if counting == "loop_free" and words and not paper_result.holds else ""
         st.caption(escape_markdown("; ".join(filter(None, (words, ends, *outcome.bases)))), width="stretch")
-    if counting == "whole":
-        st.query_params.pop("counted", None)
-    elif st.query_params.get("counted") != counting:
-        st.query_params["counted"] = counting
+    keep_parameter("counted", "" if counting == "whole" else counting)
 
 
 def source_key(paper_result: PaperResult) -> str:
@@ -280,16 +280,9 @@ def _draw_header(shown: Judgement) -> None:
 def protocol_html(outcome: Reproduction) -> str:
     """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
     paper_result = outcome.paper_result
-    body = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th>'
-        + "".join(f"<td>{html.escape(each)}</td>" for each in rest)
-        + "</tr>"
-        for name, *rest in compared(paper_result.protocol, outcome.here)
-    )
-    figures = html.escape(", ".join(figure.words for figure in paper_result.figures))
-    body += f'<tr><th scope="row">statistic</th><td colspan="2">{figures}</td><td></td></tr>'
-    heads = "".join(f'<th scope="col">{words}</th>' for words in ("paper", "here", "where they differ"))
-    return f'<table class="papers-protocol"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    figures = Cell(", ".join(figure.words for figure in paper_result.figures), span=2)
+    rows = (*compared(paper_result.protocol, outcome.here), ("statistic", figures, ""))
+    return html_table(("", "paper", "here", "where they differ"), rows, "ruled papers-protocol")
 
 
 def _here_words(shown: Judgement) -> str:
@@ -326,9 +319,6 @@ def _chosen_figure(paper_result: PaperResult) -> Figure:
             "Figure", list(columns), format_func=lambda name: escape_markdown(columns[name].words), key=key,
             label_visibility="collapsed", required=True, persist_state="session",
         )  # fmt: skip
-    for name, value in (("exhibit", paper_result.key), ("figure", chosen if chosen != first else None)):
-        if value is None:
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != value:
-            st.query_params[name] = value
+    keep_parameter("exhibit", paper_result.key)
+    keep_parameter("figure", chosen if chosen != first else "")
     return columns[chosen]

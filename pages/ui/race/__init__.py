@@ -70,11 +70,9 @@ class Race:
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
-def recorded_race() -> Race | None:
-    """The race shipped with Draftscope, None where some of its runs are missing."""
+def recorded_race() -> Race:
+    """The race shipped with Draftscope."""
     runs = race_runs()
-    if not runs:
-        return None
     note = f"median of {RACE_REPEATS} repeats"
     lanes = tuple(lane_of(run, note=note, speeds=speeds) for run, speeds in zip(runs, race_speeds(), strict=True))
     about = (

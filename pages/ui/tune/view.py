@@ -32,8 +32,8 @@ from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_chang
 from viz.charts.engines import speedup_by_batch_figure
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
+from viz.scope.panels import iteration_spans, tokens_html
 from viz.scope.phases import FINAL_ID
-from viz.theme import MARKS
 from viz.tokens import visible
 
 if TYPE_CHECKING:
@@ -287,10 +287,10 @@ def text_html(
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]
-    said = '<span class="said">'
+    said, adds = '<span class="said">', [tokens_html(iteration_spans(each)) for each in (pinned, now)]
     return (
         f'<div class="tune-line">{said}Prefix</span> <span class="tail">{html.escape(shown)}</span>▏'
-        f"{said}pinned adds</span> {_tokens(pinned)} {said}· now adds</span> {_tokens(now)}</div>"
+        f"{said}pinned adds</span> {adds[0]} {said}· now adds</span> {adds[1]}</div>"
         f'<div class="tune-line">{html.escape(why)}</div>'
     )
 
@@ -310,13 +310,3 @@ def nodes_words(diff: TreeDiff, pinned: int, now: int) -> str:
         f"{plural(len(diff.both), 'node')} in both trees, {len(diff.only_first)} only in the pinned one, "
         f"{len(diff.only_second)} only in this one (framed)."
     )
-
-
-def _tokens(iteration: IterationTrace) -> str:
-    """Committed tokens, underlined in the colour of their provenance."""
-    parts = []
-    for place, text in enumerate(iteration.committed_texts):
-        kind = "accepted" if place < len(iteration.accepted) else iteration.final_kind
-        color = MARKS[kind].color if kind in MARKS else "currentColor"
-        parts.append(f'<b style="border-color:{color}" title="{kind}">{html.escape(visible(text))}</b>')
-    return "&#8203;".join(parts)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 import decoding
-from decoding.common.errors import PromptError, SettingsError, require
+from decoding.common.errors import PromptError, SettingsError
 from decoding.common.formats import duration, plural
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
-from pages.ui.common.state import PromptChoice, Run, encode_prompt, trace_at
+from pages.ui.common.state import PromptChoice, Run, encode_prompt, own_pair, trace_at
 from pages.ui.common.worker import is_busy, start_job
 from viz.branches.diff import same_tree, same_work
 from viz.charts.methods import ITERATION, WHOLE, Tried
@@ -140,11 +140,7 @@ def read_text(pair: "Pair", source: PrefixSource, job: "ModelTask") -> PrefixTex
 
     if source.run is not None:
         trace = source.run.trace
-        require(
-            trace.pair.name == pair.info.name,
-            f"The run in Step through was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: "
-            "start a new run there, or take the prefix from a prompt.",
-        )
+        own_pair(trace, job, "take the prefix from a prompt")
         return PrefixText(source.key, trace.prompt_ids, trace.output_ids)
     ids = encode_prompt(pair, source.prompt)
     room = pair.context - len(ids) - 1

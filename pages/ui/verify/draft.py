@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 import decoding
-from decoding.common.errors import SettingsError, require
+from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.models import loaded_pair
-from pages.ui.common.state import Run, decode_ids
+from pages.ui.common.state import Run, decode_ids, own_pair
 from pages.ui.common.worker import ModelTask, is_busy, start_job
+from pages.ui.tune.controls import tree_methods
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
-    from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
 
 SLOT = "verify"
@@ -70,7 +69,7 @@ def draft_popover(looked: Looked) -> None:
 
 def tree_picker() -> "Method | None":
     """A method that drafts and its tree settings; a contradiction is shown as a sentence and gives None."""
-    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
+    drafting = tree_methods()
     seed(KEY, FIRST_METHOD)
     name = st.selectbox(
         "Method", drafting, key=KEY, format_func=lambda name: decoding.METHODS[name].label, persist_state="session"
@@ -95,8 +94,8 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Mod
     from decoding.methods.method import fitted
     from decoding.session.session import DecodeSession, Limits
 
-    pair = _pair_of(looked.run, job)
     trace = looked.run.trace
+    pair = own_pair(trace, job)
     prefix = (trace.prompt_ids + trace.output_ids)[: looked.iteration.prefix_length]
     room = min(pair.context - len(prefix), DEEPEST)
     limits = Limits(max(room, 1), ignore_end_of_text=True, rows="full")
@@ -140,16 +139,5 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
         DraftscopeError: another pair is in memory, or the run's settings are unknown to this version.
     """
     method, sampling = choose()
-    trace, pair = run.trace, _pair_of(run, job)
+    trace, pair = run.trace, own_pair(run.trace, job)
     return decode_ids(pair, trace.prompt_ids, method, sampling, trace.max_new_tokens, None, job)
-
-
-def _pair_of(run: Run, job: ModelTask) -> "Pair":
-    """The pair in memory, if it is the one that decoded the run."""
-    pair = loaded_pair(job)
-    require(
-        run.trace.pair.name == pair.info.name,
-        f"The run was decoded by {run.trace.pair.name}, but the pair in memory is {pair.info.name}: choose that pair, "
-        "or start a run of your own in Step through.",
-    )
-    return pair

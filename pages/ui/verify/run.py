@@ -9,8 +9,8 @@ import streamlit as st
 from decoding.common.formats import plural
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.state import Run
-from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.state import Run, keep_result, kept, known_results
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import seed
 from viz.verify import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
@@ -33,11 +33,8 @@ def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
 
     run, target = looked.run, {"temperature": sampling.temperature, "top_p": sampling.top_p}
     asked = replace(sampling_of(run.trace), **target, seed=0)
-    found = take_result(SLOT)
-    if found is not None:
-        st.session_state["verify_theory"] = found
-    key, theory = st.session_state.get("verify_theory", (None, None))
-    shown = theory if key is not None and key[0] == run.key else None
+    keep_result(SLOT)
+    key, shown = known_results().get(("run_theory", run.key), (None, None))
     with st.container(key="verify_run_head", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown("**Over the run**", width="content")
         current = shown is not None and key == run_key(run, asked)
@@ -57,7 +54,7 @@ def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
                 st.caption(escape_markdown(said(shown, current)))
     job_error(SLOT)
     if shown is not None and shown.trees:
-        charts(shown, draws)
+        charts(key, shown, draws)
 
 
 def run_key(run: Run, sampling: "Sampling") -> tuple:
@@ -71,7 +68,7 @@ def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
 
     key = run_key(run, sampling)
     found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"))
-    return None if found is None else (key, found)
+    return None if found is None else (("run_theory", run.key), (key, found))
 
 
 def said(theory: "RunTheory | None", current: bool) -> str:
@@ -93,24 +90,24 @@ def said(theory: "RunTheory | None", current: bool) -> str:
     return " · ".join(parts)
 
 
-def charts(theory: "RunTheory", draws: int) -> None:
+def charts(key: tuple, theory: "RunTheory", draws: int) -> None:
     """Three charts with notes below them; figures are rebuilt only when something changed."""
     from decoding.verifiers import VERIFIERS
 
     titles = ("Acceptance rate by depth", "Acceptance by draft probability", "Expected tokens by verifier")
-    shown = (id(theory), draws, is_dark())
-    if st.session_state.get("verify_charts_of") != shown:
+
+    def figures() -> tuple:
         labels = [VERIFIERS[name].label for name in theory.expected]
         middles = [(each.low + each.high) / 2 for each in theory.bins]
         accepted = curve_of("min(1, target / draft)", middles, [each.accepted for each in theory.bins])
         wanted = curve_of("target probability", middles, [each.target for each in theory.bins])
         tokens = curve_of("expected tokens", range(len(labels)), list(theory.expected.values()))
-        figures = (
+        return (
             acceptance_by_depth_figure(*depth_curves(theory, draws), is_dark()),
             draft_probability_figure(accepted, wanted, is_dark()),
             expected_tokens_figure(labels, tokens, is_dark()),
         )
-        st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
+
     notes = (
         f"Probability that a verifier accepts one of {plural(draws, 'independent draw')} from the draft after a "
         "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. Dashed: the best "
@@ -123,7 +120,8 @@ def charts(theory: "RunTheory", draws: int) -> None:
         "verifiers see the same trees, so small differences mean more than the whiskers suggest.",
     )
     places = st.columns(3, gap="small")
-    for place, title, figure, note in zip(places, titles, st.session_state["verify_charts"], notes, strict=True):
+    made = kept(("run_theory_charts", *key, draws, is_dark()), figures)
+    for place, title, figure, note in zip(places, titles, made, notes, strict=True):
         with place.container(border=True, height="stretch", gap="xsmall"):
             st.markdown(f"**{title}**")
             chart(figure, key=f"verify_{title}", height=CHART_HEIGHT)

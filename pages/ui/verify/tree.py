@@ -1,7 +1,6 @@
 """The tree under the chosen verifier, and its selected node."""
 
 import html
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -17,6 +16,7 @@ from pages.ui.widgets.controls import proof_link
 from viz.components import component_script, component_style
 from viz.explain.known import sampling_words, target_head
 from viz.scope.phases import FINAL_ID
+from viz.tables import Cell, html_table
 from viz.tokens import quote, visible
 from viz.verify import ROW_PX, DistributionPanel, distributions_figure, kept_tree_data
 
@@ -297,7 +297,6 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", selec
             return
         if said := fallback_words(looked, selected, node):
             st.caption(escape_markdown(said))
-        st.html(Path(__file__).with_suffix(".css"))
         st.html(words_html(looked, replayed, steps) + table_html(steps, walker, target))
         proof_link()
     with right:
@@ -361,24 +360,20 @@ def how(verifier: "Verifier", entries: int) -> str:
 
 
 def table_html(steps: "NodeSteps", walker: str, target: str) -> str:
-    """The entries in draw order, and the numbers that `walker` drew against them; every token is escaped.
+    """The entries in draw order, and the numbers that `walker` drew against them.
 
     `target` names the target's distribution that they are tested against.
     """
     columns = zip((*(target if name == "target" else name for name in COLUMNS), walker), MEANINGS, strict=True)
-    heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
-    body = ""
+    heads, rows = [Cell(name, about=meaning) for name, meaning in columns], []
     for place, entry in enumerate(steps.entries, start=1):
         passes = "–" if entry.passes is None else number(entry.passes)
         if entry.wins is not None:
             passes += f" if it wins ({number(entry.wins)})"
-        cells = (
-            place, html.escape(visible(entry.text, 14)), number(entry.draft), number(entry.target), passes,
-            number(entry.taken), _seed_words(entry),
-        )  # fmt: skip
-        body += f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-    table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="vs-box" tabindex="0" role="region" aria-label="Tests in order">{table}</div>'
+        numbers = number(entry.draft), number(entry.target), passes, number(entry.taken)
+        rows.append((str(place), visible(entry.text, 14), *numbers, _seed_words(entry)))
+    results = [entry.result for entry in steps.entries]
+    return html_table(heads, rows, "vs-table", label="Tests in order", row_kinds=results)
 
 
 def _seed_words(entry: "EntryStep") -> str:
@@ -391,7 +386,7 @@ def _seed_words(entry: "EntryStep") -> str:
     # As many digits as tell the two apart, and a small threshold from 0.
     written = [(f"{entry.drawn:.{digits}f}", number(entry.tested_at, digits)) for digits in (2, 3, 4)]
     drawn, at = next((each for each in written if each[0] != each[1] and "<" not in each[1]), written[-1])
-    return html.escape(f"{mark} {drawn} {sign} {at}")
+    return f"{mark} {drawn} {sign} {at}"
 
 
 def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> DistributionPanel:

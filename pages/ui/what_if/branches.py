@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from decoding.common.errors import require
 from decoding.common.formats import byte_size, duration, plural
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
-from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import (
     PromptChoice,
     Run,
@@ -26,6 +24,7 @@ from pages.ui.common.state import (
     decode_ids,
     decode_more,
     keep_run,
+    own_pair,
     selected_iteration,
 )
 from pages.ui.common.worker import ModelTask, start_job
@@ -431,12 +430,7 @@ def decode_again(trace: RunTrace, job: ModelTask) -> Run:
     """
     from decoding.replay.stored_state import method_of, sampling_of
 
-    pair = loaded_pair(job)
-    require(
-        pair.info.name == trace.pair.name,
-        f"This run was decoded by {trace.pair.name}, but the pair in memory is {pair.info.name}: load that pair with "
-        "the button above, or start a run in Step through.",
-    )
+    pair = own_pair(trace, job)
     method, sampling, length = method_of(trace), sampling_of(trace), trace.max_new_tokens
     run = decode_ids(pair, trace.prompt_ids, method, sampling, length, len(trace.iterations), job)
     prompt = prompt_of_ids(pair, list(trace.prompt_ids))

@@ -11,7 +11,7 @@ from decoding.recorded import PROMPT as DEFAULT_PROMPT
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.models import manager
-from pages.ui.common.state import PromptChoice
+from pages.ui.common.state import PromptChoice, keep_parameter
 from pages.ui.widgets.controls import say_again, seed
 
 OWN_TEXT = "own text"
@@ -99,11 +99,8 @@ def keep_in_address(prompt: PromptChoice) -> None:
     """Keep the prompt in the address of the page, a text of one's own where it fits, so that a reload has it."""
     own = prompt.name == OWN_TEXT
     fits = prompt.text.strip() and len(quote_plus(prompt.text)) <= MAX_TEXT
-    for name, value in (("prompt", prompt_words(prompt.name)), ("text", prompt.text if own and fits else "")):
-        if not value:
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != value:
-            st.query_params[name] = value
+    keep_parameter("prompt", prompt_words(prompt.name))
+    keep_parameter("text", prompt.text if own and fits else "")
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:
