@@ -97,12 +97,15 @@ def tokens_html(spans: Sequence[Span]) -> str:
     return "&#8203;".join(pieces)
 
 
-def text_html(spans: Sequence[Span]) -> str:
-    """The spans as escaped HTML: colour and line style under each token say where it came from."""
+def text_html(spans: Sequence[Span], mark: str = "font-weight:700") -> str:
+    """The spans as escaped HTML: colour and line style under each token say where it came from.
+
+    `mark`: CSS of the current ones.
+    """
     pieces = []
     for span in spans:
         rule = f"{underline(span.provenance)};" if span.provenance in PROVENANCE_MARK else "opacity:.65;"
-        weight = "font-weight:700;" if span.current else ""
+        weight = f"{mark};" if span.current else ""
         where = "" if span.iteration is None else f", iteration {span.iteration + 1}"
         title = html.escape(PROVENANCE_WORDS[span.provenance] + where, quote=True)
         # A line break in the text is shown as an escape and also breaks the line.

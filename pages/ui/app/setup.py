@@ -14,6 +14,11 @@ from pages.ui.common.state import DRAWINGS
 from pages.ui.common.worker import DIALOG, come_back, entered_by_history, worker_note
 from viz.tables import STYLE as TABLES
 
+# Colours of .streamlit/config.toml that style sheets of pages name; Streamlit itself gives them to components alone.
+COLOURS = {
+    "--st-background-color": "backgroundColor", "--st-secondary-background-color": "secondaryBackgroundColor",
+    "--st-border-color": "borderColor", "--st-primary-color": "primaryColor",
+}  # fmt: skip
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 
 
@@ -30,6 +35,7 @@ def setup(title: str) -> None:
     page_begins()
     if title != "Step through":
         keep_open_run(title, entered)
+    st.html(f"<style>[data-testid=stApp] {{ {_colours()} }}</style>")
     st.html(Path(__file__).with_suffix(".css"))
     st.html(TABLES)
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
@@ -63,6 +69,14 @@ def setup(title: str) -> None:
         from pages.ui.learn.tour import tour_bar
 
         tour_bar(title)
+
+
+def _colours() -> str:
+    both = (
+        (name, *(st.get_option(f"theme.{kind}.{field}") for kind in ("light", "dark")))
+        for name, field in COLOURS.items()
+    )
+    return " ".join(f"{name}: light-dark({light}, {dark});" for name, light, dark in both)
 
 
 def _link(label: str, title: str) -> None:

@@ -29,6 +29,7 @@ from viz.tokens import visible
 
 OUTPUT_HEIGHT = 270
 TREE_HEIGHT = 320
+DIFFERENCE = "font-weight:700;outline:1px solid"  # CSS of the first token that differs from the reference
 KEPT_TREES = 12
 CONTEXT_TOKENS = 14
 
@@ -73,11 +74,11 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
         if drafts:
             spans = [span for iteration in run.iterations for span in iteration_spans(iteration)]
             spans = [replace(span, current=place == position) for place, span in enumerate(spans)]
-            st.html(text_html(spans))
+            st.html(text_html(spans, DIFFERENCE))
         else:
             pieces = []
             for place, text in enumerate(outcome.texts[token] for token in entry.output_ids):
-                weight = ' style="font-weight:700;outline:1px solid"' if place == position else ""
+                weight = f' style="{DIFFERENCE}"' if place == position else ""
                 line = "<br>" if text.endswith("\n") else ""
                 pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>{line}")
             style = "font-family:monospace;line-height:1.9;overflow-wrap:anywhere"

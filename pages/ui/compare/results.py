@@ -116,7 +116,7 @@ def table_html(scores: tuple[Score, ...], outcome: ComparisonResult, line: Botto
             bold = {place for place, entry in enumerate(scores) if entry.contestant.label == winner}
         shown = (_bold(text) if place in bold else text for place, (text, _, _) in enumerate(cells))
         rows.append((Cell(title, about=meaning), *shown))
-    return html_table(("", *_labels(scores)), rows, "compared", label="Figures of each method")
+    return html_table(("", *_labels(scores)), rows, "ruled compared", label="Figures of each method")
 
 
 def _labels(scores: tuple[Score, ...]) -> list[str]:
@@ -339,7 +339,7 @@ def draw_prompts(prompts: Sequence[tuple[Score, ...]], outcome: ComparisonResult
         rows.append((name, *cells))
     st.html(STYLE)
     title = "Speed-up by prompt"
-    st.html(html_table((title, *_labels(prompts[0])), rows, "compared", label=title))
+    st.html(html_table((title, *_labels(prompts[0])), rows, "ruled compared", label=title))
     st.caption(
         "Medians of the ratios to plain decoding within each repeat. Bold: faster than all others on that prompt, as "
         "far as its repeats tell. Choose a prompt above for everything measured on it."

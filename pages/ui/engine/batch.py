@@ -354,7 +354,7 @@ def batches_html(found: Answer) -> str:
     ]
     source = f"{found.source[0].upper()}{found.source[1:]}"
     rows = map(_cells, found.rows)
-    return html_table(heads, rows, "engine-names modelled", caption=source, label=f"{source}, by batch size")
+    return html_table(heads, rows, "ruled engine-names modelled", caption=source, label=f"{source}, by batch size")
 
 
 def _cells(row: BatchRow) -> tuple[str, ...]:

@@ -174,4 +174,4 @@ def definitions_html(metrics: EngineMetrics) -> str:
         if each.value is not None
     ]
     heads = ("figure", Cell("here", "number"), "what is counted", "called")
-    return html_table(heads, rows, "engine-names", label="One figure, many names")
+    return html_table(heads, rows, "ruled engine-names", label="One figure, many names")
