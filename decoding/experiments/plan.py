@@ -24,6 +24,7 @@ from decoding.common.prompts import Prompt, in_turn, load_prompts
 from decoding.common.settings import former_engine
 from decoding.compare.contestants import Contestant
 from decoding.experiments.grid import Grid, PromptSet, contestants
+from decoding.heads.store import HEADS, find_head
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.selector.store import SELECTORS, find_selector
@@ -191,13 +192,17 @@ class Block:
 def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contestant) -> str:
     """The key of a run of a pair with some `pair_identity`.
 
-    With a selector its weights count, since one of the same name may be trained anew; `SettingsError` or `PairError`
-    where it is not there, or damaged.
+    With a selector or a draft head of one's own its weights count, since one of the same name may be trained anew or
+    go on training; `SettingsError` or `PairError` where it is not there, or damaged.
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))
     if selector := settings.get("selector"):
         settings["selector_weights"] = SELECTORS.digest(find_selector(str(selector)).folder)
+    if name := settings.get("draft_head"):
+        head = find_head(str(name))
+        if not head.shipped:
+            settings["head_weights"] = HEADS.digest(head.folder)
     engine = contestant.engine and former_engine(contestant.engine)  # so that keys stay what they were
     return _digest([pair, conditions.digest, contestant.name, settings, engine])
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.errors import ExperimentError, PairError, PromptError, run_main
+from decoding.common.errors import ExperimentError, PairError, PromptError, SettingsError, run_main
 from decoding.compare.contestants import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
@@ -21,10 +21,12 @@ from decoding.experiments.grid import grid_from, grid_toml
 from decoding.experiments.plan import blocks, prompts_of, run_key
 from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.sweep import run_grid
+from decoding.heads.store import HEADS, save_head
 from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, pair_identity
 from decoding.selector.store import SELECTORS
+from tests.helpers.heads import random_network
 from tests.helpers.selectors import store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -234,6 +236,27 @@ def test_a_selector_trained_anew_makes_other_runs(pair, tmp_path, monkeypatch):
     (tmp_path / "mine" / "selector" / SELECTORS.weights).unlink()
     with pytest.raises(PairError, match=r"The selector in .* is damaged"):
         run_key(identity, one.conditions, contestant)
+
+
+def test_a_draft_head_trained_anew_makes_other_runs_and_those_of_the_program_are_known_by_name(
+    pair, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
+    identity, some = pair_identity(pair), grid()
+    (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))
+
+    def key(name: str) -> str:
+        return run_key(identity, one.conditions, Contestant("x", METHODS["linear"].with_settings(draft_head=name)))
+
+    keys, folder = [], tmp_path / "mine" / "head"
+    for seed in (0, 1, 0):
+        save_head(folder, random_network(pair, seed), "talf", identity, "2030-01-02", {})
+        keys.append(key("mine"))
+    assert keys[0] == keys[2] != keys[1]
+    monkeypatch.setattr(type(HEADS), "digest", lambda kind, folder: pytest.fail("weights of the program were read"))
+    assert key("talf") != key("")
+    with pytest.raises(SettingsError, match="no draft head"):
+        key("yours")
 
 
 def command(folder: Path, content: str | None = None) -> subprocess.Popen:
