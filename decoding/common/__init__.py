@@ -1,1 +1,1 @@
-"""Errors, files, processes, settings, cost curves: what everything else may use."""
+"""Errors, files, formats, prompts, settings, cost curves: what everything else may use."""

@@ -12,7 +12,7 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_out_of_memory, require
 from decoding.common.files import utc_stamp
 from decoding.common.interruption import check_wanted
-from decoding.costs.calibration import MeasuredPair
+from decoding.costs.measured_pair import MeasuredPair
 from decoding.costs.measuring import cost_model
 from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method

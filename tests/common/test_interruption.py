@@ -13,7 +13,7 @@ from decoding.compare import comparison, hf_generate
 from decoding.compare.comparison import measured_call, trees_on_prefix
 from decoding.compare.contestants import Contestant
 from decoding.compare.hf_generate import run_baseline
-from decoding.costs.calibration import acceptance_by_rank, acceptance_odds
+from decoding.costs.measured_pair import acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import measure_costs
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling

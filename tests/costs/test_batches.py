@@ -6,7 +6,7 @@ from benchmarks.fakes import make_pair
 from decoding.common.errors import SettingsError
 from decoding.costs import batches, measuring
 from decoding.costs.batches import batch_costs, known_batch_costs, measure_batches
-from decoding.costs.calibration import MeasuredPair
+from decoding.costs.measured_pair import MeasuredPair
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling

@@ -13,7 +13,7 @@ import pytest
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_curve
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration, measuring
-from decoding.costs.calibration import MeasuredPair
+from decoding.costs.measured_pair import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.cuda_graph import BUCKETS

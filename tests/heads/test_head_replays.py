@@ -9,7 +9,7 @@ import torch
 
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.costs import calibration, measuring
-from decoding.costs.calibration import MeasuredPair, acceptance_by_rank, acceptance_odds
+from decoding.costs.measured_pair import MeasuredPair, acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import COSTS, cost_model, machine_words, measure_costs
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS

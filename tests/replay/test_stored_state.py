@@ -176,7 +176,7 @@ def test_a_method_that_is_not_measured_yet_runs_live(session, monkeypatch, tmp_p
         raise AssertionError("a model ran in a replay")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.costs.calibration.tree_forward", no_pass)
+        patch.setattr("decoding.costs.measured_pair.tree_forward", no_pass)
         for given in (session, None):
             with pytest.raises(LogitsMissing, match="Sequoia needs measurements with its pair first: give acceptance"):
                 fork(session.trace(), given, 2, change, live=False)

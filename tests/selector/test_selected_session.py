@@ -35,7 +35,7 @@ FULL = {"record": "full", "rows": "full"}
 def home(tmp_path, monkeypatch, pair):
     """A folder of trainings with one selector, `mine`, and latencies that need no measuring."""
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.costs.calibration.latency_model", lambda *_: LATENCY)
+    monkeypatch.setattr("decoding.costs.measured_pair.latency_model", lambda *_: LATENCY)
     store(tmp_path / "mine" / "selector", pair)
     return tmp_path
 

@@ -70,14 +70,14 @@ def straight(tmp_path: Path) -> float:
 def test_killed_resumed_stopped_and_resumed_it_ends_as_one_that_never_stopped(tmp_path: Path):
     folder = launch("head", ("--steps", STEPS, "--pause", "0.02"), name="TALF, toy")
     assert folder.path.name.startswith("talf-toy-20") and trainings() == [folder]
-    assert folder.stand().state == "starting"
+    assert folder.stand().running
     followed = wait_for(folder, lambda each: each.stand.status.done > 20 and folder.checkpoint.exists())
     os.kill(followed.stand.status.pid, signal.SIGKILL)
     followed = wait_for(folder, ended)
     assert (followed.stand.state, followed.stand.message) == ("failed", SILENT)
     killed_at = followed.stand.status.done
     folder.resume()
-    assert folder.stand().state == "starting"
+    assert folder.stand().running
 
     wait_for(folder, lambda each: each.stand.state == "running" and each.stand.status.done > killed_at)
     folder.ask_to_stop()

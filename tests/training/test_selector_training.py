@@ -178,7 +178,7 @@ def test_the_deviance_is_least_at_the_mean_of_the_labels():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
-    for module in ("costs.calibration", "training.selector"):
+    for module in ("costs.measured_pair", "training.selector"):
         monkeypatch.setattr(f"decoding.{module}.latency_model", lambda *_: LATENCY)
     return tmp_path / "home"
 

@@ -11,7 +11,7 @@ from benchmarks.table_source import TableSource
 from decoding.common.errors import SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.costs import calibration, measuring
-from decoding.costs.calibration import ODDS, RATES, MeasuredPair
+from decoding.costs.measured_pair import ODDS, RATES, MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
