@@ -12,7 +12,7 @@ import pytest
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_curve
 from decoding.common.errors import SettingsError
-from decoding.costs import calibration, measuring
+from decoding.costs import measured_pair, measuring
 from decoding.costs.measured_pair import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
@@ -312,7 +312,7 @@ def test_a_damaged_model_is_noticed():
 
 def test_a_drafter_is_prepared_with_the_costs_and_odds_of_a_pair(pair, cache, measured, monkeypatch):
     odds: list = []
-    monkeypatch.setattr(calibration, "acceptance_odds", lambda _, sampling, __: odds.append(sampling) or (2.5, 1.25))
+    monkeypatch.setattr(measured_pair, "acceptance_odds", lambda _, sampling, __: odds.append(sampling) or (2.5, 1.25))
     ready = HardwareAwareDrafter(node_budget=9).prepared(MeasuredPair(pair, Sampling(), unrecorded))
     assert ready.verify_ms == "1:2250 4:3750 8:7750" and ready.level_ms == "1:625 8:1125"
     assert ready.odds == "2.5 1.25" and ready.node_budget == 9

@@ -10,7 +10,7 @@ import torch
 from benchmarks.table_source import TableSource
 from decoding.common.errors import SettingsError
 from decoding.common.prompts import load_prompts
-from decoding.costs import calibration, measuring
+from decoding.costs import measured_pair, measuring
 from decoding.costs.measured_pair import ODDS, RATES, MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.sampling.draws import GeneratorDraws
@@ -44,15 +44,15 @@ def test_rates_are_those_of_the_verifier(target, draft):
         expected = [p * np.prod([1 - before for before in passes[:rank]]) for rank, p in enumerate(passes)]
         expected += [0.0] * (4 - len(order))
         draws = ReplayDraws(tuple(DrawTrace("choose", 1.0, token, 0.0) for token in order))
-        assert calibration.accepted_by_rank(target[None], draft[None], 4, draws) == pytest.approx(expected, abs=1e-12)
+        assert measured_pair.accepted_by_rank(target[None], draft[None], 4, draws) == pytest.approx(expected, abs=1e-12)
         total += expected
     table = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     distributions = table / table.sum(-1, keepdim=True)
     one_by_one = [
-        calibration.accepted_by_rank(target[None], row[None], 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),)))
+        measured_pair.accepted_by_rank(target[None], row[None], 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),)))
         for row in distributions
     ]
-    together = calibration.accepted_by_rank(
+    together = measured_pair.accepted_by_rank(
         target.expand(3, 4), distributions, 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),) * 3)
     )
     assert together == pytest.approx(sum(one_by_one))
@@ -66,14 +66,14 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_rates_of_the_embedded_pair(pair):
-    rates = calibration.acceptance_by_rank(pair, ONCE, [prompt.text for prompt in load_prompts()[:6]])
+    rates = measured_pair.acceptance_by_rank(pair, ONCE, [prompt.text for prompt in load_prompts()[:6]])
     assert len(rates) == 16 and all(0 <= rate <= 1 for rate in rates) and sum(rates) <= 1
     assert rates[0] > 0.2 and rates[0] > 2 * rates[1] > 0
     same = replace(pair, draft=pair.target)
-    assert calibration.acceptance_by_rank(same, ONCE, ["Once upon a time"]) == pytest.approx((1.0, *[0.0] * 15))
-    assert calibration.acceptance_by_rank(pair, Sampling(), ["Once upon a time"], ranks=3) != rates[:3]
+    assert measured_pair.acceptance_by_rank(same, ONCE, ["Once upon a time"]) == pytest.approx((1.0, *[0.0] * 15))
+    assert measured_pair.acceptance_by_rank(pair, Sampling(), ["Once upon a time"], ranks=3) != rates[:3]
     with pytest.raises(SettingsError, match="text"):
-        calibration.acceptance_by_rank(pair, ONCE, [])
+        measured_pair.acceptance_by_rank(pair, ONCE, [])
 
 
 def test_rates_are_means_over_places_of_the_text(pair, monkeypatch):
@@ -85,16 +85,16 @@ def test_rates_are_means_over_places_of_the_text(pair, monkeypatch):
     agreed = (logits[0].argmax(-1) == logits[1].argmax(-1)).double()
     assert 0 < agreed.mean() < 1
     sure = Sampling(draft_temperature=1e-3)
-    assert calibration.acceptance_by_rank(pair, sure, [text], ranks=1)[0] == pytest.approx(float(agreed.mean()))
-    monkeypatch.setattr(calibration, "POSITIONS", 2)
+    assert measured_pair.acceptance_by_rank(pair, sure, [text], ranks=1)[0] == pytest.approx(float(agreed.mean()))
+    monkeypatch.setattr(measured_pair, "POSITIONS", 2)
     ends = float(agreed[[0, -1]].mean())
-    assert calibration.acceptance_by_rank(pair, sure, [text], ranks=1)[0] == pytest.approx(ends)
+    assert measured_pair.acceptance_by_rank(pair, sure, [text], ranks=1)[0] == pytest.approx(ends)
 
 
 def counted(monkeypatch, rates=(0.5, 0.25, *[0.0] * 14)) -> list[Sampling]:
     """Replaces the measurement; the list tells for which settings it was asked."""
     asked: list[Sampling] = []
-    monkeypatch.setattr(calibration, "acceptance_by_rank", lambda _, sampling: asked.append(sampling) or rates)
+    monkeypatch.setattr(measured_pair, "acceptance_by_rank", lambda _, sampling: asked.append(sampling) or rates)
     return asked
 
 

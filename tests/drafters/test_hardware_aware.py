@@ -11,7 +11,7 @@ import torch
 from benchmarks.enumeration import SAMPLED, Tables, bias, enumerate_draws
 from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
-from decoding.costs import calibration
+from decoding.costs import measured_pair
 from decoding.drafters import HardwareAwareDrafter
 from decoding.drafters.base import IterationFeedback
 from decoding.drafters.hardware_aware import MOST_CHILDREN, RETRY, RateSearch, tree_costs
@@ -390,21 +390,21 @@ def test_greedy_output_is_the_targets_and_states_move(pair):
 
 def test_odds_of_the_embedded_pair(pair):
     text = ["Once upon a time there was a little girl who lived in a house near the forest."]
-    greedy = calibration.acceptance_odds(pair, Sampling(), 8, text)
-    drawn = calibration.acceptance_odds(pair, Sampling(temperature=1.0), 8, text)
+    greedy = measured_pair.acceptance_odds(pair, Sampling(), 8, text)
+    drawn = measured_pair.acceptance_odds(pair, Sampling(temperature=1.0), 8, text)
     assert greedy[0] > drawn[0] > 0 and greedy[0] > 1
     same = replace(pair, draft=pair.target)
-    assert calibration.acceptance_odds(same, Sampling(temperature=1.0), 8, text) == pytest.approx((1.0, 1.0))
-    assert calibration.acceptance_odds(same, Sampling(), 8, text)[0] > 10
+    assert measured_pair.acceptance_odds(same, Sampling(temperature=1.0), 8, text) == pytest.approx((1.0, 1.0))
+    assert measured_pair.acceptance_odds(same, Sampling(), 8, text)[0] > 10
 
 
 @pytest.mark.parametrize("factor", [0.25, 1.0, 3.0])
 def test_a_factor_between_odds_is_found(factor):
     probs = np.random.default_rng(1).uniform(0.01, 0.99, 400)
     chances = factor * probs / (1 - probs + factor * probs)
-    assert calibration.odds_factor(probs, chances) == pytest.approx(factor, rel=0.02)
-    assert 0 < calibration.odds_factor(probs, np.zeros(400)) < 0.01
-    assert 100 < calibration.odds_factor(probs, np.ones(400)) < np.inf
+    assert measured_pair.odds_factor(probs, chances) == pytest.approx(factor, rel=0.02)
+    assert 0 < measured_pair.odds_factor(probs, np.zeros(400)) < 0.01
+    assert 100 < measured_pair.odds_factor(probs, np.ones(400)) < np.inf
 
 
 def test_what_a_person_put_in_is_not_taken_for_the_drafters_own(pair):

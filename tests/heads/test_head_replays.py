@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from decoding.analysis.smallest_change import change_search, smallest_changes
-from decoding.costs import calibration, measuring
+from decoding.costs import measured_pair, measuring
 from decoding.costs.measured_pair import MeasuredPair, acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import COSTS, cost_model, machine_words, measure_costs
 from decoding.heads.store import save_head
@@ -168,10 +168,10 @@ def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
     assert all(np.isfinite(odds)) and odds != acceptance_odds(pair, Sampling(), 4, texts)
     first, text = decoded(pair, tokens=2).iterations[0], pair.vocabulary.encode(TEXT)
     with torch.inference_mode():
-        _, head = calibration._both_logits(drafting, text, torch.tensor([3, len(text) - 1]))
+        _, head = measured_pair._both_logits(drafting, text, torch.tensor([3, len(text) - 1]))
     assert np.allclose(head[1], first.draft_logits[0], atol=2e-3), "what the head says at the end of the text"
     asked = []
-    monkeypatch.setattr(calibration, "acceptance_by_rank", lambda each, _: asked.append(each.head) or rates)
+    monkeypatch.setattr(measured_pair, "acceptance_by_rank", lambda each, _: asked.append(each.head) or rates)
     method = METHODS["sequoia"].with_settings(verifier="greedy", draft_head="mine")
     assert prepared(method, pair, Sampling()).drafter.acceptance.startswith(f"{rates[0]:.4g}")
     assert [head.name for head in asked] == ["mine"] and MeasuredPair(drafting, Sampling(), None).acceptance() == rates
@@ -203,7 +203,7 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):
     odds = {"": (2.0, 1.0), "mine": (1.5, 1.0)}
-    monkeypatch.setattr(calibration, "acceptance_odds", lambda each, *_: odds[each.head.name if each.head else ""])
+    monkeypatch.setattr(measured_pair, "acceptance_odds", lambda each, *_: odds[each.head.name if each.head else ""])
     method = METHODS["hardware_aware"].with_settings(verify_ms="1:2 64:4", level_ms="1:0.2", draft_head="mine")
     session = decoded(pair, method, tokens=16)
     assert session.method.drafter.odds == "1.5 1" and session.trace().settings["draft_head"] == "mine"
