@@ -127,7 +127,7 @@ REST_COLUMNS = 14
 MOST_MOVES = 6
 
 
-class Cell(NamedTuple):
+class KVSlot(NamedTuple):
     """One KV slot: its number, its node (-1 for committed text), whether it is kept and whether it moved."""
 
     row: int
@@ -149,8 +149,8 @@ class CacheStrip:
 
     model: str
     slots_before: int
-    written: tuple[Cell, ...]
-    after: tuple[Cell, ...]
+    written: tuple[KVSlot, ...]
+    after: tuple[KVSlot, ...]
     not_drawn: int
     rebuilt: bool
     note: str
@@ -191,12 +191,13 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     """One cache's strip; beyond `MAX_CELLS` the last freed slots are counted, not drawn."""
     goes_to = {row: place for place, row in enumerate(kv.moved_from, start=kv.slots_before)}
     written = [
-        Cell(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt)
+        KVSlot(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt)
         for row, node_id in enumerate(kv.slot_nodes, start=kv.slots_before)
     ]
     nodes = {cell.row: cell.node_id for cell in written}
     after = tuple(
-        Cell(place, nodes.get(row, COMMITTED), True, row != place and not kv.rebuilt) for row, place in goes_to.items()
+        KVSlot(place, nodes.get(row, COMMITTED), True, row != place and not kv.rebuilt)
+        for row, place in goes_to.items()
     )
     freed = [cell for cell in written if not cell.kept]
     room = freed[: max(MAX_CELLS - len(written) + len(freed), 0)]
@@ -242,7 +243,7 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
     return figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)
 
 
-def _hover(iteration: IterationTrace, cell: Cell) -> str:
+def _hover(iteration: IterationTrace, cell: KVSlot) -> str:
     where = f"slot {cell.row}"
     if cell.node_id < 0:
         return f"{where}: committed text not read before"
