@@ -8,7 +8,6 @@ that runs it; the page Papers shows the same.
 import argparse
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -183,7 +182,7 @@ def _written(outcome: Reproduction, way: Entry, value: object, column: str) -> d
     return None if found is None else vars(found)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
     parser.add_argument(
         "only", nargs="*", metavar="RESULT", help="such as dynatree/table-1, or dynatree (default: all)"
@@ -192,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--manifest", type=Path, metavar="FILE", help="write all of it, and what was not run")
     parser.add_argument("--save", action="store_true", help="save how many claims hold, for docs/results.md")
     add_counting_argument(parser, "whole")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     if args.save and (args.only or args.rows):
         parser.error("--save keeps the verdicts on all that is stored: name no results or rows")
     rows = all_rows(args.rows or all_experiments())

@@ -35,6 +35,7 @@ def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
         "selectors": (*python, "decoding.training.selector", *text, "--verifier", "all", *SELECTORS, "--ship"),
         **{name: (*python, "decoding.recorded", name) for name in (*RECORDINGS, "race", COMPARISON.stem)},
         **{grid: (*python, "benchmarks.sweep", str(GRIDS / f"{grid}.toml"), "--save") for grid in OF_HEADS},
+        "figures of heads": (*python, "benchmarks.talf", "--save"),
         "figures of selectors": (*python, "benchmarks.selector", "--widen", "4", "--count", "10",
                                  "--prompts", "decoding/experiments/texts", "--save"),
         "grid of verifiers": (*python, "benchmarks.verifier_grid", "--save"),

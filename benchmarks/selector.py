@@ -28,7 +28,6 @@ import torch
 
 from benchmarks.selector_tables import (
     WAYS,
-    Claims,
     SelectorTotals,
     exact_figures,
     level_table,
@@ -36,6 +35,7 @@ from benchmarks.selector_tables import (
     possible_table,
     ratio_table,
 )
+from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import compare
 from decoding.compare.contestants import Contestant

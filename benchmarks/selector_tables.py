@@ -1,17 +1,16 @@
 """Figures and tables of `benchmarks.selector`: Tables 4 to 7 in kind, and how much there was to win."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from benchmarks.talf import Claims
 from decoding.experiments.command import print_table
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.papers.delayed import SELECTOR
 from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
-from decoding.papers.judge import verdict
 from decoding.verifiers import VERIFIERS
 
 # How a tree's shape is found, and what the tables call it.
@@ -81,38 +80,6 @@ class SelectorFigures:
     def gain(self, better: Key, worse: Key) -> Estimate:
         """By how much, as a share, one exceeds the other on the same prompts."""
         return estimate(range(self.prompts), lambda rows: self.of(better, rows) / self.of(worse, rows) - 1, DRAWS)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """An ordering of the paper, the relative gain there and here, and whether it holds here."""
-
-    words: str
-    paper: float
-    found: Estimate
-    verdict: str
-
-
-@dataclass
-class Claims:
-    """All orderings that were judged."""
-
-    made: list[Claim] = field(default_factory=list)
-
-    def add(self, words: str, paper: float, found: Estimate) -> None:
-        """Judge that a relative gain is above 0."""
-        self.made.append(Claim(words, paper, found, verdict(found)))
-
-    def show(self) -> None:
-        """A line per ordering."""
-        print("\nThe paper's orderings: relative gain here with its 95% interval, and in the paper")
-        rows = [
-            (claim.words, f"{claim.found.value:+.1%} ({claim.found.low:+.1%} to {claim.found.high:+.1%})",
-             f"{claim.paper:+.1%}", claim.verdict)
-            for claim in self.made
-        ]  # fmt: skip
-        print_table(("ordering", "here", "paper", ""), rows)
-        print("; ".join(f"{said}: {count}" for said, count in Counter(claim.verdict for claim in self.made).items()))
 
 
 def exact_figures(totals: SelectorTotals) -> tuple[SelectorFigures, SelectorFigures]:

@@ -22,7 +22,7 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from benchmarks.enumeration import begun
-from benchmarks.memo_logits import MemoDistributions, MemoLogits, MemoSource
+from benchmarks.offline_trees import MemoDistributions, MemoLogits, MemoSource
 from decoding import drafters
 from decoding.drafters.base import Drafter, ProbabilitySource
 from decoding.engines.base import Visibility

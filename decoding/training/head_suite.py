@@ -3,9 +3,9 @@
 One head is trained with EAGLE's loss; EAGLE, HASS and TALF (top-1, top-2 and top-4) go on from it for equal numbers of
 steps on the same batches, three for every ten of the first training as in the paper, and with `--minutes` for equal
 times as well (`NAME-time`). A table compares them. Called again it goes on where it was. `--ship` copies the heads of
-equal steps to those that come with the program, `decoding/heads/trained/NAME`, which the grids of SALF &
-TALF decode with, and with them the figures of those of equal time. The learning rates suit heads of about a million
-weights, which train faster than those of the paper (3e-4).
+equal steps to those that come with the program, `decoding/heads/trained/NAME`, which the grids of SALF & TALF decode
+with and `python -m benchmarks.talf` measures, and with them the figures of those of equal time. The learning rates suit
+heads of about a million weights, which train faster than those of the paper (3e-4).
 """
 
 import argparse

@@ -10,13 +10,13 @@ import torch
 from benchmarks.selector import prompt_words, samplings_of, stored, totals_of
 from benchmarks.selector_tables import (
     WAYS,
-    Claims,
     exact_figures,
     level_table,
     measured_figures,
     possible_table,
     ratio_table,
 )
+from benchmarks.talf import Claims
 from decoding.common.errors import SettingsError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling

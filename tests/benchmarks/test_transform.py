@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import decoding.drafters
-from benchmarks import memo_logits, transform_test
+from benchmarks import offline_trees, transform_test
 from benchmarks.enumeration import Tables
-from benchmarks.memo_logits import MemoDistributions, MemoLogits
+from benchmarks.offline_trees import MemoDistributions, MemoLogits
 from benchmarks.table_source import TableSource
 from benchmarks.transform_test import (
     DRAFTERS,
@@ -162,7 +162,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
     assert len(rows.of(tree, [3])) == 1 and rows.computed == 6
-    monkeypatch.setattr(memo_logits, "tree_forward", None)
+    monkeypatch.setattr(offline_trees, "tree_forward", None)
     assert torch.equal(rows.of(tree, [2, 1, 4, 5]), torch.stack([rows.of(tree, [2])[0], *kept[[3, 2, 0]]]))
 
 

@@ -71,9 +71,10 @@ class TableRoot:
     in_loop = False
 
     def tree(self, method) -> Tree:
-        self.draft = method.drafter.draft(None, TableSource(DRAFT, ELSEWHERE), 0, GeneratorDraws(1))
+        source = TableSource(DRAFT, ELSEWHERE)
+        self.draft = method.drafter.draft(None, source, 0, GeneratorDraws(1))
         rows = TARGET.repeat(len(self.draft.order), 1)
-        return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows))
+        return Tree(self.draft, TargetDistributions(None, Sampling(1.0), probs=rows), source.forwards)
 
 
 def test_distributions_are_compared_exactly_at_every_depth():

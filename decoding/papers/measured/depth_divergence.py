@@ -54,6 +54,12 @@ class Tree:
 
     draft: Draft
     target: TargetDistributions
+    draft_forwards: int
+
+    @property
+    def nodes(self) -> int:
+        """Verified nodes, the root not counted."""
+        return len(self.draft.order) - 1
 
     def expected(self, verifiers: tuple[str, ...]) -> dict[str, float]:
         """Exact expected tokens under each verifier."""
@@ -78,7 +84,7 @@ class Root:
         limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
         distributions = torch.stack([target.probs(row) for row in range(len(target))])
-        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions))
+        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions), len(draft.rows))
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:

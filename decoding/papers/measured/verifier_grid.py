@@ -89,8 +89,9 @@ def grid_trees(tree: Tree) -> dict[tuple[int, int], Tree]:
             keep = np.isin(tree.draft.order, np.append(part, 0))
             draft = replace(tree.draft, order=tree.draft.order[keep], drawn=part)
             rows = torch.from_numpy(np.flatnonzero(keep))
-            distributions = TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows])
-            found[paths, length] = Tree(draft, distributions)
+            found[paths, length] = Tree(
+                draft, TargetDistributions(None, tree.target.sampling, probs=tree.target.logits[rows]), length
+            )
     return found
 
 

@@ -1,4 +1,8 @@
-"""Logits after one prompt kept by drafted path: trees below it share most of their contexts, which run once."""
+"""Every way to draft at a root, and logits after one prompt kept by drafted path.
+
+Verification leaves no chance: on each tree the expected tokens are exact. Trees below one prompt share most of their
+contexts, so that both models' rows are computed once.
+"""
 
 from collections.abc import Sequence
 
@@ -8,7 +12,10 @@ from torch import Tensor
 
 from benchmarks.table_source import path_tokens
 from decoding.engines.base import Visibility
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, tree_forward
+from decoding.papers.measured.depth_divergence import MOST_DEPTH, Root
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import TokenTree
 
@@ -82,3 +89,49 @@ class MemoDistributions(TargetDistributions):
         if row not in self._distributions:
             self._distributions[row] = super().probs(row)
         return self._distributions[row]
+
+
+@torch.inference_mode()
+def mass_gap(root: Root, one: Method, other: Method) -> float:
+    """By how much the path probabilities of one method's tree sum up to more than another's.
+
+    Every draft row is computed once for both: one that was computed with other neighbours differs in its last digits,
+    which hides what theory says exactly.
+    """
+    session = root.session
+    source = MemoSource(MemoLogits(session.pair.draft, session.tokens), session.sampling.draft_temperature)
+    drafts = [method.drafter.draft(None, source, session.tokens[-1], None) for method in (one, other)]
+    first, second = (float(draft.tree.path_probs[draft.order[1:]].sum()) for draft in drafts)
+    return first - second
+
+
+def methods_at_budget(nodes: int) -> dict[str, Method]:
+    """Every way to draft, with at most so many nodes."""
+    shapes = {
+        16: {"widths": "2,2,1,1", "paths": (4, 4), "delayed": (4, 4, 3)},
+        32: {"widths": "2,2,2,1,1", "paths": (4, 8), "delayed": (4, 4, 7)},
+        64: {"widths": "4,2,2,1,1", "paths": (8, 8), "delayed": (8, 4, 7)},
+        128: {"widths": "4,4,2,1,1", "paths": (16, 8), "delayed": (16, 4, 7)},
+    }[nodes]
+    paths, delayed = shapes["paths"], shapes["delayed"]
+    chain = min(nodes, MOST_DEPTH)  # no text agrees for longer, and a longer chain would only cost time
+    return {
+        "linear": METHODS["linear"].with_settings(length=chain),
+        "linear, sampled": METHODS["linear"].with_settings(length=chain, sampled=True, verifier="block"),
+        "fixed tree": METHODS["fixed_tree"].with_settings(
+            node_budget=nodes, branch_first_level=True, prune_probability=0.01
+        ),
+        "DynaTree": METHODS["dynatree"].with_settings(
+            node_budget=nodes, branch_first_level=True, stop_probability=0.01, prune_probability=0.005
+        ),
+        "DySpec greedy": METHODS["dyspec"].with_settings(node_budget=nodes),
+        "DySpec threshold": METHODS["dyspec_threshold"].with_settings(node_budget=nodes, threshold=1 / nodes),
+        "SpecInfer widths": METHODS["specinfer"].with_settings(widths=shapes["widths"]),
+        "Sequoia": METHODS["sequoia"].with_settings(node_budget=nodes),
+        "OPT-Tree": METHODS["opt_tree"].with_settings(node_budget=nodes, max_depth=8, gain_threshold=0.0),
+        "EAGLE-2 beam": METHODS["eagle2"].with_settings(node_budget=nodes, max_depth=8),
+        "SpecExec optimal": METHODS["specexec"].with_settings(node_budget=nodes, max_depth=8),
+        "SALF": METHODS["salf"].with_settings(node_budget=nodes, max_depth=8),
+        "i.i.d. paths": METHODS["iid_paths"].with_settings(paths=paths[0], length=paths[1]),
+        "delayed expansion": METHODS["delayed"].with_settings(paths=delayed[0], trunk=delayed[1], branch=delayed[2]),
+    }
