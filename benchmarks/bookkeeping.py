@@ -8,9 +8,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, goal_line, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair

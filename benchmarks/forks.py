@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 
-from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, goal_line, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair

@@ -14,9 +14,8 @@ import torch
 
 from benchmarks.browser_app import NODE_PLACES, SETTLED, close_popover, launched_chromium, open_page, running_app, timed
 from benchmarks.forks import FULL_TREE, SIZES, full_tree, goal_words, verdicts
-from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, goal_line, print_table, save_figures
 from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import spread

@@ -8,7 +8,6 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
-from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Result, compare
@@ -17,6 +16,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     arguments,
     encoded_prompts,
+    goal_line,
     pair_from,
     parse_amounts,
     print_table,
@@ -68,7 +68,7 @@ def contestants_from(texts: list[str] | None) -> list[Contestant]:
 def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
     """One prompt from the command line, or samples."""
     if args.prompt:
-        named = {f"{p.kind}/{p.name}": p.text for p in load_prompts()}
+        named = {prompt.title: prompt.text for prompt in load_prompts()}
         return [(args.prompt[:40], pair.vocabulary.encode_prompt(named.get(args.prompt, args.prompt)))]
     return encoded_prompts(pair, args.prompts, 2 if args.quick else 12)
 

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 import pandas as pd
 import torch
 
-from benchmarks.goals import goal_line
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import run_main
 from decoding.costs.batches import measure_batches
 from decoding.costs.measuring import cost_model
-from decoding.experiments.command import arguments, parse_amounts, print_table, save_figures
+from decoding.experiments.command import arguments, goal_line, parse_amounts, print_table, save_figures
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.experiments.executors import LocalExecutor, Todo
 from decoding.experiments.grid import Grid, MethodAxis, PromptSet

@@ -10,12 +10,18 @@ import os
 import time
 from dataclasses import replace
 
-from benchmarks.goals import goal_line
 from benchmarks.methods import TUNED, print_differences
 from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
-from decoding.experiments.command import add_counting_argument, arguments, encoded_prompts, print_table, save_figures
+from decoding.experiments.command import (
+    add_counting_argument,
+    arguments,
+    encoded_prompts,
+    goal_line,
+    print_table,
+    save_figures,
+)
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import (
     add_pair_arguments,

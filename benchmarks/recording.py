@@ -5,9 +5,8 @@ The trees of full records are written when they are read: `full, read` reads eac
 
 import time
 
-from benchmarks.goals import goal_line
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, goal_line, pair_from, print_table, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.goals import goal_line
 from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, TreeBuilder
-from decoding.experiments.command import arguments, choose_prompts, pair_from, print_table, save_figures
+from decoding.experiments.command import arguments, choose_prompts, goal_line, pair_from, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.models.embedded import embedded_folder
 from decoding.models.pair import Pair, load_pair

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from decoding.common.errors import command
 from decoding.common.formats import plural
-from decoding.trace.records import IterationTrace, RunTrace, node_paths, shared_tokens
+from decoding.trace.metrics import shared_tokens
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from decoding.trace.run_file import load_run
 
 Value = int | float | bool | str | None

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.goals import goal_line
 from benchmarks.gpu.report import Budget, Report
 from benchmarks.methods import STEPS as DYNATREE_STEPS
 from benchmarks.methods import figures_of, print_differences, print_figures, ratios
@@ -24,7 +23,7 @@ from decoding.compare.comparison import Comparison, compare, measured_call
 from decoding.compare.contestants import Contestant, parse_contestant
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import encoded_prompts, engine_lines, save_figures
+from decoding.experiments.command import encoded_prompts, engine_lines, goal_line, save_figures
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from decoding.trace.records import PHASES, RunTrace, shared_tokens
+from decoding.trace.metrics import shared_tokens
+from decoding.trace.records import PHASES, RunTrace
 
 # Phases with a reason of their own; the others are bookkeeping.
 DRAFT, VERIFY, REBUILD, REST, TOKENS = "draft", "verify", "rebuild", "rest", "tokens"

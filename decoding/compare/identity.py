@@ -10,7 +10,7 @@ from decoding.common.settings import streamed_rows
 from decoding.engines.base import Visibility
 from decoding.models.loading import free_bytes, is_offloaded
 from decoding.models.pair import Model, Pair
-from decoding.trace.records import shared_tokens
+from decoding.trace.metrics import shared_tokens
 
 TIE_MARGIN = 1e-4
 FLOAT64_LIMIT_BYTES = 2 * 2**30

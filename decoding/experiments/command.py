@@ -81,6 +81,11 @@ def engine_lines(pair: Pair) -> list[str]:
     return [f"{model.name}: engine {model.engine} ({model.engine_reason})" for model in models]
 
 
+def goal_line(reached: bool, what: str) -> str:
+    """Whether a goal is reached, and which."""
+    return f"goal {'reached' if reached else 'MISSED'}: {what}"
+
+
 def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] = EMBEDDED_KINDS) -> list[Prompt]:
     """`count` prompts, one kind after another in turn, all kinds where a folder is given; `PromptError` without any."""
     chosen = in_turn(load_prompts(folder), () if folder is not None else kinds)[:count]

@@ -22,6 +22,12 @@ Counting = Literal["whole", "loop_free"]
 COUNTINGS: dict[Counting, str] = {"whole": "whole texts", "loop_free": "loop-free texts"}
 
 
+def shared_tokens(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two texts have in common from their beginning on."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+
+
 @dataclass(frozen=True)
 class Timeline:
     """When tokens appeared: seconds since the call and tokens committed by then, one entry per iteration."""

@@ -4,7 +4,7 @@ A file is read by these types (`codec.py`), bounds included; what no type can sa
 codes, which `viz` words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
@@ -445,12 +445,6 @@ class IterationTrace:
             return ()
         pairs = zip(ids[node].tolist(), probs[node].tolist(), strict=True)
         return tuple((i, self.texts.get(i, f"<{i}>"), p) for i, p in pairs if i >= 0)
-
-
-def shared_tokens(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts have in common from their beginning on."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def node_paths(iteration: IterationTrace) -> list[tuple[int, ...]]:

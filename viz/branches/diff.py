@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.common.formats import difference, duration, number, plural, relative_change
-from decoding.trace.records import IterationTrace, RunTrace, node_paths, shared_tokens
+from decoding.trace.metrics import shared_tokens
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
 from viz.scope.panels import Span, iteration_spans, tokens_html
 from viz.tables import Cell, Markup, html_table

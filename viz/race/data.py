@@ -6,7 +6,7 @@ from operator import mul
 
 from decoding.analysis.bottom_line import BottomLine, Option, bottom_line, paired
 from decoding.common.formats import duration, plural
-from decoding.trace.records import shared_tokens
+from decoding.trace.metrics import shared_tokens
 from viz.explain.bottom_line import bottom_line_words
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
