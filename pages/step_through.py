@@ -251,9 +251,11 @@ def not_yet_run(run: Run, asked: RunRequest) -> str:
 def fastest_button(asked: RunRequest | None) -> None:
     """Leads to Compare, where the method chosen here takes part."""
     if asked is not None and st.button(
-        "Fastest?", key="fastest", on_click=include, args=(COMPARE, asked.method),
+        "Fastest?",
+        key="fastest",
         help=f"{controls.FASTEST} Compare measures several methods in turn on this prompt, this one among them.",
-    ):  # fmt: skip
+    ):
+        include(COMPARE, asked.method)
         st.switch_page(PAGES["Compare"], query_params={})
 
 

@@ -82,12 +82,12 @@ def workplace() -> None:
             draw_changes(bench)
         else:
             draw_waiting()
-    with chart:
-        draw_chart(bench)
     with whole.container(key="tune_whole"):
         draw_whole(bench, method)
     with whole:
         draw_disturbance(bench)
+    with chart:  # after the words of a whole generation: one that ends in between has its point here, too
+        draw_chart(bench)
 
 
 def draw_settings(place, bench, source) -> None:

@@ -59,8 +59,9 @@ def decoded(page) -> str:
 
 
 def shows_the_run(page, key: str) -> None:
-    """Wait until the run is there as it was left, and nothing is being decoded."""
+    """Wait until the run is there as it was left, and nothing is being decoded or drawn."""
     shows(page, 3, 2)
+    settled(page)  # Forward cannot leave a page that is still being drawn
     page.locator(".st-key-status").get_by_text(ENDED).wait_for()
     assert run_key(page) == key
     assert page.locator(".st-key-messages [data-testid=stAlert]").count() == 0

@@ -102,7 +102,7 @@ def draft_another_tree(page) -> None:
     page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
-    page.get_by_text("drafted on this page, on the same prefix").wait_for()
+    page.get_by_text("DySpec greedy, drafted on this page, on the same prefix").wait_for()
     rolled(page)
     page.locator(".vt-fold").filter(has_text="would bias the output").click()
     row(page, "spectr").filter(has_text="would bias the output").wait_for()

@@ -1,11 +1,13 @@
 """The controls of Tune live: prefix, method, configuration, every setting, the pinned tree."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 import decoding
+from decoding.common.errors import SettingsError
 from decoding.common.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
 from decoding.trace.records import IterationTrace, Setting
 from pages.ui.common.errors import escape_markdown
@@ -90,7 +92,8 @@ def pin_buttons(method: "Method | None") -> None:
     """Pin the current tree for comparison, or put the pinned settings back into the sliders."""
 
     def pin() -> None:
-        st.session_state["tune_pinned"] = method
+        with suppress(SettingsError):  # which is shown next to the widgets
+            st.session_state["tune_pinned"] = chosen_method()  # what the page was last drawn with may be older
 
     pinned = pinned_method(picked_sampling())
     same, hint = method == pinned, "Put the pinned settings back into the sliders"

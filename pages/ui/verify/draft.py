@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 SLOT = "verify"
-KEY = "verify_method"
+KEY, BEGUN = "verify_method", "verify_draft_begun"
 FIRST_METHOD = "iid_paths"
 DEEPEST = 64
 TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENGINE))
@@ -32,6 +32,8 @@ TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENG
 
 def draft_popover(looked: Looked) -> None:
     """Another tree on this prefix: method, its settings, the draft's temperature, a seed."""
+    if st.session_state.pop(BEGUN, False):  # before it is drawn: afterwards nothing can close it
+        st.session_state["verify_draft_open"] = False
     with st.popover(
         "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
     ) as place:
@@ -56,15 +58,14 @@ def draft_popover(looked: Looked) -> None:
     seed("verify_draft_seed", 0)
     number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
     sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
-
-    def begin() -> None:
-        st.session_state["verify_draft_open"] = False
+    # Values are read here: a callback would see older ones.
+    if right.button(
+        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None, width="stretch",
+        icon=":material/play_arrow:",
+    ):  # fmt: skip
+        st.session_state[BEGUN] = True
         start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
-
-    right.button(
-        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None, on_click=begin,
-        width="stretch", icon=":material/play_arrow:",
-    )  # fmt: skip
+        st.rerun()
 
 
 def tree_picker() -> "Method | None":

@@ -288,15 +288,17 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
             st.caption("No distribution after this node was recorded: choose a node that was verified.")
             return
         st.caption("Likeliest tokens after this node that are not in the tree, with draft and target probability:")
-        chosen = st.selectbox(
+        key = f"what_if_child_{history.a}_{history.index}_{node.node_id}"
+        st.selectbox(
             "Token",
             list(tokens),
-            key=f"what_if_child_{history.a}_{history.index}_{node.node_id}",
+            key=key,
             format_func=token_words,
             label_visibility="collapsed",
         )
 
         def add() -> None:
+            chosen = st.session_state[key]  # what the page was last drawn with may be older
             edit = Edit("force_in", (*node_paths(iteration)[node.node_id], chosen), tokens[chosen][0])
             history.interventions = (*(e for e in history.interventions if e != edit), edit)
             st.session_state[CHILD] = False
