@@ -44,7 +44,7 @@ NEVER_NULL |= {"num_hidden_layers", "n_layer", "num_attention_heads", "n_head"}
 POSITIVE = ("rope_theta", "rotary_emb_base")
 ROPES = ("rope_parameters", "rope_scaling")
 TOKENIZER_KINDS = ("BPE", "WordPiece", "WordLevel", "Unigram")
-DTYPES = ("float32", "float16", "bfloat16", "float64")
+CONFIG_DTYPES = ("float32", "float16", "bfloat16", "float64")
 AGAIN = "download the model again"
 
 
@@ -147,8 +147,8 @@ def check_values(config: Mapping[str, Any], label: str, part: str = "") -> None:
     for name in ("dtype", "torch_dtype"):
         value = config.get(name)
         known = value is None or isinstance(value, dict)  # one per part of a model
-        if not known and not (isinstance(value, str) and value.removeprefix("torch.") in DTYPES):
-            refuse(name, value, f"one of {', '.join(DTYPES)}")
+        if not known and not (isinstance(value, str) and value.removeprefix("torch.") in CONFIG_DTYPES):
+            refuse(name, value, f"one of {', '.join(CONFIG_DTYPES)}")
     check_ids(config.get("eos_token_id"), f"{part}eos_token_id", CONFIG, label)
 
 

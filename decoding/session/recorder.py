@@ -18,15 +18,19 @@ from decoding.trace.interventions import Verdicts
 from decoding.trace.records import (
     STOP_REASONS,
     TOP_TOKENS,
+    Breadth,
     DrawTrace,
     FinalKind,
     HistoryTrace,
     IterationTrace,
     KVTrace,
+    LeftOut,
     NodeTrace,
     PhaseTimes,
     Record,
+    SelectorTrace,
     Setting,
+    VerificationStep,
 )
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verification
@@ -164,31 +168,66 @@ WRITTEN_LATER = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ReadTree:
+    """A tree with all that its record takes from the rows of both models: it is written without them."""
+
+    columns: dict[str, np.ndarray]  # those of `TokenTree`
+    order: np.ndarray
+    breadths: list[Breadth | None]
+    left_out: LeftOut | None
+    steps: tuple[VerificationStep, ...]
+    acceptance_probability: np.ndarray  # `[num_verified + 1]`, in the order of the verification pass
+    accepted: tuple[int, ...]  # by the verifier
+    kept: tuple[int, ...]  # those whose tokens were committed
+    final_token: int
+    tests_first_path: bool
+    selector: SelectorTrace | None
+    # Ids and probabilities of the likeliest tokens, `[num_nodes, 20]`; what the verifier saw of the target's is None
+    # where it was that at temperature 1, or was asked for nothing
+    draft_top: tuple[np.ndarray, np.ndarray]
+    target_top: tuple[np.ndarray, np.ndarray]
+    tested_top_probs: np.ndarray | None
+    # What the target gives each token after its parent, at temperature 1 and as tested, `[num_nodes]`; else nan
+    target_probs: np.ndarray
+    tested_probs: np.ndarray
+
+
 class UnwrittenTrace(IterationTrace):
-    """A full record whose tree is written when it is first read; until then it holds the rows of both models.
+    """A full record whose tree is written when it is first read.
+
+    Until then it holds the rows of both models, or what it takes from them.
 
     Attributes:
-        waiting_bytes: of those rows, 0 once the tree is written.
+        waiting_bytes: of those rows, 0 once they are gone.
     """
 
-    __slots__ = ("_write", "waiting_bytes")
+    __slots__ = ("_read", "_text_of", "waiting_bytes")
 
-    def wait(self, write: Callable[[], dict[str, Any]], waiting_bytes: int) -> None:
-        """Leave the fields that `write` gives for later."""
+    def wait(self, read: Callable[[], ReadTree], text_of: Callable[[int], str], waiting_bytes: int) -> None:
+        """Leave the fields that the tree gives for later."""
         for name in WRITTEN_LATER:
             object.__delattr__(self, name)
-        object.__setattr__(self, "_write", write)
+        object.__setattr__(self, "_read", read)
+        object.__setattr__(self, "_text_of", text_of)
         object.__setattr__(self, "waiting_bytes", waiting_bytes)
+
+    def let_rows_go(self) -> None:
+        """Take what the tree needs from the rows, and hold that in their place."""
+        if (read := self._read) is not None:
+            tree = read()
+            object.__setattr__(self, "_read", lambda: tree)
+            object.__setattr__(self, "waiting_bytes", 0)
 
     def __getattr__(self, name: str) -> Any:
         if name == "waiting_bytes":
             return 0  # of a copy, which is made of what has been written
         if name not in WRITTEN_LATER:
             raise AttributeError(name)
-        if (write := self._write) is not None:  # of two threads both may write, which gives the same
-            for field_name, value in write().items():
+        if (read := self._read) is not None:  # of two threads both may write, which gives the same
+            for field_name, value in _written(read(), self._text_of).items():
                 object.__setattr__(self, field_name, value)
-            object.__setattr__(self, "_write", None)
+            object.__setattr__(self, "_read", None)
             object.__setattr__(self, "waiting_bytes", 0)
         return object.__getattribute__(self, name)
 
@@ -205,7 +244,7 @@ def write_iteration(
     full: dict[str, Any] = {"nodes": (), "steps": ()}
     later = record == "full" and not full_rows and step.logits.device.type == "cpu"
     if record == "full" and not later:
-        full = _full_record(step, text_of, sampling, full_rows)
+        full = _written(_read(step, sampling), text_of) | (_all_logits(step) if full_rows else {})
     committed_texts = tuple(text_of(token) for token in step.committed)
     times = replace(step.times, record_s=time.perf_counter() - started)
     trace = (UnwrittenTrace if later else IterationTrace)(
@@ -240,47 +279,67 @@ def write_iteration(
     if isinstance(trace, UnwrittenTrace):
         rows = sum(probs.nbytes for _, probs in step.draft.rows)
         vars(step).pop("target_probs", None)  # as many bytes again, where a drafter asked
-        trace.wait(partial(_full_record, step, text_of, sampling, full_rows), step.logits.nbytes + rows)
+        trace.wait(partial(_read, step, sampling), text_of, step.logits.nbytes + rows)
     return trace
 
 
-def _full_record(
-    step: IterationState, text_of: Callable[[int], str], sampling: Sampling, full_rows: bool
-) -> dict[str, Any]:
-    """The fields of `IterationTrace` that only a full record has."""
-    draft, target_logits = step.draft, step.logits
-    size = draft.tree.size
-    target_probs = step.target_probs
-    draft_top_ids, draft_top_probs = top_by_node(size, list(draft.rows))
-    top_ids, top_probs = tops = step.target_top
-    ids = {*draft_top_ids.ravel().tolist(), *top_ids.ravel().tolist(), *draft.tree.tokens.tolist()}
-    texts = {i: text_of(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
-    for test in step.verification.steps:
-        for token in (test.token_id, *test.residual_ids):
-            if token not in texts:
-                texts[token] = text_of(token)
+def _read(step: IterationState, sampling: Sampling) -> ReadTree:
+    """What the record of an iteration takes from the rows of both models."""
+    draft, verification = step.draft, step.verification
     probs = None  # what the verifier used; greedy decoding asks for none
     if not sampling.greedy:
         plain = sampling.temperature == 1 and sampling.top_p == 1
-        probs = target_probs if plain else target_distribution(target_logits, sampling)
-    tested = np.full(size, np.nan) if probs is None else token_probabilities(draft, probs)
-    fields = {
-        "steps": step.verification.steps,
-        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, tops, texts),
+        probs = step.target_probs if plain else target_distribution(step.logits, sampling)
+    return ReadTree(
+        columns={name: getattr(draft.tree, name).copy() for name in draft.tree.COLUMNS},
+        order=draft.order,
+        breadths=step.method.drafter.breadths(draft),
+        left_out=step.method.drafter.rule(step.settings).left_out,
+        steps=verification.steps,
+        acceptance_probability=verification.acceptance_probability,
+        accepted=verification.accepted,
+        kept=step.kept,
+        final_token=verification.final_token,
+        tests_first_path=step.method.verifier.tests_first_path,
+        selector=None if draft.choice is None else draft.choice.trace(),
+        draft_top=top_by_node(draft.tree.size, list(draft.rows)),
+        target_top=step.target_top,
+        tested_top_probs=None if probs is None else top_probabilities(draft, probs, step.target_top[0]),
+        target_probs=token_probabilities(draft, step.target_probs),
+        tested_probs=np.full(draft.tree.size, np.nan) if probs is None else token_probabilities(draft, probs),
+    )
+
+
+def _written(tree: ReadTree, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """The fields of `IterationTrace` that only a full record has, raw logits apart."""
+    (draft_ids, draft_probs), (target_ids, target_probs) = tree.draft_top, tree.target_top
+    ids = {*draft_ids.ravel().tolist(), *target_ids.ravel().tolist(), *tree.columns["tokens"].tolist()}
+    texts = {i: text_of(i) for i in sorted(ids | {tree.final_token}) if i >= 0}
+    for test in tree.steps:
+        for token in (test.token_id, *test.residual_ids):
+            if token not in texts:
+                texts[token] = text_of(token)
+    return {
+        "steps": tree.steps,
+        "nodes": _nodes(tree, texts),
         "texts": texts,
-        "draft_top_ids": draft_top_ids,
-        "draft_top_probs": draft_top_probs,
-        "target_top_ids": top_ids,
-        "target_top_probs": top_probs,
-        "tested_top_probs": None if probs is None else top_probabilities(draft, probs, top_ids),
-        "selector": None if draft.choice is None else draft.choice.trace(),
+        "draft_top_ids": draft_ids,
+        "draft_top_probs": draft_probs,
+        "target_top_ids": target_ids,
+        "target_top_probs": target_probs,
+        "tested_top_probs": tree.tested_top_probs,
+        "selector": tree.selector,
     }
-    if full_rows:
-        width = target_logits.shape[-1]
-        levels = [(nodes, rows) for (nodes, _), rows in zip(draft.rows, step.source.logits, strict=True)]
-        fields["draft_logits"] = _full_rows(size, width, levels)
-        fields["target_logits"] = _full_rows(size, width, [(draft.order, target_logits)])
-    return fields
+
+
+def _all_logits(step: IterationState) -> dict[str, np.ndarray]:
+    """The raw logits of both models, by the fields of `IterationTrace` that hold them."""
+    size, width = step.draft.tree.size, step.logits.shape[-1]
+    levels = [(nodes, rows) for (nodes, _), rows in zip(step.draft.rows, step.source.logits, strict=True)]
+    return {
+        "draft_logits": _full_rows(size, width, levels),
+        "target_logits": _full_rows(size, width, [(step.draft.order, step.logits)]),
+    }
 
 
 def top_by_node(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
@@ -302,24 +361,15 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
     return rows
 
 
-def _nodes(
-    step: IterationState,
-    child_probs: np.ndarray,
-    tested: np.ndarray,
-    tops: tuple[np.ndarray, ...],
-    texts: Mapping[int, str],
-) -> tuple[NodeTrace, ...]:
-    draft, verification, tree = step.draft, step.verification, step.draft.tree
-    flat = {int(node): row for row, node in enumerate(draft.order)}
-    left_out = step.method.drafter.rule(step.settings).left_out
-    first_path = step.method.verifier.tests_first_path
-    verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
-    breadths = step.method.drafter.breadths(draft)
-    columns = {name: getattr(tree, name).tolist() for name in tree.COLUMNS}  # plain numbers: each is read once
-    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), tops[0][:, 0].tolist()
-    best_probs, passes = tops[1][:, 0].tolist(), verification.acceptance_probability.tolist()
+def _nodes(tree: ReadTree, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
+    flat = {int(node): row for row, node in enumerate(tree.order)}
+    verdicts = Verdicts(tree.steps, flat, tree.accepted, tree.kept, tree.left_out, tree.tests_first_path)
+    columns = {name: column.tolist() for name, column in tree.columns.items()}  # plain numbers: each is read once
+    child_probs, tested = tree.target_probs.tolist(), tree.tested_probs.tolist()
+    best_ids, best_probs = (top[:, 0].tolist() for top in tree.target_top)
+    breadths, passes = tree.breadths, tree.acceptance_probability.tolist()
     nodes = []
-    for i in range(tree.size):
+    for i in range(len(breadths)):
         parent, row = columns["parents"][i], flat.get(i)
         verdict, reason = verdicts.of(i, parent, columns["tokens"][i])
         argmax = best_ids[i] if row is not None else None

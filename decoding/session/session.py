@@ -341,7 +341,7 @@ class DecodeSession:
         if limits.record != "none":
             self.iterations.append(trace)
             self._checkpoints[trace.index] = checkpoint
-            self._write_old(trace)
+            self._let_rows_go(trace)
             self._drop_old_rows(trace.logits_bytes if limits.rows == "open" else limits.row_bytes)
         return trace
 
@@ -362,8 +362,8 @@ class DecodeSession:
             elapsed_s=self.elapsed_s,
         )
 
-    def _write_old(self, trace: IterationTrace) -> None:
-        """Write the oldest trees that wait for it until what the others hold fits into `UNWRITTEN_BYTES`."""
+    def _let_rows_go(self, trace: IterationTrace) -> None:
+        """Let the rows of the oldest unwritten trees go until those of the others fit into `UNWRITTEN_BYTES`."""
         if not isinstance(trace, UnwrittenTrace):
             return
         self._unwritten = [held for held in (*self._unwritten, trace) if held.waiting_bytes]
@@ -372,7 +372,7 @@ class DecodeSession:
             if room >= 0:
                 break
             room += held.waiting_bytes
-            _ = held.nodes
+            held.let_rows_go()
 
     def _drop_old_rows(self, room: int | None) -> None:
         """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes; None: no limit."""
