@@ -48,7 +48,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import EMBEDDED, PairSettings, add_pair_arguments
-from decoding.papers.measured.depth_divergence import Root, Tree, roots
+from decoding.papers.measured.depth_divergence import SAMPLINGS, Root, Tree, roots
 from decoding.papers.stored import stored_records
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, DISTINCT_OF, PLACES, Action, LatencyModel
@@ -57,10 +57,6 @@ from decoding.selector.store import SelectorCard, all_selectors, fits, load_netw
 from decoding.session.session import unrecorded
 
 GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
-# The paper says nothing of the draft's temperature; here it is the target's.
-SAMPLINGS = tuple(Sampling(each, draft_temperature=each) for each in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(
-    Sampling(1.0, top_p) for top_p in (0.9, 0.99)
-)
 KINDS = ("stories", "code", "translation", "mathematics")  # as the paper's data sets
 FIRST, SPACING = 8, 16  # tokens before the first root, and between two
 SINGLE_PATH = ("naive", "block")
