@@ -169,7 +169,7 @@ WRITTEN_LATER = (
 
 
 @dataclass(frozen=True)
-class ReadTree:
+class TreeFigures:
     """A tree with all that its record takes from the rows of both models: it is written without them."""
 
     columns: dict[str, np.ndarray]  # those of `TokenTree`
@@ -204,7 +204,7 @@ class UnwrittenTrace(IterationTrace):
 
     __slots__ = ("_read", "_text_of", "waiting_bytes")
 
-    def wait(self, read: Callable[[], ReadTree], text_of: Callable[[int], str], waiting_bytes: int) -> None:
+    def wait(self, read: Callable[[], TreeFigures], text_of: Callable[[int], str], waiting_bytes: int) -> None:
         """Leave the fields that the tree gives for later."""
         for name in WRITTEN_LATER:
             object.__delattr__(self, name)
@@ -283,14 +283,14 @@ def write_iteration(
     return trace
 
 
-def _read(step: IterationState, sampling: Sampling) -> ReadTree:
+def _read(step: IterationState, sampling: Sampling) -> TreeFigures:
     """What the record of an iteration takes from the rows of both models."""
     draft, verification = step.draft, step.verification
     probs = None  # what the verifier used; greedy decoding asks for none
     if not sampling.greedy:
         plain = sampling.temperature == 1 and sampling.top_p == 1
         probs = step.target_probs if plain else target_distribution(step.logits, sampling)
-    return ReadTree(
+    return TreeFigures(
         columns={name: getattr(draft.tree, name).copy() for name in draft.tree.COLUMNS},
         order=draft.order,
         breadths=step.method.drafter.breadths(draft),
@@ -310,7 +310,7 @@ def _read(step: IterationState, sampling: Sampling) -> ReadTree:
     )
 
 
-def _written(tree: ReadTree, text_of: Callable[[int], str]) -> dict[str, Any]:
+def _written(tree: TreeFigures, text_of: Callable[[int], str]) -> dict[str, Any]:
     """The fields of `IterationTrace` that only a full record has, raw logits apart."""
     (draft_ids, draft_probs), (target_ids, target_probs) = tree.draft_top, tree.target_top
     ids = {*draft_ids.ravel().tolist(), *target_ids.ravel().tolist(), *tree.columns["tokens"].tolist()}
@@ -361,7 +361,7 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
     return rows
 
 
-def _nodes(tree: ReadTree, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
+def _nodes(tree: TreeFigures, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
     flat = {int(node): row for row, node in enumerate(tree.order)}
     verdicts = Verdicts(tree.steps, flat, tree.accepted, tree.kept, tree.left_out, tree.tests_first_path)
     columns = {name: column.tolist() for name, column in tree.columns.items()}  # plain numbers: each is read once

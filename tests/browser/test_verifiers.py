@@ -104,6 +104,7 @@ def draft_another_tree(page) -> None:
     page.click(".st-key-verify_draft button")
     page.get_by_text("DySpec greedy, drafted on this page, on the same prefix").wait_for()
     rolled(page)
+    expect(page.locator("[data-testid=stPopoverBody]")).to_have_count(0)
     page.locator(".vt-fold").filter(has_text="would bias the output").click()
     row(page, "spectr").filter(has_text="would bias the output").wait_for()
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"

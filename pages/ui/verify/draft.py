@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,14 +18,14 @@ from pages.ui.common.state import Run, decode_ids, own_pair
 from pages.ui.common.worker import ModelTask, is_busy, start_job
 from pages.ui.tune.controls import tree_methods
 from pages.ui.verify.state import Looked
-from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
+from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, picked_settings, seed, settings_form
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.sampling.sampling import Sampling
 
 SLOT = "verify"
-KEY, BEGUN = "verify_method", "verify_draft_begun"
+KEY = "verify_method"
 FIRST_METHOD = "iid_paths"
 DEEPEST = 64
 TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENGINE))
@@ -32,11 +33,8 @@ TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENG
 
 def draft_popover(looked: Looked) -> None:
     """Another tree on this prefix: method, its settings, the draft's temperature, a seed."""
-    if st.session_state.pop(BEGUN, False):  # before it is drawn: afterwards nothing can close it
-        st.session_state["verify_draft_open"] = False
-    with st.popover(
-        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
-    ) as place:
+    # Never disabled: one that is closed and disabled at once opens again when it is enabled.
+    with st.popover("Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun") as place:
         if not place.open:
             return
         with st.container(width=640):
@@ -51,21 +49,26 @@ def draft_popover(looked: Looked) -> None:
             left, middle, right = head.columns([1.3, 1, 1.2], vertical_alignment="bottom")
     _, low, high, step, *_ = SAMPLING["draft_temperature"]
     seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
-    temperature = left.slider(
+    left.slider(
         "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
         help="The tree is sampled from the draft at this temperature, so a new value needs a new tree.",
     )  # fmt: skip
     seed("verify_draft_seed", 0)
-    number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
-    sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
-    # Values are read here: a callback would see older ones.
-    if right.button(
-        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None, width="stretch",
-        icon=":material/play_arrow:",
-    ):  # fmt: skip
-        st.session_state[BEGUN] = True
-        start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
-        st.rerun()
+    middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
+
+    def begin() -> None:  # the popover closes only here; the page may have been drawn with older values
+        state = st.session_state
+        picked = decoding.METHODS[state[KEY]]
+        values = {"draft_temperature": state["verify_draft_temperature"], "seed": int(state["verify_draft_seed"])}
+        with suppress(SettingsError):  # which is shown next to the widgets
+            picked = picked.with_settings(**picked_settings(picked, KEY))
+            state["verify_draft_open"] = False
+            start_job(SLOT, "Drafting", partial(draft_again, looked, picked, replace(looked.sampling, **values)))
+
+    right.button(
+        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None or is_busy(SLOT),
+        on_click=begin, width="stretch", icon=":material/play_arrow:",
+    )  # fmt: skip
 
 
 def tree_picker() -> "Method | None":
