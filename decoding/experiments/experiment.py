@@ -67,10 +67,8 @@ class Experiment(Job):
         return self.path.parent == SHIPPED
 
     def begin(self, grid: "Grid") -> None:
-        """Make the folder ready for a grid; `ExperimentError` if another process runs it, `DiskError` if it is full."""
-        status = self.status()
-        if status.running and status.pid not in (0, os.getpid()):
-            raise ExperimentError(f"Process {status.pid} is running {self.path}: wait for it or stop it.")
+        """Make the folder ready for a grid; `JobError` if another process runs it, `DiskError` if it is full."""
+        self.claim()
         write_whole(self.path / GRID, json.dumps(asdict(grid), indent=1).encode())
 
     def resume_command(self) -> tuple[str, ...] | None:

@@ -132,6 +132,12 @@ class Job:
             return False
         return asked >= psutil.Process().create_time() - START_SLACK_S
 
+    def claim(self) -> None:
+        """Raise `JobError` where another process is at work on it: two would write over each other."""
+        status = self.status()
+        if status.running and status.pid not in (0, os.getpid()):
+            raise JobError(f"Process {status.pid} is running {self.path}: wait for it or stop it.")
+
     def clear_stop(self) -> None:
         """Forget that somebody asked."""
         (self.path / STOP).unlink(missing_ok=True)

@@ -24,9 +24,9 @@ turn, `TRIES` times. Greedy calls repeat each other, so that each iteration's le
 each run the least disturbed whole call is written, where it says the same. The figures are printed.
 """
 
+import argparse
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -37,6 +37,7 @@ from typing import Any
 import torch
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
+from decoding.common.errors import run_main
 from decoding.common.files import whole_file
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.compare.comparison import Comparison, Score, call_with_trees, compare, score
@@ -410,8 +411,12 @@ BARE = dict[str, Any](nodes=(), flatten_order=(), steps=(), draws=(), drawn=(), 
 )
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
     """Search, write, and say what was found; returns how many recordings could not be made."""
+    parser = argparse.ArgumentParser(prog="python -m decoding.recorded", description=__doc__.partition("`: ")[2],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("names", nargs="*", choices=(*FIND, *RECORD), metavar="NAME", help="default: all of them")
+    names = parser.parse_args().names
     failed = 0
     pair, prompts = embedded_pair(), load_prompts()
     decode(pair, METHODS["dynatree"], prompts[0].text, 8)  # the first passes after loading are slower
@@ -433,4 +438,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_main(main)

@@ -190,6 +190,7 @@ def training_of(out: Path | None, resume: bool, words: str) -> Training:
 
     Raises:
         TrainingError: what is to be resumed is not named or not there.
+        JobError: another process is at work on it.
     """
     if out is None and resume:
         raise TrainingError("Name the training run to resume: --out DIR.")
@@ -198,6 +199,7 @@ def training_of(out: Path | None, resume: bool, words: str) -> Training:
     training = Training(out)
     if resume:
         training.settings()
+        training.claim()
         training.clear_stop()
     return training
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import torch
 
-from decoding.common.errors import ENDED, TrainingError, command
+from decoding.common.errors import TrainingError, command
 from decoding.common.files import training_home, write_whole
 from decoding.engines.clock import describe_hardware
 from decoding.heads.store import EQUAL_TIME, HEADS, SHIPPED, read_card
 from decoding.jobs.process import FINISHED
 from decoding.training import head
-from decoding.training.folder import SETTINGS, Training
+from decoding.training.folder import SETTINGS
 
 BASE, BY_TIME = "base", "-time"
 STEPS_PER_BASE = 0.3  # SALF & TALF: ten epochs with EAGLE's loss, three with HASS's or TALF's
@@ -107,9 +107,6 @@ def _train(folder: Path, words: list[str]) -> int:
         print(f"{folder.name}: already trained", file=sys.stderr)
         return FINISHED
     if (folder / SETTINGS).exists():
-        if Training(folder).status().running:
-            print(f"error: {folder} is being trained by another process: wait for it.", file=sys.stderr)
-            return ENDED
         words = [*words, "--resume"]
     print(f"{folder.name}: training", file=sys.stderr, flush=True)
     return head.main([*words, "--out", str(folder)])

@@ -177,8 +177,7 @@ class _Loop:
         while (self.status.share or 0.0) < 1.0:
             if self.folder.asked_to_stop():
                 self._keep()
-                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume continues it."))
-                self.folder.clear_stop()
+                self.folder.write_status(self.status)
                 raise StoppedError(f"Stopped after {self.status.done} steps; continue with --resume.")
             self._look_up()
             self._step()

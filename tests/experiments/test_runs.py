@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.errors import ExperimentError, PairError, PromptError, SettingsError, run_main
+from decoding.common.errors import ExperimentError, JobError, PairError, PromptError, SettingsError, run_main
 from decoding.compare.contestants import Contestant
 from decoding.experiments import sweep
 from decoding.experiments.executors import DeviceExecutor, LocalExecutor, RayExecutor, devices_here
@@ -177,7 +177,7 @@ def test_one_process_at_a_time(executor, tmp_path):
         experiment.path.mkdir(exist_ok=True)
         status = {**vars(Status("running")), "pid": other.pid, "written": time.time()}
         (tmp_path / STATUS).write_text(json.dumps(status))
-        with pytest.raises(ExperimentError, match=f"Process {other.pid} is running "):
+        with pytest.raises(JobError, match=f"Process {other.pid} is running "):
             run_grid(grid(), executor, tmp_path)
     finally:
         other.kill()

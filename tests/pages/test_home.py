@@ -46,7 +46,7 @@ def test_numbers_of_the_steps_are_those_of_the_run():
 
     run = home_run()
     iteration = run.iterations[telling_iteration(run)]
-    words = _steps(run, iteration)
+    words = _steps(iteration)
     assert f"{iteration.drafted} nodes" in words["1 Draft"]
     assert f"the other {iteration.verified} in one pass" in words["2 Verify"]
     assert f"{len(iteration.accepted)} of them" in words["3 Accept"]
@@ -66,7 +66,7 @@ def test_text_of_the_models_is_escaped():
 
 def test_a_token_that_was_drafted_and_pruned_is_not_called_free():
     run = home_run()
-    reported = {lost_node(each) is None: _steps(run, each)["3 Accept"] for each in run.iterations if each.final_text}
+    reported = {lost_node(each) is None: _steps(each)["3 Accept"] for each in run.iterations if each.final_text}
     assert reported[True].endswith("is added for free.") and reported[False].endswith(
         "it had been drafted, then pruned."
     )

@@ -83,7 +83,7 @@ def draw_iteration() -> None:
     with right:
         lines = (
             f'<div class="home-step{" current" * (name == step)}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
-            for name, words in _steps(run, iteration).items()
+            for name, words in _steps(iteration).items()
         )
         st.html("".join(lines))
     st.html(_text_html(run, iteration))
@@ -107,7 +107,7 @@ def draw_next() -> None:
     )
 
 
-def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
+def _steps(iteration: IterationTrace) -> dict[str, str]:
     """The four steps explained, with this iteration's numbers."""
     times, cache = iteration.times, iteration.kv_target
     passes, drafted = plural(iteration.draft_forwards, "pass", "passes"), plural(iteration.drafted, "node")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from decoding.common.errors import command
+from decoding.common.files import write_whole
 from decoding.common.formats import plural
 from decoding.compare.comparison import score
 from decoding.recorded import COMPARED_REPEATS, COMPARED_WARMUP, recorded_comparison, recorded_run, recorded_trees
@@ -110,7 +111,7 @@ def write(folder: Path) -> list[Path]:
     pages = {INDEX: text_html("Recorded runs of tree speculative decoding", body)}
     pages |= {file: page for each in parts.values() for file, _, _, page in each}
     for name, page in pages.items():
-        (folder / name).write_text(page, encoding="utf-8")
+        write_whole(folder / name, page.encode())
     return [folder / name for name in pages]
 
 
