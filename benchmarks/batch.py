@@ -4,7 +4,8 @@
 
 Passes are measured (`decoding.costs.batches`); acceptance is that of greedy runs of a wide tree over sample prompts;
 speed-ups are modelled from both. At a batch of one, where methods really run, what the model says of their trees stands
-beside what was measured, methods in turn over the same prompts.
+beside what was measured, methods in turn over the same prompts. Acceptance and speeds are of the texts that
+`--counted` names.
 """
 
 import time
@@ -28,11 +29,20 @@ from decoding.costs.batches import BATCHES, measure_batches
 from decoding.costs.measuring import cost_model
 from decoding.engines.batch import BatchMask
 from decoding.engines.packed import linear
-from decoding.experiments.command import arguments, encoded_prompts, pair_from, parse_amounts, print_table, save_figures
+from decoding.experiments.command import (
+    add_counting_argument,
+    arguments,
+    encoded_prompts,
+    pair_from,
+    parse_amounts,
+    print_table,
+    save_figures,
+)
 from decoding.models.pair import Model, Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, unrecorded
+from decoding.trace.metrics import COUNTINGS, Counting
 from decoding.trace.records import RunTrace
 
 WIDE = "fixed_tree:max_depth=6,branching=4,prune_probability=0"  # a tree that leaves nothing out
@@ -49,10 +59,11 @@ METHODS = (
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(8, 2, "prompts"), max_new_tokens=(64, 24, "per prompt"))
     started, pair = time.perf_counter(), pair_from(args)
     prompts = encoded_prompts(pair, args.prompts, args.count)
-    acceptance = run_acceptance(*decoded(pair, WIDE, prompts, args.max_new_tokens))
+    acceptance = run_acceptance(*decoded(pair, WIDE, prompts, args.max_new_tokens, args.counted))
     alone = cost_model(pair, unrecorded)
     costs = measure_batches(
         pair, alone, BATCHES[:4] if args.quick else BATCHES, report=lambda batch: print(f"batch {batch}")
@@ -61,10 +72,11 @@ def main() -> int:
     points = [row.point for row in found.rows]
     modelled = roofline_here(pair, costs)
     passes, gains = modelled_passes(costs, modelled), modelled_gains(costs, modelled, acceptance)
-    checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1])
+    checked = modelled_and_measured(pair, prompts, args.max_new_tokens, costs[1], args.counted)
     print_surface("target, ms by verified tokens of each text", costs, "target")
     print_surface("draft, ms by width of a level of each text", costs, "draft")
-    print(f"\nacceptance by depth {percent(acceptance.by_depth)}; by rank {percent(acceptance.by_rank)}\n")
+    rates = f"by depth {percent(acceptance.by_depth)}; by rank {percent(acceptance.by_rank)}"
+    print(f"\nacceptance, {COUNTINGS[args.counted]}, {rates}\n")
     print_table(
         ("batch", "plain tok/s", "best chain", "K", "best tree", "nodes", "depth"),
         [
@@ -91,8 +103,8 @@ def main() -> int:
         [(c["method"], f"{c['modelled']:.2f}x", f"{c['measured']:.2f}x", f"{c['error']:+.0%}") for c in checked],
     )
     figures = {
-        "pair": pair.info.name, "took_s": time.perf_counter() - started, "checked": checked,
-        "passes": passes, "gains": gains, "sentence": found.sentence,
+        "pair": pair.info.name, "took_s": time.perf_counter() - started, "counted": args.counted,
+        "checked": checked, "passes": passes, "gains": gains, "sentence": found.sentence,
         "acceptance": {"by_depth": acceptance.by_depth, "by_rank": acceptance.by_rank},
         "costs": [each.as_json() for each in costs.values()],
         "points": [
@@ -112,27 +124,34 @@ def within(rows: list[dict]) -> str:
     return f"{close} of {len(errors)} within {CLOSE:.0%}, median {median(errors):.0%}, largest {max(errors):.0%} off"
 
 
-def decoded(pair: Pair, contestant: str, prompts: list[tuple[str, list[int]]], tokens: int) -> Iterator[RunTrace]:
-    """Greedy runs of a method, recorded in full."""
+def decoded(
+    pair: Pair, contestant: str, prompts: list[tuple[str, list[int]]], tokens: int, counting: Counting
+) -> Iterator[RunTrace]:
+    """Greedy runs of a method, recorded in full, with the iterations that count."""
     for _, ids in prompts:
         session = DecodeSession(pair, parse_contestant(contestant).method, ids, limits=Limits(tokens))
         list(session)
-        yield session.trace()
+        run = session.trace()
+        yield replace(run, iterations=tuple(i for i in run.iterations if counting == "whole" or not i.in_loop))
 
 
 def modelled_and_measured(
-    pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int, costs: CostModel
+    pair: Pair, prompts: list[tuple[str, list[int]]], tokens: int, costs: CostModel, counting: Counting
 ) -> list[dict]:
     """Speed-up over plain decoding of each method, by the model of its own trees and as measured."""
     contestants = [parse_contestant(text) for text in METHODS]
     comparison = compare(pair, contestants, prompts, tokens, 2, 1, Sampling())
     speeds = [
-        {(each.prompt, each.repeat): each.metrics.decode_throughput for each in comparison.of(index) if each.metrics}
+        {
+            (each.prompt, each.repeat): found.decode_throughput
+            for each in comparison.of(index)
+            if (found := each.counted(counting)) and found.decode_throughput
+        }
         for index in range(len(METHODS))
     ]
     found = []
     for index, contestant in list(enumerate(contestants))[1:]:
-        runs = decoded(pair, METHODS[index], prompts, tokens)
+        runs = decoded(pair, METHODS[index], prompts, tokens, counting)
         ratios = [ratio for run in runs if (ratio := iterations_speedup(run.iterations, costs)) is not None]
         modelled, measured = sum(ratios) / len(ratios), paired(speeds[index], speeds[0]).value
         found.append(

@@ -1,8 +1,8 @@
 """Tokens per verification pass: all drafters at equal node budgets, all verifiers at equal trees.
 
 Trees are drafted at evenly spaced roots of the target's own text; the expectation over verification is exact, so only
-prompts, roots and drafts vary. Means are over prompts with 95% intervals; roots where the text repeats itself are kept
-apart. A last table decodes for real, for what the roots of decoding make of it.
+prompts, roots and drafts vary. Means are over prompts with 95% intervals; whether roots where the text repeats itself
+count is chosen by `--counted`. A last table decodes for real, for what the roots of decoding make of it.
 """
 
 import os
@@ -17,13 +17,19 @@ import torch
 
 from benchmarks.offline_trees import mass_gap, methods_at_budget
 from decoding.common.errors import run_main
-from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
+from decoding.experiments.command import (
+    add_counting_argument,
+    arguments,
+    choose_prompts,
+    print_table,
+    save_figures,
+)
 from decoding.methods.method import fitting
 from decoding.models.pair import Pair, embedded_pair
 from decoding.papers.measured.depth_divergence import Root, Tree, roots
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.metrics import measure_run
+from decoding.trace.metrics import COUNTINGS, Counting
 
 COLDEST_DRAFT = 0.2
 # The draft is as warm as the target, but for greedy decoding, where a distribution is needed to draw from.
@@ -52,6 +58,10 @@ class BlockEfficiency:
     prompt: str
     values: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(list))
     loops: dict[Key, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def counted(self, key: Key, counting: Counting) -> list[float]:
+        """A figure at the roots that count."""
+        return [*self.values.get(key, ()), *(self.loops.get(key, ()) if counting == "whole" else ())]
 
 
 @lru_cache(maxsize=1)
@@ -105,20 +115,24 @@ class EfficiencyMean:
         return f"{self.value:.2f}±{self.half:.2f}"
 
 
-def mean_over(found: list[BlockEfficiency], key: Key, samplings: tuple[str, ...]) -> EfficiencyMean | None:
+def mean_over(
+    found: list[BlockEfficiency], key: Key, samplings: tuple[str, ...], counting: Counting
+) -> EfficiencyMean | None:
     """Mean of a figure: over the roots of a prompt and the samplings, then over prompts."""
     by_prompt: dict[str, list[float]] = defaultdict(list)
     for each in found:
-        if each.sampling in samplings and each.values.get(key):
-            by_prompt[each.prompt].append(statistics.mean(each.values[key]))
-    means = [statistics.mean(values) for values in by_prompt.values()]
+        if each.sampling in samplings and (values := each.counted(key, counting)):
+            by_prompt[each.prompt].append(statistics.mean(values))
+    means = [statistics.mean(each) for each in by_prompt.values()]
     if not means:
         return None
     spread = statistics.stdev(means) if len(means) > 1 else 0.0
     return EfficiencyMean(statistics.mean(means), 1.96 * spread / len(means) ** 0.5, len(means))
 
 
-def drafter_tables(found: list[BlockEfficiency], budgets: tuple[int, ...], names: tuple[str, ...]) -> dict:
+def drafter_tables(
+    found: list[BlockEfficiency], budgets: tuple[int, ...], names: tuple[str, ...], counting: Counting
+) -> dict:
     """Drafters at equal node budgets."""
     figures = {}
     for budget in budgets:
@@ -126,9 +140,11 @@ def drafter_tables(found: list[BlockEfficiency], budgets: tuple[int, ...], names
         rows = []
         for drafter, method in methods_at_budget(budget).items():
             key = ("drafter", budget, drafter)
-            cells = [mean_over(found, key, (name,)) for name in names]
-            nodes, forwards = (mean_over(found, (what, budget, drafter), names) for what in ("nodes", "forwards"))
-            whole = mean_over(found, key, names)
+            cells = [mean_over(found, key, (name,), counting) for name in names]
+            nodes, forwards = (
+                mean_over(found, (what, budget, drafter), names, counting) for what in ("nodes", "forwards")
+            )
+            whole = mean_over(found, key, names, counting)
             verifier = "nss" if method.verifier.greedy_only else method.verifier.name
             rows.append((f"{drafter} ({verifier})", *(f"{c.value:.2f}" if c else "-" for c in cells), str(whole),
                          f"{nodes.value:.0f}", f"{forwards.value:.1f}"))  # fmt: skip
@@ -138,12 +154,12 @@ def drafter_tables(found: list[BlockEfficiency], budgets: tuple[int, ...], names
     return figures
 
 
-def equal_table(found: list[BlockEfficiency], names: tuple[str, ...]) -> dict:
+def equal_table(found: list[BlockEfficiency], names: tuple[str, ...], counting: Counting) -> dict:
     """Verifiers on the same trees of several drafters."""
     print(f"\nverifiers on the same trees, at most {EQUAL_BUDGET} nodes, all samplings; - where it would be biased")
     rows, figures = [], {}
     for verifier in SOLVERS:
-        means = {tree: mean_over(found, ("equal", tree, verifier), names) for tree in EQUAL_TREES}
+        means = {tree: mean_over(found, ("equal", tree, verifier), names, counting) for tree in EQUAL_TREES}
         rows.append((verifier, *(str(mean) if mean else "-" for mean in means.values())))
         figures[verifier] = {tree: vars(mean) if mean else None for tree, mean in means.items()}
     print_table(("verifier", *EQUAL_TREES), rows)
@@ -175,26 +191,24 @@ def guarantees(found: list[BlockEfficiency]) -> list[str]:
     return problems
 
 
-def decode_for_real(job: tuple[str, str, str, int, int]) -> tuple[str, str, int, int, int]:
-    """One real run; returns sampling, drafter, iterations and tokens before loops, and tokens in loops."""
-    name, drafter, text, budget, tokens = job
+def decode_for_real(job: tuple[str, str, str, int, int, Counting]) -> tuple[str, str, int, int, int]:
+    """One real run; returns sampling, drafter, iterations and tokens that count, and tokens in loops."""
+    name, drafter, text, budget, tokens, counting = job
     pair = worker_pair()
     method = methods_at_budget(budget)[drafter]
     if method.verifier.greedy_only:
         method = method.with_settings(verifier="nss")
     limits = Limits(tokens, ignore_end_of_text=True, record="summary")
     session = DecodeSession(pair, method, pair.vocabulary.encode(text), SAMPLINGS[name], limits)
-    run = list(session)
-    free = [iteration for iteration in run if not iteration.in_loop]
-    metrics = measure_run(session.trace())
-    committed = sum(len(iteration.committed_ids) for iteration in free)
-    return name, drafter, len(free), committed, metrics.new_tokens - committed
+    run = [(iteration.in_loop, len(iteration.committed_ids)) for iteration in session]
+    kept = [committed for in_loop, committed in run if counting == "whole" or not in_loop]
+    return name, drafter, len(kept), sum(kept), sum(committed for in_loop, committed in run if in_loop)
 
 
-def real_table(prompts, workers, names: tuple[str, ...], budget: int, tokens: int) -> dict:
+def real_table(prompts, workers, names: tuple[str, ...], budget: int, tokens: int, counting: Counting) -> dict:
     """Tokens per iteration of real runs, beside nothing but themselves: roots of decoding are not evenly spaced."""
-    jobs = [(name, drafter, p.text, budget, tokens) for name in names for drafter in methods_at_budget(budget)
-            for p in prompts]  # fmt: skip
+    jobs = [(name, drafter, p.text, budget, tokens, counting) for name in names
+            for drafter in methods_at_budget(budget) for p in prompts]  # fmt: skip
     totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, drafter, *counts in workers.map(decode_for_real, jobs, chunksize=4):
         totals[name, drafter] = [a + b for a, b in zip(totals[name, drafter], counts, strict=True)]
@@ -209,6 +223,7 @@ def real_table(prompts, workers, names: tuple[str, ...], budget: int, tokens: in
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
+    add_counting_argument(parser)
     parser.add_argument("--count", type=int, help="prompts (40; 4 with --quick)")
     parser.add_argument("--roots", type=int, help="roots per prompt (3; 1 with --quick)")
     args = parser.parse_args()
@@ -223,13 +238,13 @@ def main() -> int:
         kinds = {p.kind for p in prompts}
         outside = sum(len(each.values.get(("roots",), ())) for each in found)
         inside = sum(len(each.loops.get(("roots",), ())) for each in found)
-        print(f"embedded pair, {len(prompts)} prompts of {len(kinds)} kinds, {outside} roots; {inside} more in loops, "
-              f"left out below; draft temperature that of the target, at least {COLDEST_DRAFT}")  # fmt: skip
-        figures = {"drafters": drafter_tables(found, budgets, names)}
-        figures["equal"] = equal_table(found, names)
+        print(f"embedded pair, {len(prompts)} prompts of {len(kinds)} kinds, {outside} roots and {inside} in loops, "
+              f"{COUNTINGS[args.counted]}; draft temperature that of the target, at least {COLDEST_DRAFT}")  # fmt: skip
+        figures: dict = {"counted": args.counted, "drafters": drafter_tables(found, budgets, names, args.counted)}
+        figures["equal"] = equal_table(found, names, args.counted)
         real = prompts[:2] if args.quick else prompts[:16]
         figures["real"] = real_table(real, workers, ("T=0", "T=1"), budgets[-1] if args.quick else 64,
-                                     24 if args.quick else 64)  # fmt: skip
+                                     24 if args.quick else 64, args.counted)  # fmt: skip
     print()
     problems = guarantees(found)
     for problem in problems:

@@ -45,7 +45,8 @@ def main() -> int:
     for warm_ups, kind in zip((1, *[0] * len(args.kinds)), args.kinds, strict=False):
         comparison = measured(pair, kind, args, warm_ups)
         found[kind] = [figures_of(comparison, index, BASES, args.counted) for index in range(len(METHODS))]
-        print(f"\n{kind}, {len(comparison.prompts)} prompts x {args.max_new_tokens} tokens\n")
+        length = f"{args.max_new_tokens} tokens, {COUNTINGS[args.counted]}"
+        print(f"\n{kind}, {len(comparison.prompts)} prompts x {length}\n")
         print_figures(found[kind])
         lines += [f"{kind}: {said}" for said in verdicts(comparison, args.counted)]
         lines.append(f"{kind}: {identity(comparison, pair.target.info.dtype)}")

@@ -136,9 +136,10 @@ def _judged(record: dict, times: Iterable[dict]) -> str:
     for each in times:
         whole, methods = each["modelled"], [found["value"] for found in each["by_method"].values()]
         reached = "reached" if abs(whole["value"] - 1) <= WITHIN else "missed"
+        words = COUNTINGS[each.get("counted", "whole")]
         goals.append(
             f"* goal {reached}: times modelled from measured passes are {whole['value']:.2f} ({whole['low']:.2f} to "
-            f"{whole['high']:.2f}) of those of {each['runs']} whole runs, goal within {WITHIN:.0%}; by method "
+            f"{whole['high']:.2f}) of those of {each['runs']} whole runs, {words}, goal within {WITHIN:.0%}; by method "
             f"{min(methods):.2f} to {max(methods):.2f}; passes measured between the runs. {_source(each)}"
         )
     return (
@@ -225,6 +226,7 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
         "unlikely, and below such a node DySpec hardly goes on. The shapes of Sequoia and SpecInfer do not depend on "
         "probabilities.\n\n"
         f"{table(heads, rows, 0)}\n\nDySpec trees of 64 nodes, draft temperature 0.6, {tested.sum():,.0f} tests, "
+        f"{COUNTINGS['whole']}, "
         f"{', '.join(tests['pair'].unique())}, {tests['started'].max()[:10]}: "
         "`python -m benchmarks.draft_acceptance --save`."
     )
@@ -278,9 +280,10 @@ def _selectors(record: dict) -> str:
     return (
         "### How much a selector wins, and could win\n\n"
         f"Tokens per second over those of the best fixed shape (K, L1, L2) of the sampling, {record['prompts']} "
-        f"{record['prompts_are']}, {record['roots']:.0f} roots, {COUNTINGS[record['counted']]}. What the best "
-        "shape of each root would win, modelled, lies between the last two columns: six other trees do not always find "
-        "it, and judged by the trees that it was found by it is too good.\n\n"
+        f"{record['prompts_are']}, {record['roots']:.0f} roots outside loops; measured on "
+        f"{COUNTINGS[record['counted']]}. What the best shape of each root would win, modelled, lies between the last "
+        "two columns: six other trees do not always find it, and judged by the trees that it was found by it is too "
+        "good.\n\n"
         f"{table(('verifier', *GAINS.values()), rows, 1)}\n\n{_source(record)}."
     )
 
@@ -333,9 +336,10 @@ def _batches(record: dict) -> str:
         rows.append((str(point["batch"]), f"{point['plain_tokens_per_s']:.0f}", f"{chain['speedup']:.2f}x",
                      str(chain["nodes"]), f"{tree['speedup']:.2f}x", str(tree["nodes"])))  # fmt: skip
     errors = [max(abs(each["error"]) for each in record[part]) for part in ("gains", "checked")]
+    counts = COUNTINGS[record.get("counted", "whole")]
     return (
         f"### When speculation stops paying: {record['pair']}, {_device(record['hardware'])}\n\n"
-        f"Modelled from measured passes over batches and measured acceptance.\n\n{table(heads, rows, 0)}\n\n"
+        f"Modelled from measured passes over batches and measured acceptance, {counts}.\n\n{table(heads, rows, 0)}\n\n"
         "Speed-ups of passes alone, computed by the roofline of this machine, are at most "
         f"{errors[0]:.0%} off those of the measured passes; at a batch of one, real runs of four methods are at most "
         f"{errors[1]:.0%} off what is modelled of their trees. {_source(record)}."

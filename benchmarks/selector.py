@@ -8,8 +8,9 @@ by the time of Eq. 11 with passes priced by their rows as measured here and what
 beside them; measured throughput decodes, all ways interleaved, at equal seeds. The best static action is that of the
 sampling at the costs of this machine. How much there was to win tells the best action of each root: found by some trees
 and judged by others drawn there, which is too little where few trees tell, and by the same trees, which is too good.
-Text that repeats itself is left out. Means are over the samplings that the selectors have seen but greedy
-decoding and warm drafts, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
+Roots in loops are left out, as no selector learns from them; what is decoded counts as `--counted` says. Means are over
+the samplings that the selectors have seen but greedy decoding and warm drafts, intervals are those of the bootstrap
+over prompts; orderings are judged by paired ratios.
 
 A widened target computes what the embedded one does, so roots are labelled with that.
 """
@@ -50,7 +51,7 @@ from decoding.selector.chooser import expected_tokens, mean_logs
 from decoding.selector.features import Scaler
 from decoding.selector.store import SelectorCard, all_selectors, find_selector, fits, load_network, require_fit
 from decoding.session.session import unrecorded
-from decoding.trace.metrics import Counting, RunMetrics
+from decoding.trace.metrics import COUNTINGS, Counting, RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import Examples, examples
 from decoding.training.selector_roots import RootPlan, Roots, label_text, written
@@ -290,7 +291,7 @@ def main() -> int:
     tables = {f"over_{base}": ratio_table(figures, base, claims) for base in ("root", "static")}
     tables["levels"] = level_table(figures, claims)
     tables["possible"] = possible_table(figures)
-    print(f"decoding without a draft: {np.exp(np.log(plain).mean()):.1f} tokens/s measured; "
+    print(f"decoding without a draft: {np.exp(np.log(plain).mean()):.1f} tokens/s measured, {COUNTINGS[args.counted]}; "
           f"choosing an action: {1000 * latency.selector_s:.2f} ms")  # fmt: skip
     claims.show()
     record = {

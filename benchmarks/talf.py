@@ -37,7 +37,7 @@ from decoding.papers.judge import EQUAL, verdict
 from decoding.papers.measured.depth_divergence import roots
 from decoding.papers.salf import LOSSES, THRESHOLDS, WITH_HEADS
 from decoding.sampling.sampling import Sampling
-from decoding.trace.metrics import Counting, RunMetrics
+from decoding.trace.metrics import COUNTINGS, Counting, RunMetrics
 
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}
 WIDTHS = {head: words for head, (words, _) in salf.WIDTHS.items()}
@@ -297,7 +297,8 @@ def main() -> int:
     tokens = args.tokens or (24 if args.quick else 48)
     prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 20))
     print(f"{pair.info.name}, {len(prompts)} held-out prompts x {tokens} tokens, greedy, N={args.nodes}; "
-          f"{pair.target.info.device}, {pair.target.info.dtype}, {pair.target.info.engine} engine")  # fmt: skip
+          f"{pair.target.info.device}, {pair.target.info.dtype}, {pair.target.info.engine} engine, "
+          f"{COUNTINGS[args.counted]}; at T=1 roots outside loops")  # fmt: skip
     measured, differing = measure(pair, asked, prompts, tokens, args.repeats, args.counted)
     print(f"{differing} of {len(asked) * len(prompts)} outputs differ from decoding without a draft")
     claims = Claims()
@@ -310,7 +311,8 @@ def main() -> int:
     figures["claims"] = [{**vars(claim), "found": vars(claim.found)} for claim in claims.made]
     figures |= {"counted": args.counted, "prompts": len(prompts), "tokens": tokens, "nodes": args.nodes,
                 "differing_outputs": differing}  # fmt: skip
-    print(f"{time.perf_counter() - started:.0f} s")
+    figures["took_s"] = time.perf_counter() - started
+    print(f"{figures['took_s']:.0f} s")
     save_figures(args, "talf", figures, pair.target.device)
     return 0
 

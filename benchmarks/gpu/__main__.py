@@ -2,7 +2,8 @@
 
 The widened pair computes what the embedded pair computes, at the cost of the papers' models (see `decoding.widen`):
 acceptance is that of a real trained pair, time that of the papers' shapes. A run ends within `--minutes`; what a part
-of it has shown is written before the next one begins. `docs/gpu.md` says how to begin on a GPU that was never met.
+of it has shown is written before the next one begins. Methods are tuned outside loops; `--counted` chooses what the
+figures of a comparison count. `docs/gpu.md` says how to begin on a GPU that was never met.
 """
 
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from benchmarks.gpu import run_part
 from benchmarks.gpu.measuring import SAMPLINGS, measure_all, roofline_figures
 from decoding.common.errors import PairError, run_main
-from decoding.experiments.command import arguments, choose_prompts, save_figures
+from decoding.experiments.command import add_counting_argument, arguments, choose_prompts, save_figures
 from decoding.models.pair import embedded_pair
 
 PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
@@ -20,6 +21,7 @@ PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
 
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
+    add_counting_argument(parser)
     parser.add_argument("--like", default="pythia-2.8b", help="whose shapes the widened pair takes")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--folder", type=Path, help="where the widened pair lies or is written; a temporary one")

@@ -27,6 +27,7 @@ from decoding.experiments.command import encoded_prompts, engine_lines, goal_lin
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits
+from decoding.trace.metrics import COUNTINGS, Counting
 from decoding.widen import widened_pair_folders
 
 CONTEXT = 2048
@@ -277,44 +278,64 @@ def measure(
     return compare(pair, found, prompts, length, repeats, WARM_UPS, sampling, cancelled=budget.spent)
 
 
-def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
-    """Print the tables and verdicts of one sampling; return the figures."""
+def report(pair: Pair, comparison: Comparison, rows: int, counting: Counting = "loop_free") -> dict:
+    """Print the tables and verdicts of one sampling, counted in one way.
+
+    Returns:
+        The loop-free `figures` with their goals, and those of `whole` texts.
+    """
     labels = [contestant.label for contestant in comparison.contestants]
     named = {"autoregressive": "autoregressive, captured", "hf_generate": "HF generate", "hf_assisted": "HF assisted"}
     bases = {base: labels.index(label) for base, label in named.items() if label in labels}
-    figures = [figures_of(comparison, index, bases) for index in range(len(labels))]
+    limit = _bandwidth_limit(pair, rows) if "autoregressive" in bases else None
+    spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []
+    both = {way: _judged(comparison, labels, bases, limit, spoilt, way) for way in COUNTINGS}
+    figures, lines, _ = both[counting]
+    print(f"{COUNTINGS[counting]}\n")
+    print_figures(figures)
+    if cold := {f["label"]: f["cold_passes"] for f in figures if f["cold_passes"]}:
+        print(f"\nmeasured while CUDA graphs were made, so slower than they are: {cold}")
+    print("\n".join(["", *lines]))
+    print_differences(comparison)
+    figures, lines, share = both["loop_free"]
+    return {"figures": figures, "goals": lines, "bandwidth_share": share, "whole": both["whole"][0],
+            "prompts": comparison.prompts, "differences": len(comparison.differences)}  # fmt: skip
+
+
+def _judged(
+    comparison: Comparison,
+    labels: Sequence[str],
+    bases: dict[str, int],
+    limit: float | None,
+    spoilt: Sequence[str],
+    counting: Counting,
+) -> tuple[list[dict], list[str], float | None]:
+    """Figures and verdicts counted in one way, and what our own loop reaches of the memory-bandwidth limit."""
+    figures = [figures_of(comparison, index, bases, counting) for index in range(len(labels))]
     for index, found in enumerate(figures):
         peaks = [r.metrics.peak_memory_bytes for r in comparison.of(index) if r.metrics and r.metrics.peak_memory_bytes]
         found["peak_memory_bytes"] = max(peaks, default=None)
         found["cold_passes"] = sum(result.cold for result in comparison.of(index))
-    print_figures(figures)
-    if cold := {f["label"]: f["cold_passes"] for f in figures if f["cold_passes"]}:
-        print(f"\nmeasured while CUDA graphs were made, so slower than they are: {cold}")
     own = figures[bases["autoregressive"]] if "autoregressive" in bases else {}
-    share = _bandwidth_share(pair, rows, own["throughput"]["median"]) if "throughput" in own else None
+    share = own["throughput"]["median"] / limit if limit and "throughput" in own else None
 
     def ratio(what: str, base: str) -> float | None:
         if not {what, base} <= set(labels):
             return None
-        found = ratios(comparison.of(labels.index(what)), comparison.of(labels.index(base)), "loop_free")
+        found = ratios(comparison.of(labels.index(what)), comparison.of(labels.index(base)), counting)
         return found.median if found else None
 
-    spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []
-    lines = verdicts(figures, share, ratio, spoilt)
-    print("\n".join(["", *lines]))
-    print_differences(comparison)
-    return {"figures": figures, "goals": lines, "bandwidth_share": share, "prompts": comparison.prompts,
-            "differences": len(comparison.differences)}  # fmt: skip
+    return figures, verdicts(figures, share, ratio, spoilt), share
 
 
-def _bandwidth_share(pair: Pair, rows: int, throughput: float) -> float | None:
-    """What so many tokens per second, one in a pass, are of the memory-bandwidth limit; None if it is not known."""
+def _bandwidth_limit(pair: Pair, rows: int) -> float | None:
+    """Tokens per second, one in a pass, at the memory-bandwidth limit; None if it is not known."""
     try:
         ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
     except RUN_ERRORS as error:
         print(f"the ceilings could not be measured: {_first_line(error)}")
         return None
-    return pass_cost(pair.target, 1, rows).bytes / ceilings.copy_bytes_per_s * throughput
+    return ceilings.copy_bytes_per_s / pass_cost(pair.target, 1, rows).bytes
 
 
 def roofline_figures(pair: Pair, engines: tuple[str, ...], prompt_ids: list[int], max_new_tokens: int) -> dict:
@@ -357,7 +378,7 @@ def measure_all(args: argparse.Namespace) -> int:
                 contestants = contestants_for(sampling, tuned, baselines=baselines)
                 comparison = measure(pair, contestants, prompts, length, repeats, sampling, mine)
                 rows = len(prompts[0][1]) + length // 2
-                figures[label] = report(pair, comparison, rows) | {"setup": setup, "tuned": tuned}
+                figures[label] = report(pair, comparison, rows, args.counted) | {"setup": setup, "tuned": tuned}
             except RUN_ERRORS as error:
                 traceback.print_exc(file=sys.stdout)
                 failed.append(f"{label} could not be measured: {_first_line(error)}")

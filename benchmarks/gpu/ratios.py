@@ -58,7 +58,7 @@ def ratios(report: Report, pair: Pair, known: KnownRatio, prompts: int, repeats:
     known.asked = tuple(contestant.label for contestant in contestants)
     budget = report.budget.share(share)
     comparison = measure(pair, contestants, chosen, tokens, repeats, Sampling(), budget, known.failures)
-    figures = tell_figures(pair, comparison, len(chosen[0][1]) + tokens // 2)
+    figures = tell_figures(pair, comparison, len(chosen[0][1]) + tokens // 2, report.args.counted)
     graphs = graphs_of(pair)
     figures["graphs"] = {name: {"captured": g.captured, "cold": g.cold, "evicted": g.evicted, "failure": g.failure}
                          for name, g in graphs.items()}  # fmt: skip

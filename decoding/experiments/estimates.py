@@ -108,6 +108,15 @@ def counted(rows: pd.DataFrame, counting: Counting) -> pd.DataFrame:
     return kept
 
 
+def recorded(records: pd.DataFrame, counting: Counting) -> pd.DataFrame:
+    """Records of a benchmark that hold figures of one way of counting, with these under their plain names."""
+    if counting == "whole":
+        return records
+    both = [name for name in map(str, records) if LOOP_FREE + name in records]
+    free = records.assign(**{name: records[LOOP_FREE + name] for name in both})
+    return free.dropna(subset=both, how="all") if both else records[:0]
+
+
 def derived(kept: pd.DataFrame) -> pd.DataFrame:
     """Results with `speedup`, `forwards_per_pass`, `nodes_per_pass` and what the papers call acceptance."""
     plain = kept[kept["reference"].astype(bool)].drop_duplicates(OWN_BLOCK).set_index(OWN_BLOCK)["throughput"]

@@ -198,7 +198,7 @@ EQUATION_11 = PaperResult(
      Figure("of_measured", "of the measured time, %", 100, 0, timed=True)),
     (Entry("Measured", "measured"), Entry("Modelled, passes costed by their tokens", "rows"),
      Entry("Modelled, Eq. 11 as printed", "paper")),
-    by="nodes", stored="action_times", holds="whole", times="measured and modelled times", axis="tree nodes",
+    by="nodes", stored="action_times", unit="passes", times="measured and modelled times", axis="tree nodes",
     needs="runs of decoding/experiments/grids/action_times.toml on this machine",
 )  # fmt: skip
 

@@ -183,7 +183,7 @@ def _orders(
         (*(dense if figure is KERNEL else ()), Entry(MADE, "as made", made), Entry(BFS, "breadth"),
          Entry(DFS, "depth", reordered), Entry(HEAVY, "heavy")),
         (Ordering(DFS, MADE, figure, False), Ordering(DFS, BFS, figure, False)),
-        by=by, only={"part": part, **only}, stored="mask_order", holds="no text", basis="exact counts of the masks",
+        by=by, only={"part": part, **only}, stored="mask_order", masks=True, basis="exact counts of the masks",
         axis={"nodes": "tree nodes", "prefix": "prefix tokens"}[by],
     )  # fmt: skip
 

@@ -22,11 +22,11 @@ from decoding.experiments.estimates import (
     derived,
     estimate,
     ratio_gain,
+    recorded,
     source_of,
     without_fitted,
 )
 from decoding.experiments.experiment import GRIDS
-from decoding.experiments.rows import LOOP_FREE
 from decoding.papers.paper_result import (
     PER_PASS,
     THROUGHPUT,
@@ -181,7 +181,7 @@ def judge(paper_result: PaperResult, rows: pd.DataFrame, counting: Counting = "w
 
 
 def _reproduction(paper_result: PaperResult, source: Source, counting: Counting) -> Reproduction:
-    kept = recorded(source.rows, counting) if paper_result.stored else counted(source.rows, counting)
+    kept = _records(paper_result, source.rows, counting) if paper_result.stored else counted(source.rows, counting)
     counts, times = _evidence(paper_result, kept)
 
     best = {way.words for way in paper_result.ways if way.best}
@@ -215,7 +215,7 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(each.places[key]) for key, each in shown.items()}, tuple(judged),
-        where, paper_result.holds or counting,
+        where, "no text" if paper_result.masks else counting,
         {key: many for key, each in shown.items() if (many := _counted(paper_result, each, key)) is not None},
         tuple(bases), _protocol(kept[wanted(kept, paper_result.only, known=True)]) if used else Protocol(),
         len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),
@@ -275,14 +275,10 @@ def _modelled(paper_result: PaperResult, plain: pd.DataFrame, pair: str) -> Evid
     return _at(paper_result, _viewed(paper_result, modelled(plain, *both)), basis)
 
 
-def recorded(records: pd.DataFrame, counting: Counting) -> pd.DataFrame:
-    """Records counted in one way, those that hold both; such as have no figure outside loops are left out there."""
-    if "temperature" in records:
-        records = with_sampling(records)
-    both = [name for name in map(str, records) if LOOP_FREE + name in records]
-    if counting == "whole" or not both:
-        return records
-    return records.assign(**{name: records[LOOP_FREE + name] for name in both}).dropna(subset=both, how="all")
+def _records(paper_result: PaperResult, records: pd.DataFrame, counting: Counting) -> pd.DataFrame:
+    """Stored records counted in one way; of masks all."""
+    records = with_sampling(records) if "temperature" in records else records
+    return records if paper_result.masks else recorded(records, counting)
 
 
 def _days(stamps: pd.Series) -> str:

@@ -7,11 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
-
-from decoding.trace.metrics import Counting
 
 EMBEDDED = "Embedded pair"
 SMALL = "a small pair that runs on any machine: its orders and proportions are compared, not its heights"
@@ -217,9 +215,7 @@ class PaperResult:
     view: str = "runs"  # how results are transformed first, one of `rows.VIEWS`
     stored: str = ""  # benchmark whose records in `decoding/experiments/results` it uses; empty for a grid
     unit: str = "tokens"  # what a row of results counts: tokens, roots, trees, ...
-    # The one way of counting that such records hold, `no text` where they are of masks; None where they hold both, as
-    # the runs of a grid do
-    holds: Counting | Literal["no text"] | None = None
+    masks: bool = False  # such records are of masks: no text is counted
     # basis, times: how the counts and the times in such records came about
     basis: str = "counts"
     times: str = "measured times"
@@ -229,8 +225,6 @@ class PaperResult:
     needs: str = ""  # what the command needs to measure this; empty where the sample prompts suffice
 
     def __post_init__(self):
-        if self.holds and not self.stored:
-            raise ValueError(f"{self.key}: the runs of a grid hold both ways of counting")
         shape = {way.words: way.line.partition(":")[0] == "linear" for way in self.ways}
         for each in self.orderings:
             if each.figure.by_shape and shape[each.better] != shape[each.worse]:

@@ -1,17 +1,22 @@
 """The benchmarks on a few tokens: they run, write what they say, and notice what they are there to notice."""
 
+import importlib
 import json
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import decoding.session.cached_models as models_module
-from benchmarks import identity, methods, recording
+from benchmarks import batch, block_efficiency, identity, methods, recording
 from benchmarks.forks import full_tree, goal_ms, verdicts
 from decoding.experiments.command import arguments, choose_prompts, parse_amounts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
+from decoding.trace.metrics import COUNTINGS
+from tests.helpers.traces import bonus, run_of
 
 
 def run(monkeypatch, module, *arguments) -> int:
@@ -80,9 +85,63 @@ def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
     assert any(row.failures for row in rows)
 
 
-def test_recording_measures_all_three(embedded):
+def test_recording_measures_all_of_them_in_both_ways(embedded, monkeypatch):
     ids = embedded.vocabulary.encode("Once upon a time")
-    assert all(recording.tokens_per_second(embedded, ids, record, 6) > 0 for record in recording.RECORDS)
+    for record in recording.RECORDS:
+        speeds = recording.tokens_per_second(embedded, ids, record, 6)
+        assert speeds["whole"] == speeds["loop_free"] > 0
+    monkeypatch.setattr(recording, "tokens_before_loop", lambda ids: 0)
+    speeds = recording.tokens_per_second(embedded, ids, "none", 6)
+    assert speeds["whole"] > 0 and speeds["loop_free"] is None
+
+
+def test_the_cost_of_recording_is_that_of_the_texts_that_count():
+    calls = {"none": [(100.0, 50.0), (100.0, None)], "full": [(90.0, 40.0), (80.0, 60.0)]}
+    measured = {name: [{"whole": whole, "loop_free": free} for whole, free in each] for name, each in calls.items()}
+    whole, free = (recording.figures_of(measured, way)["full"]["cost"] for way in COUNTINGS)
+    assert (whole["median"], whole["count"]) == (pytest.approx(0.15), 2)
+    assert (free["median"], free["count"]) == (pytest.approx(0.2), 1)
+
+
+def test_roots_and_iterations_in_loops_count_where_whole_texts_do(monkeypatch):
+    found = block_efficiency.BlockEfficiency("T=0", "stories/x")
+    found.values["roots",], found.loops["roots",], found.loops["lost",] = [1.0, 2.0], [6.0], [9.0]
+    means = {way: block_efficiency.mean_over([found], ("roots",), ("T=0",), way).value for way in COUNTINGS}
+    assert means == {"whole": 3.0, "loop_free": 1.5}
+    assert block_efficiency.mean_over([found], ("lost",), ("T=0",), "loop_free") is None
+    run = [SimpleNamespace(in_loop=in_loop, committed_ids=ids) for in_loop, ids in ((False, (1, 2, 3)), (True, (4,)))]
+    monkeypatch.setattr(block_efficiency, "DecodeSession", lambda *_: run)
+    job = ("T=0", "DynaTree", "a text", 16, 8)
+    assert block_efficiency.decode_for_real((*job, "whole"))[2:] == (2, 4, 1)
+    assert block_efficiency.decode_for_real((*job, "loop_free"))[2:] == (1, 3, 1)
+
+
+def test_acceptance_by_batch_is_that_of_the_texts_that_count(embedded, monkeypatch):
+    run = run_of([bonus(), replace(bonus(), in_loop=True)])
+
+    class Session(list):
+        def trace(self):
+            return run
+
+    monkeypatch.setattr(batch, "DecodeSession", lambda *_, **__: Session())
+    for counting, kept in (("whole", 2), ("loop_free", 1)):
+        (counted,) = batch.decoded(embedded, "dynatree", [("x", [1])], 4, counting)
+        assert len(counted.iterations) == kept
+
+
+COUNTED = {
+    "whole": "papers action_times verifier_grid depth_divergence draft_acceptance draft_ranks tree_times batch "
+    "recording modelled_times",
+    "loop_free": "sweep selector kinds_of_text talf offload methods tuning block_efficiency gpu.__main__",
+}
+
+
+@pytest.mark.parametrize(("default", "name"), [(way, name) for way in COUNTED for name in COUNTED[way].split()])
+def test_what_counts_is_an_argument_of_every_benchmark_that_counts_texts(default, name, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        run(monkeypatch, importlib.import_module(f"benchmarks.{name}"), "--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--counted {whole,loop_free}" in said and f"(default: {default})" in said
 
 
 def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):

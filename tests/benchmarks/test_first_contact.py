@@ -24,8 +24,9 @@ from tests.helpers.tape import TapeGraphs
 
 def asked(path=None, minutes=2.0):
     return argparse.Namespace(
-        json=path, save=False, minutes=minutes, prompts=None, folder=None, like="tiny", dtype="float32"
-    )
+        json=path, save=False, minutes=minutes, prompts=None, folder=None, like="tiny", dtype="float32",
+        counted="loop_free",
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

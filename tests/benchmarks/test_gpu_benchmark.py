@@ -240,7 +240,7 @@ def test_ceilings_that_cannot_be_measured_cost_no_figures(pair, monkeypatch, tmp
     monkeypatch.setattr("sys.argv", ["gpu", "--quick"])
     assert gpu.main() == 1 and written[-1] == ["T=1", "greedy", "pair"]
     assert "bytes and operations could not be measured: Offset increment" in capsys.readouterr().out
-    assert gpu_measuring._bandwidth_share(pair, 10, 50.0) is None
+    assert gpu_measuring._bandwidth_limit(pair, 10) is None
 
 
 def test_without_a_gpu_it_says_what_to_run(monkeypatch):

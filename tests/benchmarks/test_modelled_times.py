@@ -23,4 +23,5 @@ def test_every_run_is_modelled_from_the_plain_pair_and_measured_with_the_wide_on
     names = ["autoregressive", *(line.partition(":")[0] for line in modelled_times.METHODS[:-1]), "specinfer"]
     assert [row["method"] for row in rows] == names
     assert rows[0]["modelled_ms"] == pytest.approx(1000, rel=0.2), "six tokens, prefill included, in six passes"
+    assert all(row[f"loop_free_{name}_ms"] == row[f"{name}_ms"] for row in rows for name in ("measured", "modelled"))
     assert all(0 < row["measured_ms"] < row["modelled_ms"] and row["modelled_ms"] > 150 for row in rows)

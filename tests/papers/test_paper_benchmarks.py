@@ -138,7 +138,12 @@ def test_the_stored_figures_of_selectors_are_of_those_that_come_with_the_program
 def timed_row(paths: int = 2, trunk: int = 1, branch: int = 2, **more) -> dict:
     shape = {"paths": paths, "trunk": trunk, "branch": branch}
     made = row("delayed", "p", 100.0, experiment=grid_name("action_times"), method="delayed", prompt_tokens=50, **more)
-    made |= {"pass_us": [500_000, 10_000, 12_000, 8_000], "committed_tokens": [1, 3, 6, 8], "key": f"{shape} {more}"}
+    made |= {
+        "pass_us": [500_000, 10_000, 12_000, 8_000],
+        "committed_tokens": [1, 3, 6, 8],
+        "loop_free_tokens": 8,
+        "key": f"{shape} {more}",
+    }
     return made | {"settings": json.dumps(shape), **{f"settings.{name}": value for name, value in shape.items()}}
 
 
@@ -150,8 +155,32 @@ def test_modelled_times_see_the_contexts_of_the_measured_passes():
     for found, way in ((rows, "rows"), (paper, "paper")):
         reported = 1000 * np.median(LATENCY.action_s(np.array([51, 53, 56]), way)[:, place])
         assert found["pass_ms"] == pytest.approx(reported) and found["of_measured"] == pytest.approx(reported / 10)
+        assert found["loop_free_pass_ms"] == found["pass_ms"] and found["counted"] == 3
     few = timed_row() | {"pass_us": [500_000, 100_000], "committed_tokens": [1, 3]}
     assert action_times.records_of(pd.Series(few), LATENCY) == []
+
+
+def test_passes_in_loops_are_no_loop_free_ones():
+    times = {"pass_us": [500_000, 10_000, 12_000, 8_000, 30_000], "committed_tokens": [1, 3, 6, 8, 9]}
+    measured = action_times.records_of(pd.Series(timed_row() | times), LATENCY)[0]
+    assert (measured["pass_ms"], measured["loop_free_pass_ms"]) == pytest.approx((11.0, 10.0))
+    assert (measured["counted"], measured["loop_free_counted"]) == (4, 3)
+    few = action_times.records_of(pd.Series(timed_row() | times | {"loop_free_tokens": 6}), LATENCY)[0]
+    assert few["counted"] == 4 and "loop_free_pass_ms" not in few
+
+
+@pytest.mark.parametrize(("counting", "best", "tokens"), [("whole", "2 1", "3.00"), ("loop_free", "1 1", "2.50")])
+def test_the_best_shape_is_that_of_the_texts_that_count(counting, best, tokens, capsys):
+    made = [
+        {"line": "nss", "method": "iid_paths", "sample": prompt, "settings.paths": paths, "settings.length": 1.0,
+         "tokens_per_iteration": whole, "throughput": 9.0, "loop_free_tokens_per_iteration": free,
+         "loop_free_throughput": 9.0}
+        for prompt in "abc" for paths, whole, free in ((1.0, 2.0, 2.5), (2.0, 3.0, 1.5))
+    ]  # fmt: skip
+    lost = [{name: value for name, value in made[0].items() if not name.startswith("loop")} | {"sample": "lost"}]
+    verifier_grid.print_best(made + lost, counting)
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.split()[:3] == ["nss", *best.split()] and tokens in row
 
 
 def test_drafting_is_modelled_by_nodes_and_by_layers():

@@ -10,7 +10,6 @@ from benchmarks import papers
 from decoding.common.errors import ExperimentError
 from decoding.experiments.rows import LOOP_FREE
 from decoding.papers.judge import claim_words, judge
-from decoding.papers.paper_result import PaperResult, Protocol
 from decoding.papers.stored import stored_records
 from decoding.trace.metrics import COUNTINGS
 from tests.helpers.papers import BY_KEY, HARDWARE, PROMPTS, frame, of_shape, store
@@ -118,15 +117,16 @@ def test_orders_of_a_mask_have_fewer_blocks_where_lower_is_better(results):
 
 
 @pytest.mark.parametrize("counting", COUNTINGS)
-def test_stored_records_bear_one_label_whichever_way_is_asked(results, capsys, counting):
+def test_stored_records_say_what_they_count(results, capsys, counting):
     masks = [{"part": "random", "line": line, "sample": f"random {n}", "nodes": 256, "prefix": 0, "blocks": 9 + n}
              for line in ("as made", "depth") for n in range(4)]  # fmt: skip
     store(results, "mask_order", masks)
-    acted = [{"line": line, "sample": p, "nodes": 5, "pass_ms": 9.0, "of_measured": 1.0}
+    figures = {"counted": 9, "pass_ms": 9.0, "of_measured": 1.0}
+    acted = [{"line": line, "sample": p, "nodes": 5, **figures, **{LOOP_FREE + name: 5.0 for name in figures}}
              for line in ("measured", "rows") for p in PROMPTS]  # fmt: skip
     store(results, "action_times", acted)
     for key, said in (("dyspec/table-5", "exact counts of the masks"),
-                      ("delayed/equation-11", "whole texts; measured and modelled times")):  # fmt: skip
+                      ("delayed/equation-11", f"{COUNTINGS[counting]}; measured and modelled times")):  # fmt: skip
         papers.show({way: judge(BY_KEY[key], frame(), way) for way in COUNTINGS}, counting)
         assert capsys.readouterr().out.splitlines()[4].startswith(f"  {said}"), key
 
@@ -173,9 +173,9 @@ def test_no_claim_of_equation_3_is_between_two_models_and_trees_have_their_true_
     assert older.run and {column for _, column in older.ours} == {"draft_ms", "forwards"}
 
 
-def test_runs_of_a_grid_that_would_hold_one_way_of_counting_are_refused():
-    with pytest.raises(ValueError, match="x/y: the runs of a grid hold both ways of counting"):
-        PaperResult("x/y", "", "", "a_grid", Protocol(), (), (), holds="whole")
+def test_records_of_whole_texts_only_have_nothing_to_say_of_others(results):
+    store(results, "depth_divergence", depths())
+    assert not judge(BY_KEY["delayed/figure-1b"], frame(), "loop_free").run
 
 
 def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):

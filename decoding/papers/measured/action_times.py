@@ -3,12 +3,12 @@
 Times come from results of the grid action_times on this machine; the model is the one that selectors are trained and
 run with. It is measured twice: as printed, with one-token passes after a context that has grown by the tree, and with
 passes costed by their tokens. Both see the same contexts as the passes that were timed. The first iteration, which
-reads the prompt, is left out.
+reads the prompt, is left out; so is a text of which too few others are counted.
 """
 
 import argparse
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,8 +19,15 @@ import pandas as pd
 from decoding.common.errors import ExperimentError, run_main
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import machine_words
-from decoding.experiments.command import add_job_argument, pair_from, print_table, save_records
-from decoding.experiments.estimates import estimate
+from decoding.experiments.command import (
+    add_counting_argument,
+    add_job_argument,
+    in_both_ways,
+    pair_from,
+    print_table,
+    save_records,
+)
+from decoding.experiments.estimates import estimate, recorded
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
@@ -28,10 +35,11 @@ from decoding.models.presets import add_pair_arguments
 from decoding.papers.judge import grid_name
 from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel
 from decoding.session.session import unrecorded
+from decoding.trace.metrics import COUNTINGS
 
 GRID = "action_times"
 MEASURED = "measured"
-LEAST = 3  # iterations of a run after its first one
+LEAST = 3  # counted iterations of a run after its first one
 
 
 def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
@@ -50,20 +58,27 @@ def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
 
 
 def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
-    """Measured and modelled pass times of one run, medians; none for too few passes."""
+    """Measured and modelled pass times of one run in both ways of counting, medians; none for too few passes."""
     action = Action(*(int(row[f"settings.{name}"]) for name in Action._fields))
-    taken = 1e-6 * np.asarray(row["pass_us"])[1:]
+    taken, reached = 1e-6 * np.asarray(row["pass_us"])[1:], np.asarray(row["committed_tokens"])
     if len(taken) < LEAST:
         return []
-    lengths = row["prompt_tokens"] + np.asarray(row["committed_tokens"])[:-1]
-    place, measured = ACTIONS.index(action), median(taken)
-    modelled: dict[str, float] = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in TIME_MODELS}
+    outside = reached[1:] <= row["loop_free_tokens"]
+    outside &= outside.sum() >= LEAST
+    place, lengths = ACTIONS.index(action), row["prompt_tokens"] + reached[:-1]
+    modelled: dict[str, np.ndarray] = {way: model.action_s(lengths, way)[:, place] for way in TIME_MODELS}
     shape = " ".join(map(str, action))
     return [
         {"line": line, "sample": f"{shape} {row['kind']}/{row['prompt']}", "action": shape, "nodes": action.nodes,
-         "pass_ms": 1000 * seconds, "of_measured": seconds / measured}
-        for line, seconds in {MEASURED: measured, **modelled}.items()
+         **in_both_ways(list(zip(of_line, taken, strict=True)), outside, _medians)}
+        for line, of_line in {MEASURED: taken, **modelled}.items()
     ]  # fmt: skip
+
+
+def _medians(passes: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Of passes by a line's seconds and the measured ones."""
+    seconds, measured = (float(median(each)) for each in zip(*passes, strict=True))
+    return {"counted": len(passes), "pass_ms": 1000 * seconds, "of_measured": seconds / measured}
 
 
 def main() -> int:
@@ -74,15 +89,16 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are saved)")
     parser.add_argument("--again", action="store_true", help="re-measure the model even where one is saved")
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
     rows = rows_here(pair, args.rows or all_experiments())
     model = latency_model(pair, unrecorded, again=args.again)
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
-    print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
-    shown = []
-    for nodes, here in pd.DataFrame(records).groupby("nodes"):
+    print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs, {COUNTINGS[args.counted]}\n")
+    shown, counted = [], recorded(pd.DataFrame(records), args.counted)
+    for nodes, here in counted.groupby("nodes") if len(counted) else ():
         of_line = dict(list(here.groupby("line")))
         times = [estimate(of_line[line]["pass_ms"]) for line in (MEASURED, *TIME_MODELS)]
         shares = [f"{estimate(100 * of_line[way]['of_measured']).value:.0f}%" for way in TIME_MODELS]

@@ -17,6 +17,7 @@ import torch
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_counting_argument,
     add_job_argument,
     arguments,
     encoded_texts,
@@ -27,13 +28,14 @@ from decoding.experiments.command import (
     print_table,
     save_records,
 )
-from decoding.experiments.estimates import estimate
+from decoding.experiments.estimates import estimate, recorded
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import COUNTINGS
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree
@@ -165,6 +167,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(24, 2, "prompts"), roots=(3, 1, "roots per prompt and sampling"))
     started = time.perf_counter()
     pair = pair_from(args)
@@ -177,10 +180,10 @@ def main() -> int:
         records += records_of(pair, text, ids, args.roots, paths, samplings, solvers)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {args.roots} roots x {paths} paths, "
           f"{len(samplings)} samplings, the draft as warm as the target; acceptance at {DRAWS[-1]} draws; exact on "
-          "every path, means over prompts\n")  # fmt: skip
+          f"every path, means over prompts, {COUNTINGS[args.counted]}\n")  # fmt: skip
     columns = [(DISTANCE_LINE, "l1_distance"), *((name, f"accepted_of_{DRAWS[-1]}") for name in solvers)]
-    rows = []
-    for depth, here in pd.DataFrame(records).groupby("depth") if records else ():
+    rows, shown = [], recorded(pd.DataFrame(records), args.counted)
+    for depth, here in shown.groupby("depth") if len(shown) else ():
         rows.append((depth, *(estimate(here.loc[here["line"] == line, name]) for line, name in columns)))
     print_table(("depth", "L1 distance", *solvers), rows)
     save_records(args, "depth_divergence", pair, records, started)

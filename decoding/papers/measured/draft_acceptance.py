@@ -16,6 +16,7 @@ import pandas as pd
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_counting_argument,
     add_job_argument,
     arguments,
     encoded_texts,
@@ -26,11 +27,12 @@ from decoding.experiments.command import (
     print_table,
     save_records,
 )
-from decoding.experiments.estimates import estimate
+from decoding.experiments.estimates import estimate, recorded
 from decoding.methods.methods import METHODS
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import COUNTINGS
 from decoding.trace.records import IterationTrace
 
 TEMPERATURES, DRAFT_TEMPERATURE = (0.0, 0.6), 0.6
@@ -73,6 +75,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(16, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
     started = time.perf_counter()
     pair = pair_from(args)
@@ -86,9 +89,11 @@ def main() -> int:
         for place, found in tests_by_bin(session).items():
             records.append({"line": f"{temperature:g}", **text, "draft_probability": place, **found})
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
-          f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
+          f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts, "
+          f"{COUNTINGS[args.counted]}\n")  # fmt: skip
     rows = []
-    groups: Any = pd.DataFrame(records).groupby(["line", "draft_probability"]) if records else ()
+    shown = recorded(pd.DataFrame(records), args.counted)
+    groups: Any = shown.groupby(["line", "draft_probability"]) if len(shown) else ()
     for (line, place), here in groups:
         bounds = f"{place - 0.5 / BINS:.1f} to {place + 0.5 / BINS:.1f}"
         shares = [estimate(100 * here[name]) for name in ("accepted", "target_probability")]

@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import torch
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_counting_argument,
     add_job_argument,
     arguments,
     encoded_texts,
@@ -26,7 +28,7 @@ from decoding.experiments.command import (
     print_table,
     save_records,
 )
-from decoding.experiments.estimates import estimate
+from decoding.experiments.estimates import estimate, recorded
 from decoding.experiments.rows import LOOP_FREE
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
@@ -36,7 +38,7 @@ from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.metrics import LoopDetector
+from decoding.trace.metrics import COUNTINGS, LoopDetector
 from decoding.trace.records import IterationTrace
 from decoding.training.head_data import children_features, text_features
 from decoding.training.head_learner import target_sides
@@ -205,6 +207,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     parser.add_argument("--heads", nargs="+", default=list(LOSSES), metavar="NAME", help="EAGLE's, HASS's and TALF's")
     args = parse_amounts(parser, count=(24, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
     started = time.perf_counter()
@@ -220,12 +223,14 @@ def main() -> int:
     for loss, head in heads:
         parts = [conditioned(pair, head, text, first) for text, first in texts]
         records += records_behind_ranks(parts, loss, [columns for columns, _ in prompts])
-    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts")
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts, "
+          f"{COUNTINGS[args.counted]}")  # fmt: skip
+    shown = recorded(pd.DataFrame(records), args.counted).groupby(["rank", "line"])
     for name in ("share", *FIGURES):
-        found = [[[each[name] for each in records if (each["line"], each["rank"]) == (loss, rank) and name in each]
-                  for loss in LOSSES] for rank in range(1, RANKS + 1)]  # fmt: skip
+        found = {place: here[name].dropna() for place, here in shown if name in here}
         print(f"\n{name} by rank")
-        rows = [(rank, *(estimate(each) if each else "-" for each in row)) for rank, row in enumerate(found, 1)]
+        rows = [(rank, *(estimate(each) if len(each := found.get((rank, loss), ())) else "-" for loss in LOSSES))
+                for rank in range(1, RANKS + 1)]  # fmt: skip
         print_table(("rank", *LOSSES.values()), rows)
     save_records(args, "draft_ranks", pair, records, started)
     return 0

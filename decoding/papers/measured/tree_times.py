@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import mean, median
 
+import pandas as pd
+
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
+    add_counting_argument,
     add_job_argument,
     arguments,
     encoded_texts,
@@ -22,12 +25,13 @@ from decoding.experiments.command import (
     print_table,
     save_records,
 )
-from decoding.experiments.estimates import estimate
+from decoding.experiments.estimates import estimate, recorded
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import COUNTINGS
 from decoding.trace.records import IterationTrace
 
 SIZES = (8, 16, 32, 64, 128, 256)
@@ -81,6 +85,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(8, 3, "prompts"), max_new_tokens=(64, 24, "per prompt and size"))
     started, tokens = time.perf_counter(), args.max_new_tokens
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
@@ -90,12 +95,12 @@ def main() -> int:
             greedy = passes(pair, "dyspec", ids, tokens, node_budget=size)
             threshold = passes(pair, "dyspec_threshold", ids, tokens, node_budget=4 * size, mean_nodes=size)
             records += records_of(greedy, threshold, text, size)
-    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; ms of drafting\n")
-    rows = []
-    for size in sizes:
-        found = {line: [each["draft_ms"] for each in records if (each["nodes"], each["line"]) == (size, line)]
-                 for line in LINES}  # fmt: skip
-        rows.append((size, *(estimate(each) if each else "-" for each in found.values())))
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens, "
+          f"{COUNTINGS[args.counted]}; ms of drafting\n")  # fmt: skip
+    rows, shown = [], recorded(pd.DataFrame(records), args.counted)
+    for nodes, here in shown.groupby("nodes") if len(shown) else ():
+        of_line = dict(list(here.groupby("line")["draft_ms"]))
+        rows.append((nodes, *(estimate(of_line[line]) if line in of_line else "-" for line in LINES)))
     print_table(("nodes", *LINES.values()), rows)
     save_records(args, "tree_times", pair, records, started)
     return 0

@@ -30,6 +30,7 @@ from decoding.common.prompts import Prompt
 from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
+    add_counting_argument,
     add_job_argument,
     arguments,
     choose_prompts,
@@ -41,7 +42,7 @@ from decoding.experiments.command import (
     save_records,
     text_columns,
 )
-from decoding.experiments.estimates import estimate
+from decoding.experiments.estimates import estimate, recorded
 from decoding.experiments.rows import LOOP_FREE
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
@@ -55,6 +56,7 @@ from decoding.selector.actions import ACTIONS, DISTINCT_OF, PLACES, Action, Late
 from decoding.selector.chooser import NetworkOutputs
 from decoding.selector.store import SelectorCard, all_selectors, fits, load_network
 from decoding.session.session import unrecorded
+from decoding.trace.metrics import COUNTINGS, Counting
 
 GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
 KINDS = ("stories", "code", "translation", "mathematics")  # as the paper's data sets
@@ -292,10 +294,10 @@ def time_shares(
     return dict(shares)
 
 
-def print_best(records: Sequence[Mapping[str, Any]]) -> None:
+def print_best(records: Sequence[Mapping[str, Any]], counting: Counting) -> None:
     """Print each verifier with the shape that has most tokens per pass, and with its selector."""
-    rows = []
-    for line, here in pd.DataFrame(records).groupby("line"):
+    rows, shown = [], recorded(pd.DataFrame(records), counting)
+    for line, here in shown.groupby("line") if len(shown) else ():
         shape = ["settings.paths", "settings.length"]
         shape = shape if here["method"].iloc[0] == "iid_paths" else ["settings.selector"]
         best = here.groupby(shape)["tokens_per_iteration"].mean().idxmax()
@@ -311,6 +313,7 @@ def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
     add_job_argument(parser)
+    add_counting_argument(parser, "whole")
     parser.set_defaults(widen=0)
     parser.add_argument("--again", action="store_true", help="keep the stored tokens of all shapes: ask the selectors "
                         "and measure the times anew")  # fmt: skip
@@ -355,8 +358,9 @@ def main() -> int:
     finally:
         workers.shutdown(cancel_futures=True)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {trees} "
-          f"trees, {len(samplings)} samplings; exact over verification, means over prompts\n")  # fmt: skip
-    print_best(records)
+          f"trees, {len(samplings)} samplings; exact over verification, means over prompts, "
+          f"{COUNTINGS[args.counted]}\n")  # fmt: skip
+    print_best(records, args.counted)
     costs = {name: each.as_json() for name, each in latencies.items()}
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
     more: dict[str, Any] = {"latencies": costs, "time_shares": shares, "selectors": asked}

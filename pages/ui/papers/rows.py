@@ -99,7 +99,7 @@ def judgement(
         sources = _apart(name, stamps, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
-    counted = paper_result.holds or counting
+    counted = "no text" if paper_result.masks else counting
     known = JUDGED.get((paper_result.key, source, counted))
     if known is None or known[0] != stamps:
         if time.monotonic() >= until_s:

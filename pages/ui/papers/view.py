@@ -200,7 +200,7 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
     if claims := claims_of(outcome):
         st.markdown(f"**Claims of the paper, judged on our runs with the same {sampled}**")
         other = None
-        if not paper_result.holds:
+        if not paper_result.masks:
             way: Counting = "whole" if outcome.counting == "loop_free" else "loop_free"
             other = judgement(paper_result, kept, shown.source, counting=way).outcome
         st.html(orderings_html(claims, other))
@@ -233,10 +233,8 @@ def draw_counting(outcome: Reproduction) -> None:
     """The switch between whole and loop-free texts, and what the figures of this paper result count."""
     paper_result = outcome.paper_result
     with st.container(key="papers_counting", horizontal=True, vertical_alignment="center", gap="small"):
-        counting = counting_switch(COUNTED, "whole", disabled=bool(paper_result.holds))
-        if paper_result.holds and outcome.counted:
-            words = f"These records hold {outcome.counted} only, and are shown under both"
-        elif paper_result.holds:
+        counting = counting_switch(COUNTED, "whole", disabled=paper_result.masks)
+        if paper_result.masks:
             words = "These records are of masks: no text is counted"
         elif outcome.units:
             low, high = min(outcome.units.values()), max(outcome.units.values())
@@ -244,7 +242,7 @@ def draw_counting(outcome: Reproduction) -> None:
             words = f"{many} {paper_result.unit} counted {'for each number' if paper_result.stored else 'per run'}"
         else:
             words = ""
-        ends = REPEATS if counting == "loop_free" and words and not paper_result.holds else ""
+        ends = REPEATS if counting == "loop_free" and words and not paper_result.masks else ""
         st.caption(escape_markdown("; ".join(filter(None, (words, ends, *outcome.bases)))), width="stretch")
     keep_parameter("counted", "" if counting == "whole" else counting)
 
