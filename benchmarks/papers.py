@@ -141,6 +141,11 @@ def _command(outcome: Reproduction) -> dict[str, str]:
     return {name: words for name, words in found.items() if words}
 
 
+def _protocol(outcome: Reproduction) -> list[dict]:
+    paper_result = outcome.paper_result
+    return [each._asdict() for each in compared(paper_result.protocol, outcome.here, bool(paper_result.grid))]
+
+
 def _result(both: Both) -> dict:
     whole, free = both["whole"], both["loop_free"]
     paper_result = whole.paper_result
@@ -150,7 +155,7 @@ def _result(both: Both) -> dict:
         **_command(whole),
         "run": whole.run,
         "took_s": whole.took_s,
-        "protocol": [each._asdict() for each in compared(paper_result.protocol, whole.here)] if whole.run else [],
+        "protocol": _protocol(whole) if whole.run else [],
         "note": paper_result.protocol.note,
         "statistics": [figure.words for figure in paper_result.figures],
         "counted": {

@@ -26,6 +26,7 @@ from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.papers.judge import grid_name
+from decoding.papers.paper_result import protocol_here
 from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel
 from decoding.session.session import unrecorded
 
@@ -66,6 +67,17 @@ def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def protocol(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """How the runs were measured, see `decoding.papers.stored`."""
+    said = protocol_here(rows)
+    names = ("prompts", "prompt_tokens", "new_tokens", "sampling")
+    trees = len(rows["line"].unique())
+    return {"": {name: getattr(said, name) for name in names} | {
+        "repeats": "medians over the passes of one run of each, without the first pass",
+        "setup": f"delayed trees of {trees} shapes",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
@@ -89,7 +101,7 @@ def main() -> int:
         shown.append((nodes, *times, *shares, ", ".join(sorted(here["action"].unique()))))
     header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
     print_table(header, shown)
-    save_records(args, "action_times", pair, records, started)
+    save_records(args, "action_times", pair, records, started, protocol=protocol(rows))
     return 0
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import mean, median
+from typing import Any
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
@@ -26,6 +27,7 @@ from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
+from decoding.papers.paper_result import between, sampling_words
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace
@@ -77,6 +79,16 @@ def _modelled(passes: Sequence[IterationTrace], asked: str, draft_s: float) -> d
     return _measured(passes) | {"draft_ms": 1000 * forwards * draft_s, "forwards": forwards}
 
 
+def protocol(prompts: Sequence[tuple[Any, list[int]]], new_tokens: int, sizes: Sequence[int]) -> dict[str, dict]:
+    """How the records are measured, see `decoding.papers.stored`."""
+    return {"": {
+        "prompt_tokens": between(len(ids) for _, ids in prompts), "new_tokens": f"{new_tokens:,}",
+        "sampling": sampling_words([(SAMPLING.temperature, SAMPLING.top_p, SAMPLING.draft_temperature)]),
+        "repeats": "medians over the passes of one run of each, without the first pass",
+        "setup": f"trees of {', '.join(map(str, sizes))} nodes, those of the threshold form on average",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -97,7 +109,7 @@ def main() -> int:
                  for line in LINES}  # fmt: skip
         rows.append((size, *(estimate(each) if each else "-" for each in found.values())))
     print_table(("nodes", *LINES.values()), rows)
-    save_records(args, "tree_times", pair, records, started)
+    save_records(args, "tree_times", pair, records, started, protocol=protocol(prompts, tokens, sizes))
     return 0
 
 

@@ -281,7 +281,8 @@ def protocol_html(outcome: Reproduction) -> str:
     """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
     paper_result = outcome.paper_result
     figures = Cell(", ".join(figure.words for figure in paper_result.figures), span=2)
-    rows = (*compared(paper_result.protocol, outcome.here), ("statistic", figures, ""))
+    aspects = compared(paper_result.protocol, outcome.here, by_name=bool(paper_result.grid))
+    rows = (*aspects, ("statistic", figures, ""))
     return html_table(("", "paper", "here", "where they differ"), rows, "ruled papers-protocol")
 
 
