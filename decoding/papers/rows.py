@@ -183,6 +183,7 @@ def passes(rows: pd.DataFrame) -> pd.DataFrame:
 def phases(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds of all parts.
 
+    `part_ms`, nodes and forwards are per pass.
     Where draft passes were not timed one by one, neither they nor tree construction are reported.
     """
     if not len(rows):
@@ -190,11 +191,12 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["drafted"].notna()].copy()
     rows["label"] = rows["label"].str.partition(" · ")[0]  # without changed settings
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
+    rows["drafted_per_pass"] = rows["drafted"] / rows["iterations"]
     total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
-    parts = [
-        rows[list(OWN)].assign(line=name, time_share=rows[list(columns)].sum(axis=1, skipna=False) / total)
-        for name, columns in PARTS.items()
-    ]
+    own, parts = rows[[*OWN, "drafted_per_pass", "forwards_per_pass"]], []
+    for name, columns in PARTS.items():
+        seconds = rows[list(columns)].sum(axis=1, skipna=False)
+        parts.append(own.assign(line=name, time_share=seconds / total, part_ms=1000 * seconds / rows["iterations"]))
     return pd.concat(parts, ignore_index=True)
 
 
