@@ -64,6 +64,7 @@ def show(both: Both, counting: Counting) -> None:
         return
     print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}{elsewhere}")
     header = ["entry", *([paper_result.axis or "at"] if paper_result.by else []), "runs", paper_result.unit]
+    header += ["best settings"] if outcome.best else []
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: list(outcome.values[:1]), False: places_of(outcome)}  # one that is the same everywhere is shown once
@@ -95,6 +96,7 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     at = "all" if way.flat else value
     units = f"{outcome.units[key]:,.0f}" if key in outcome.units else "-"
     cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0), units]
+    cells += [outcome.best.get(key, "")] if outcome.best else []
     for figure in paper_result.figures:
         paper = number_of_paper(way, figure, value)
         ours = outcome.ours.get((key, figure.column))
@@ -166,6 +168,7 @@ def _result(both: Both) -> dict:
         "entries": [
             {"entry": way.words, "at": value,
              paper_result.unit: [each.units.get((way.words, value)) for each in (whole, free)],
+             **({"best settings": [each.best.get((way.words, value)) for each in (whole, free)]} if way.best else {}),
              "figures": {
                  figure.words: {"paper": number_of_paper(way, figure, value),
                                 **{name: _written(each, way, value, figure.column) for name, each in both.items()}}

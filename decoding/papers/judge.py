@@ -40,6 +40,7 @@ from decoding.papers.rows import (
     VIEWS,
     WIDE,
     Source,
+    best_settings,
     modelled,
     pair_names,
     rows_of,
@@ -108,6 +109,7 @@ class Reproduction:
     one_way: int = 0  # runs that hold only the other way of counting, and are left out
     # Other results, which do not count because they cannot be mixed: their pairs, machines or texts
     elsewhere: tuple[str, ...] = ()
+    best: Mapping[Key, str] = field(default_factory=dict)  # of entries that are the best of settings, which those are
     took_s: float | None = None  # of a benchmark all of it, of runs their decoding; None where none was run
 
     @property
@@ -208,13 +210,17 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
         runs = pd.concat([_origins(each, keys) for each, keys in used.items()])
         runs = runs.assign(pair=pair_names(runs))
         where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
+    chosen = {way.words: best_settings(way, of(paper_result.figures[0], way.words).frame, paper_result)
+              for way in paper_result.ways if way.best and used}  # fmt: skip
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(each.places[key]) for key, each in shown.items()}, tuple(judged),
         where, paper_result.holds or counting,
         {key: many for key, each in shown.items() if (many := _counted(paper_result, each, key)) is not None},
         tuple(bases), _protocol(kept[wanted(kept, paper_result.only, known=True)]) if used else Protocol(),
-        len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),
+        len(source.rows) - len(kept), source.elsewhere,
+        {(words, value): said for words, found in chosen.items() for value, said in found.items()},
+        _took_s(paper_result, source.rows),
     )  # fmt: skip
 
 
