@@ -64,6 +64,7 @@ def show(both: Both, counting: Counting) -> None:
         return
     print(f"  here: {outcome.here}\n  {'; '.join(filter(None, (outcome.counted, *outcome.bases)))}{elsewhere}")
     header = ["entry", *([paper_result.axis or "at"] if paper_result.by else []), "runs", paper_result.unit]
+    header += ["best settings"] if outcome.best else []
     for figure in paper_result.figures:
         header += [figure.words, "paper"]
     once = {True: list(outcome.values[:1]), False: places_of(outcome)}  # one that is the same everywhere is shown once
@@ -95,6 +96,7 @@ def _row(outcome: Reproduction, way: Entry, value: object) -> list[object]:
     at = "all" if way.flat else value
     units = f"{outcome.units[key]:,.0f}" if key in outcome.units else "-"
     cells: list[object] = [way.words, *([at] if paper_result.by else []), outcome.runs.get(key, 0), units]
+    cells += [outcome.best.get(key, "")] if outcome.best else []
     for figure in paper_result.figures:
         paper = number_of_paper(way, figure, value)
         ours = outcome.ours.get((key, figure.column))
@@ -141,6 +143,11 @@ def _command(outcome: Reproduction) -> dict[str, str]:
     return {name: words for name, words in found.items() if words}
 
 
+def _protocol(outcome: Reproduction) -> list[dict]:
+    paper_result = outcome.paper_result
+    return [each._asdict() for each in compared(paper_result.protocol, outcome.here, bool(paper_result.grid))]
+
+
 def _result(both: Both) -> dict:
     whole, free = both["whole"], both["loop_free"]
     paper_result = whole.paper_result
@@ -150,7 +157,7 @@ def _result(both: Both) -> dict:
         **_command(whole),
         "run": whole.run,
         "took_s": whole.took_s,
-        "protocol": [each._asdict() for each in compared(paper_result.protocol, whole.here)] if whole.run else [],
+        "protocol": _protocol(whole) if whole.run else [],
         "note": paper_result.protocol.note,
         "statistics": [figure.words for figure in paper_result.figures],
         "counted": {
@@ -161,6 +168,7 @@ def _result(both: Both) -> dict:
         "entries": [
             {"entry": way.words, "at": value,
              paper_result.unit: [each.units.get((way.words, value)) for each in (whole, free)],
+             **({"best settings": [each.best.get((way.words, value)) for each in (whole, free)]} if way.best else {}),
              "figures": {
                  figure.words: {"paper": number_of_paper(way, figure, value),
                                 **{name: _written(each, way, value, figure.column) for name, each in both.items()}}

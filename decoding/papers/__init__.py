@@ -2,7 +2,8 @@
 
 paper_result.py    what a table or figure compares, with the paper's own numbers, and how it and we measured
 rows.py            what a paper result reads: which results, of runs, passes or phases, and times of another target
-judge.py           the rule of verdicts; our numbers with intervals, whether the paper's orderings hold, and why not
+judge.py           the rule of verdicts; our numbers with intervals, whether the paper's orderings hold
+causes.py          why one does not hold here, from the rows
 explained.py       what papers only explain, and the pages that show the thing itself
 stored.py          what a benchmark has stored for one
 dynatree.py, dynatree_pruned.py, dyspec.py, delayed.py, salf.py    the results of each paper

@@ -18,6 +18,8 @@ SMALL_PAIR = Protocol(
     "Llama-2-7B with a draft of 68M parameters", "an A100", "1,000 of C4, of OpenWebText, of CNN/DailyMail", "128",
     "128", repeats="one run of each", note="trees of at most 64 nodes",
 )  # fmt: skip
+# What it says of all its experiments: for figures of which it says no more.
+ALL_PAIRS = replace(SMALL_PAIR, pair="Llama-2, which pair is not said", sampling="draft T = 0.6", note="")
 LARGER_PAIR = replace(SMALL_PAIR, pair="Llama-2-13B with a draft of 68M parameters")
 LARGE_PAIR = replace(SMALL_PAIR, pair="Llama-2-70B with Llama-2-7B", hardware="an A100, the target in CPU memory")
 BOTH = {0.0: "greedy, draft T = 0.6", 0.6: "T = 0.6, draft T = 0.6"}
@@ -142,7 +144,7 @@ GREEDY, SAMPLED = "Temperature 0", "Temperature 0.6"
 LOW, MIDDLE, HIGH = 0.05, 0.45, 0.95  # middles of bins
 FIGURE_2 = PaperResult(
     "dyspec/figure-2", PAPER, "Figure 2: draft probability against acceptance", "",
-    Protocol(note="acceptance and the target's probability both rise with the draft's probability"),
+    replace(ALL_PAIRS, note="acceptance and the target's probability both rise with the draft's probability"),
     (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1), Figure("tested", "nodes tested")),
     (Entry(GREEDY, "0"), Entry(SAMPLED, "0.6")),
     tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
@@ -154,23 +156,31 @@ FIGURE_2 = PaperResult(
 MADE, BFS, DFS, HEAVY = "In creation order", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
 KERNEL = Figure("kernel_ms", "attention of a layer, ms", timed=True)
-KERNELS = Protocol(
-    note="attention with 64 heads of 128; mask rows depth-first against creation order, which the paper calls original"
-)
+MASKS = Protocol(
+    hardware="an A100", prompts="random trees", prompt_tokens="0", setup="blocks of 32 x 32",
+    note="mask rows depth-first against creation order, which the paper calls original",
+)  # fmt: skip
+KERNELS = replace(
+    MASKS, setup="64 heads of 128, a kernel of its own with blocks of 32 x 32; its dense mask is Manual Attn",
+    note=f"{MASKS.note}; its column of xFormers has no counterpart here",
+)  # fmt: skip
+PAPER_BLOCK, KERNEL_BLOCK = 32, 128  # rows of a block: of the paper's kernel, of FlexAttention's
 # Table 5: blocks and milliseconds of the paper's kernel by nodes, in creation order and reordered.
 COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
 TIMES = {256: (0.07548, 0.05406), 512: (0.21317, 0.11364), 1024: (0.63368, 0.31801), 2048: (2.27148, 1.02645)}
 DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # attention that reads the whole mask
 # Figure 9: real trees after prefixes of unreported length: without a prefix no order has as many blocks.
-REAL = Protocol(
-    note="366.12 in creation order and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024; the paper does not "
-    "report the prefix lengths, so these are not compared with ours"
-)
+REAL = replace(
+    ALL_PAIRS, prompts="a real workload", prompt_tokens="prefixes of lengths that are not reported", new_tokens="",
+    repeats="", setup=MASKS.setup,
+    note="366.12 in creation order and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024; without the prefix "
+         "lengths these are not compared with ours",
+)  # fmt: skip
 
 
 def _orders(
     key: str, title: str, figure: Figure, part: str, paper: Mapping[int, tuple[float, float]] | None = None,
-    protocol: Protocol = KERNELS, by: str = "nodes", **only,
+    protocol: Protocol = MASKS, by: str = "nodes", **only,
 ) -> PaperResult:  # fmt: skip
     """Orders of mask rows, one part of what `benchmarks.mask_order` measures."""
     dense = (Entry("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
@@ -190,7 +200,7 @@ def _orders(
 
 ORDERS = (
     _orders("table-5", "Table 5: mask blocks, random trees", BLOCKS, "random", COUNTS, prefix=0),
-    _orders("table-5-times", "Table 5: attention time, random trees", KERNEL, "kernels", TIMES, prefix=0),
+    _orders("table-5-times", "Table 5: attention time, random trees", KERNEL, "kernels", TIMES, KERNELS, prefix=0),
     _orders("figure-9", "Figure 9: mask blocks, real trees", BLOCKS, "real", protocol=REAL, prefix=0),
     _orders(
         "figure-9-prefix",
@@ -207,8 +217,8 @@ DRAFTING = Figure("draft_ms", "drafting per pass, ms", timed=True)
 GREEDY, LAYERS = "Greedy, measured", "Threshold, measured"
 EQUATION_3 = PaperResult(
     "dyspec/equation-3", PAPER, "Equation 3: drafting token by token and layer by layer", "",
-    Protocol(note="the greedy form asks the draft once for every node, the threshold form once for every layer "
-                  "(Section 4.3)"),
+    replace(ALL_PAIRS, note="the greedy form asks the draft once for every node, the threshold form once for every "
+                            "layer (Section 4.3); these are counts that the paper does not time"),
     (DRAFTING, Figure("forwards", "draft forwards per pass", digits=1),
      Figure("drafted", "nodes drafted per pass", digits=1)),
     (Entry(GREEDY, "greedy"), Entry("Nodes x T_draft", "greedy model"), Entry(LAYERS, "threshold"),

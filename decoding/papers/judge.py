@@ -1,10 +1,10 @@
-"""Our numbers for a paper result: estimates with intervals over prompts, which orderings hold here, and why not.
+"""Our numbers for a paper result: estimates with intervals over prompts, and which orderings hold here.
 
-`verdict` is the rule that all claims are judged by; docs/experiments.md has it in words.
+`verdict` is the rule that all claims are judged by; docs/experiments.md has it in words. Why one does not hold is in
+causes.py.
 """
 
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,9 +27,8 @@ from decoding.experiments.estimates import (
     without_fitted,
 )
 from decoding.experiments.experiment import GRIDS
+from decoding.papers.causes import CAUSES, Side, cause_of
 from decoding.papers.paper_result import (
-    PER_PASS,
-    THROUGHPUT,
     Entry,
     Figure,
     Ordering,
@@ -41,6 +40,7 @@ from decoding.papers.rows import (
     VIEWS,
     WIDE,
     Source,
+    best_settings,
     modelled,
     pair_names,
     rows_of,
@@ -71,11 +71,8 @@ def verdict(gain: Estimate) -> Verdict:
 Key = tuple[str, object]  # name of an entry, value on the axis
 NOWHERE = np.zeros(0, dtype=np.int64)
 ORIGIN = ("pair", "weights", "machine", "started")
-DRAFTED = ["drafted", "accepted"]
-READ = (*ORIGIN, "line", "method", "settings.verifier", "new_tokens", "iterations",
-        "wall_s", "ttft_s", "tokens_per_iteration", "draft_forwards", "draft_s", "verify_s", *DRAFTED)  # fmt: skip
+READ = (*ORIGIN, "line", "method", "settings.verifier", "new_tokens", *CAUSES)
 MODELLED = "times modelled from measured passes"
-OF_PASSES = ("throughput", "speedup", "tpot_s")  # explained by what passes commit and how long they take
 
 
 @dataclass(frozen=True)
@@ -112,6 +109,7 @@ class Reproduction:
     one_way: int = 0  # runs that hold only the other way of counting, and are left out
     # Other results, which do not count because they cannot be mixed: their pairs, machines or texts
     elsewhere: tuple[str, ...] = ()
+    best: Mapping[Key, str] = field(default_factory=dict)  # of entries that are the best of settings, which those are
     took_s: float | None = None  # of a benchmark all of it, of runs their decoding; None where none was run
 
     @property
@@ -212,13 +210,17 @@ def _reproduction(paper_result: PaperResult, source: Source, counting: Counting)
         runs = pd.concat([_origins(each, keys) for each, keys in used.items()])
         runs = runs.assign(pair=pair_names(runs))
         where = tuple(sorted((source_of(runs) + ", " + _days(runs["started"])).unique()))
+    chosen = {way.words: best_settings(way, of(paper_result.figures[0], way.words).frame, paper_result)
+              for way in paper_result.ways if way.best and used}  # fmt: skip
     bases = dict.fromkeys(each.basis for each, kind in ((counts, False), (times, True)) if used and kind in timed)
     return Reproduction(
         paper_result, counts.values, ours, {key: len(each.places[key]) for key, each in shown.items()}, tuple(judged),
         where, "no text" if paper_result.masks else counting,
         {key: many for key, each in shown.items() if (many := _counted(paper_result, each, key)) is not None},
         tuple(bases), _protocol(kept[wanted(kept, paper_result.only, known=True)]) if used else Protocol(),
-        len(source.rows) - len(kept), source.elsewhere, _took_s(paper_result, source.rows),
+        len(source.rows) - len(kept), source.elsewhere,
+        {(words, value): said for words, found in chosen.items() for value, said in found.items()},
+        _took_s(paper_result, source.rows),
     )  # fmt: skip
 
 
@@ -371,18 +373,12 @@ def _judged(
     if len(shared) < FEWEST:
         of_what = f"{'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)}"
         return JudgedClaim(ordering, value, gain, paper, decided, f"Measured on only {len(shared)} {of_what}.")
-    of_runs, (first, second) = paper_result.view == "runs" and not paper_result.stored, map(evidence.rows, keys)
-    if decided == "holds":
-        said = ""
-    elif of_runs and ordering.figure.column in OF_PASSES:
-        said = of_time(first, second, ordering.better, ordering.worse)
-    elif of_runs and ordering.figure == PER_PASS and not pd.concat((first, second))[DRAFTED].isna().any(axis=None):
-        said = of_tokens(first, second, ordering.better, ordering.worse)
-    elif paper_result.stored and {*EXPECTED} <= {*first} & {*second}:
-        said = of_trees(first, second, ordering.better, ordering.worse)
-    else:
-        names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
-        said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), names[0], names[1])
+    said = ""
+    if decided != "holds":
+        named = [words if ordering.better != ordering.worse else f"{words} at {at}" for words, at in keys]
+        first, second = (Side(words, evidence.rows(key), by_prompt[shared].to_numpy())
+                         for words, key, by_prompt in zip(named, keys, (better, worse), strict=True))  # fmt: skip
+        said = cause_of(paper_result, ordering, first, second, evidence.frame)
     return JudgedClaim(ordering, value, gain, paper, decided, said)
 
 
@@ -427,79 +423,3 @@ def words_of(figure: Figure, found: Estimate | None) -> str:
         return f"{found.value:,.{figure.digits}f} (n = {found.prompts})"
     value, low, high = (f"{each:,.{figure.digits}f}" for each in (found.value, found.low, found.high))
     return f"{value} ({low} to {high})"
-
-
-TIMED = {"draft_s": "drafting", "verify_s": "verifying"}
-SAME = 0.02  # smaller shares count as equal
-
-
-def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the entry that the paper ranks first, from results of both on the same machine."""
-    one, other = _means(better), _means(worse)
-    tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
-    more = _by_share(
-        tokens, "about as many tokens per pass as", *(f"{way} tokens per pass than" for way in ("more", "fewer"))
-    )
-    parts = [f"{better_name} commits {more} {worse_name}"]
-    parts.append(f"its passes take {_by_share(taken, 'about as long', 'longer', 'less time')}")
-    name = max(TIMED, key=lambda phase: one[phase] - other[phase])
-    apart = one[name] - other[name]
-    if taken > SAME and apart > 0:
-        parts.append(
-            f"most of the difference is {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)"
-        )
-    draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
-    if draft and one["verify_s"]:
-        parts.append(f"a draft forward takes {draft / one['verify_s']:.0%} of the time of a verification")
-    return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
-
-
-def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on the tokens per pass of two entries: how many are drafted and how many of these are accepted."""
-    counts = []
-    for name, rows in ((better_name, better), (worse_name, worse)):
-        drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
-        share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
-        counts.append(f"{name} {drafted.mean():.1f}, of which {accepted.mean():.2f} are accepted ({share:.1%})")
-    return f"Tokens drafted per pass: {counts[0]}; {counts[1]}."
-
-
-EXPECTED = (PER_PASS.column, THROUGHPUT.column)  # of records on trees, both exact over verification
-
-
-def of_trees(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
-    """One sentence on two entries of trees: which were best, their tokens, and the modelled time of an iteration."""
-    parts = []
-    for name, rows in ((better_name, better), (worse_name, worse)):
-        tokens, seconds = rows[PER_PASS.column].mean(), (rows[PER_PASS.column] / rows[THROUGHPUT.column]).mean()
-        shape = ""
-        if {"settings.paths", "settings.length"} <= {*rows} and rows["settings.paths"].notna().all():
-            (paths, length), _ = Counter(zip(rows["settings.paths"], rows["settings.length"], strict=True)).most_common(
-                1
-            )[0]
-            shape = f" (mostly K {paths:.0f}, L {length:.0f})"
-        parts.append(f"{name}{shape} commits {tokens:.2f} tokens in {1000 * seconds:.1f} ms")
-    return f"In an iteration {', '.join(parts)}."
-
-
-def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
-    """One sentence on two entries that are not runs: both figures as measured on the same samples."""
-    one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
-    return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
-
-
-def _means(rows: pd.DataFrame) -> dict[str, float]:
-    """Per pass, means over rows: tokens, seconds, seconds by phase, draft forwards."""
-    passes = rows["iterations"]
-    figures = {
-        "tokens": rows["tokens_per_iteration"],
-        # Without the first, which reads the prompt: baselines do not report prefill separately.
-        "pass_s": (rows["wall_s"] - rows["ttft_s"]) / (passes - 1).clip(lower=1),
-        "forwards": rows["draft_forwards"].fillna(0) / passes,
-    }
-    figures |= {phase: rows[phase].fillna(0) / passes for phase in TIMED}
-    return {name: float(np.mean(values)) for name, values in figures.items()}
-
-
-def _by_share(share: float, same: str, more: str, less: str) -> str:
-    return same if abs(share) < SAME else f"{abs(share):.0%} {more if share > 0 else less}"

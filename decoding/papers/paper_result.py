@@ -4,7 +4,7 @@ How something was measured, in a paper or here, is a `Protocol`; `compared` puts
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -22,9 +22,12 @@ DIFFERS = {
     "prompts": "other texts than the paper's, or others of the same set",
     "prompt_tokens": "where lengths differ, prefill has another share of the time, and the draft another context",
     "new_tokens": "other lengths, or not all of the paper's",
-    "sampling": "other samplings than the paper's",
+    "sampling": "other samplings than the paper's, or one that it does not name",
     "repeats": "our intervals are over prompts",
+    "setup": "other sizes, shapes or training than the paper's",
 }
+DRAFT_TEMPERATURE = re.compile(r", draft T = [\d.]+")
+OF_RECORDS = "protocol."  # before the names of columns in which the records of a benchmark say how they were measured
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Protocol:
     sampling: str = ""
     repeats: str = ""
     note: str = ""
+    setup: str = ""
 
     def __str__(self) -> str:
         parts = [
@@ -50,6 +54,7 @@ class Protocol:
             self.new_tokens and f"{self.new_tokens} new tokens",
             self.sampling,
             self.repeats,
+            self.setup,
         ]
         return "; ".join(filter(None, [", ".join(filter(None, parts)), self.note]))
 
@@ -63,18 +68,22 @@ class Aspect(NamedTuple):
     said: str
 
 
-def compared(paper: Protocol, here: Protocol) -> list[Aspect]:
-    """Both protocols side by side."""
+def compared(paper: Protocol, here: Protocol, by_name: bool = True) -> list[Aspect]:
+    """Both protocols side by side.
+
+    Args:
+        by_name: whether the command that measures takes data sets by name, as that of a grid does.
+    """
     found = []
     for name in (each.name for each in fields(Protocol) if each.name != "note"):
         theirs, ours = getattr(paper, name), getattr(here, name)
         if theirs or ours:
-            said = "" if theirs == ours else _said(name, paper, here)
+            said = "" if theirs == ours else _said(name, paper, here, by_name)
             found.append(Aspect(name.replace("_", " "), theirs or "–", ours or "–", said))
     return found
 
 
-def _said(name: str, paper: Protocol, here: Protocol) -> str:
+def _said(name: str, paper: Protocol, here: Protocol, by_name: bool) -> str:
     """A word on an aspect in which two protocols differ, true of both."""
     if not getattr(paper, name):
         return "not given by the paper"
@@ -84,8 +93,10 @@ def _said(name: str, paper: Protocol, here: Protocol) -> str:
     if name == "pair" and embedded:
         return SMALL
     named = [each for each in BY_NAME if _letters(each) in _letters(paper.prompts)]
-    if name == "prompts" and named and OWN_SETS.keys() & set(sets.split(", ")):
+    if name == "prompts" and by_name and named and OWN_SETS.keys() & set(sets.split(", ")):
         return f"texts of the paper, where a network is there: --prompts {' or '.join(named)}"
+    if name == "sampling" and DRAFT_TEMPERATURE.sub("", here.sampling) == paper.sampling:
+        return "the target's are the same; the paper does not say at which temperature the draft samples"
     return DIFFERS[name]
 
 
@@ -94,30 +105,41 @@ def _letters(text: str) -> str:
 
 
 def protocol_here(rows: pd.DataFrame) -> Protocol:
-    """How results, at least one, were measured; of records that are no runs only where."""
+    """How results, at least one, were measured; of records that are no runs as they say themselves."""
     where = Protocol(pair=_listed(rows["pair"]), hardware=_listed(rows["machine"]))
     if "asked_tokens" not in rows:
-        return replace(where, prompts=_texts(rows)) if "text_hash" in rows else where
-    samplings = (
-        rows[["temperature", "top_p", "draft_temperature"]].drop_duplicates().sort_values(["temperature", "top_p"])
-    )
-    words = [
-        ("greedy" if temperature == 0 else f"T = {temperature:g}")
-        + (f", top-p {top_p:g}" if temperature and top_p < 1 else "")
-        + (f", draft T = {draft:g}" if draft != 1 else "")
-        for temperature, top_p, draft in samplings.itertuples(index=False)
-    ]
-    cuts, (low, high) = rows["cut"], (rows["prompt_tokens"].min(), rows["prompt_tokens"].max())
-    cut = f", cut to {_listed(cuts[cuts > 0])}" if (rows["prompt_tokens"] == cuts).any() else ""
+        texts = {"prompts": _texts(rows)} if "text_hash" in rows else {}
+        columns = {each.name: OF_RECORDS + each.name for each in fields(Protocol)}
+        known = {name: rows[column].dropna() for name, column in columns.items() if column in rows}
+        return replace(where, **texts, **{name: _listed(said) for name, said in known.items() if len(said)})
+    samplings = rows[["temperature", "top_p", "draft_temperature"]].drop_duplicates()
+    lengths, cuts = rows["prompt_tokens"], rows["cut"]
+    several = lengths.nunique() > 1 and (lengths == cuts).any()
+    cut = f", cut to {_listed(cuts[cuts > 0])}" if several else ""
     repeats = rows["repeat"].nunique()
     each = f"{repeats} runs of each" if repeats > 1 else "one run of each"
     if "roots" in rows:  # nothing is decoded
         each = f"{_listed(rows['roots'])} roots in the target's text after each"
     return Protocol(
-        where.pair, where.hardware, _texts(rows),
-        (f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}") + cut,
-        _listed(rows["asked_tokens"]), "; ".join(words), each,
+        where.pair, where.hardware, _texts(rows), between(lengths) + cut, _listed(rows["asked_tokens"]),
+        sampling_words(samplings.itertuples(index=False)), each,
     )  # fmt: skip
+
+
+def sampling_words(samplings: Iterable[tuple[float, float, float]]) -> str:
+    """Samplings, each (temperature, top-p, temperature of the draft): `greedy; T = 0.6, top-p 0.9, draft T = 0.6`."""
+    return "; ".join(
+        ("greedy" if temperature == 0 else f"T = {temperature:g}")
+        + (f", top-p {top_p:g}" if temperature and top_p < 1 else "")
+        + (f", draft T = {draft:g}" if draft != 1 else "")
+        for temperature, top_p, draft in sorted(samplings)
+    )
+
+
+def between(lengths: Iterable[int]) -> str:
+    """The least and the largest of some numbers: `44 to 81`."""
+    found = sorted(lengths)
+    return f"{found[0]:,.0f}" if found[0] == found[-1] else f"{found[0]:,.0f} to {found[-1]:,.0f}"
 
 
 def _texts(rows: pd.DataFrame) -> str:

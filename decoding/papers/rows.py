@@ -4,14 +4,14 @@ A paper result reads runs, or passes and phases of those runs as rows of their o
 of an entry in `line`, the prompt, where it was measured, and figures.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from decoding.common.cost_model import CostModel
-from decoding.experiments.estimates import PROMPT
+from decoding.experiments.estimates import PREFIX, PROMPT
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.papers.paper_result import Entry, PaperResult
 from decoding.trace.records import PHASES
@@ -76,18 +76,10 @@ def rows_of(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> np.nda
 
     `rows` are counted ones with the columns `unfitted`, the line without such a verifier, and `sample`.
     """
-    alike = wanted(rows, paper_result.only)
-    if not alike.any():
-        return np.flatnonzero(alike)
-    if not (way.best or way.where):
-        return np.flatnonzero(alike & (rows["unfitted"] == way.line).to_numpy())
-    name, _, verifier = way.line.partition(":verifier=")
-    settings = {"settings.verifier": verifier} if verifier else {}
-    found = np.flatnonzero(alike & wanted(rows, {"method": name, **settings, **way.where}))
+    found = _alike(way, rows, paper_result)
     if not (way.best and len(found)):
         return found
-    column = paper_result.figures[0].column
-    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
+    column, groups = paper_result.figures[0].column, _conditions(paper_result)
     narrow = rows[list({*groups, *way.best, "sample", column})].iloc[found]
     values, samples = narrow[column].to_numpy(float), narrow["sample"].to_numpy()
     ways, place = (
@@ -99,6 +91,52 @@ def rows_of(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> np.nda
         there = place == each
         best[there] = _best(values[there], ways[there], samples[there])
     return found[best]
+
+
+def best_settings(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> dict[object, str]:
+    """By value of the axis, in words, which settings of an entry have the highest mean over all prompts.
+
+    `rows` are as `rows_of` takes them. Where samplings differ in the best, those of most of them are named, with how
+    many that are.
+    """
+    column, groups, found = paper_result.figures[0].column, _conditions(paper_result), _alike(way, rows, paper_result)
+    means = rows.iloc[found].groupby([*groups, *way.best], dropna=False)[column].mean().dropna()
+    if means.empty:
+        return {}
+    best = means[means.groupby(level=groups, dropna=False).idxmax()].reset_index()
+    best["words"] = [settings_words(way.best, each) for each in best[list(way.best)].itertuples(index=False)]
+    words: dict[object, str] = {}
+    for value, those in best.groupby(paper_result.by) if paper_result.by else [(None, best)]:
+        counts = those["words"].value_counts()
+        most = f" at {counts.iloc[0]} of {len(those)} samplings" if len(counts) > 1 else ""
+        words[value] = counts.index[0] + most
+    return words
+
+
+SYMBOLS = {"max_depth": "D", "branching": "B", "prune_probability": "tau", "paths": "K", "length": "L"}
+
+
+def settings_words(columns: Sequence[str], values: Iterable[float]) -> str:
+    """Settings as the papers write them: `D = 8, B = 3, tau = 0.03`."""
+    names = [SYMBOLS[column.removeprefix(PREFIX)] for column in columns]
+    return ", ".join(f"{name} = {value:g}" for name, value in zip(names, values, strict=True))
+
+
+def _conditions(paper_result: PaperResult) -> list[str]:
+    """Columns of which every combination has a best of its own."""
+    return ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
+
+
+def _alike(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> np.ndarray:
+    """Numbers of the rows of an entry, of all its settings where the best counts."""
+    alike = wanted(rows, paper_result.only)
+    if not alike.any():
+        return np.flatnonzero(alike)
+    if not (way.best or way.where):
+        return np.flatnonzero(alike & (rows["unfitted"] == way.line).to_numpy())
+    name, _, verifier = way.line.partition(":verifier=")
+    settings = {"settings.verifier": verifier} if verifier else {}
+    return np.flatnonzero(alike & wanted(rows, {"method": name, **settings, **way.where}))
 
 
 def wanted(rows: pd.DataFrame, values: Mapping[str, object], known: bool = False) -> np.ndarray:
@@ -183,6 +221,7 @@ def passes(rows: pd.DataFrame) -> pd.DataFrame:
 def phases(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds of all parts.
 
+    `part_ms`, nodes and forwards are per pass.
     Where draft passes were not timed one by one, neither they nor tree construction are reported.
     """
     if not len(rows):
@@ -190,11 +229,12 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["drafted"].notna()].copy()
     rows["label"] = rows["label"].str.partition(" · ")[0]  # without changed settings
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
+    rows["drafted_per_pass"] = rows["drafted"] / rows["iterations"]
     total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
-    parts = [
-        rows[list(OWN)].assign(line=name, time_share=rows[list(columns)].sum(axis=1, skipna=False) / total)
-        for name, columns in PARTS.items()
-    ]
+    own, parts = rows[[*OWN, "drafted_per_pass", "forwards_per_pass"]], []
+    for name, columns in PARTS.items():
+        seconds = rows[list(columns)].sum(axis=1, skipna=False)
+        parts.append(own.assign(line=name, time_share=seconds / total, part_ms=1000 * seconds / rows["iterations"]))
     return pd.concat(parts, ignore_index=True)
 
 

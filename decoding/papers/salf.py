@@ -26,11 +26,14 @@ OF_FIVE = Protocol(
     note="trees of at most 60 nodes",
 )  # fmt: skip
 OF_THREE = replace(OF_FIVE, prompts=THREE)
+TRAINED = "heads trained on 68,000 dialogues of ShareGPT"
+WITH_DRAFT = f"{OF_FIVE.note}; ours are with the pair's draft model in place of a head"
+WITH_HEAD = f"{OF_FIVE.note}; {TRAINED}, ours for the same number of steps each"
 FIGURES = (SPEEDUP, PER_PASS, DRAFT_FORWARDS)
 BEAM, OPTIMAL, SALF = "Beam search", "Optimal search", "SALF, threshold 0.6"
 
 TABLE_2 = PaperResult(
-    "salf/table-2", PAPER, "Table 2: search", "salf_thresholds", OF_FIVE, FIGURES,
+    "salf/table-2", PAPER, "Table 2: search", "salf_thresholds", replace(OF_FIVE, note=WITH_DRAFT), FIGURES,
     (
         Entry(BEAM, "eagle2", {"speedup": 1.97, "tokens_per_iteration": 3.88}),
         Entry(OPTIMAL, "specexec", {"speedup": 2.16, "tokens_per_iteration": 3.98}),
@@ -54,7 +57,8 @@ def at(threshold: float) -> str:
 
 
 TABLE_4 = PaperResult(
-    "salf/table-4", PAPER, "Table 4: SALF's threshold", "salf_thresholds", OF_THREE, FIGURES,
+    "salf/table-4", PAPER, "Table 4: SALF's threshold", "salf_thresholds", replace(OF_THREE, note=WITH_DRAFT),
+    FIGURES,
     tuple(
         Entry(
             at(threshold),
@@ -84,7 +88,7 @@ def head(search: str, loss: str) -> str:
 
 TABLE_2_HEADS = PaperResult(
     "salf/table-2-heads", PAPER, "Table 2: search and loss, with heads", "salf_losses",
-    replace(OF_FIVE, pair="DeepSeek-R1-Distill-Llama-8B with heads of three losses"), FIGURES,
+    replace(OF_FIVE, pair="DeepSeek-R1-Distill-Llama-8B with heads of three losses", note=WITH_HEAD), FIGURES,
     tuple(
         Entry(head(search, loss), f"{method}:draft_head={loss}", {"speedup": speed, "tokens_per_iteration": tokens})
         for search, (method, by_loss) in WITH_HEADS.items() for loss, (speed, tokens) in by_loss.items()
@@ -107,7 +111,7 @@ MEANS = {
 TABLE_1 = PaperResult(
     "salf/table-1", PAPER, "Table 1: speed-up", "salf_losses",
     replace(OF_FIVE, pair="Llama-2-7B, Llama-3.1-8B and DeepSeek-R1-Distill-Llama-8B with heads",
-            sampling="greedy; T = 1", repeats="means over models and data sets"), (SPEEDUP, PER_PASS),
+            sampling="greedy; T = 1", repeats="means over models and data sets", note=WITH_HEAD), (SPEEDUP, PER_PASS),
     tuple(
         Entry(words, line, {("speedup", at): round(mean(by_way[words]), 2) for at, by_way in MEANS.items()})
         for words, line in ((EAGLE_2, "eagle2:draft_head=eagle"), (HASS, "eagle2:draft_head=hass"),
@@ -171,7 +175,8 @@ TABLE_2_TASKS = PaperResult(
 WIDTHS = {"hass": ("HASS (top-1)", 3.96), "talf_top1": ("TALF (top-1)", 4.03), "talf_top2": ("TALF (top-2)", 4.18),
           "talf": ("TALF (top-4)", 4.26)}  # fmt: skip
 TABLE_3 = PaperResult(
-    "salf/table-3", PAPER, "Table 3: width of the training trees", "salf_widths", OF_THREE, (PER_PASS, SPEEDUP),
+    "salf/table-3", PAPER, "Table 3: width of the training trees", "salf_widths",
+    replace(OF_THREE, note=WITH_HEAD), (PER_PASS, SPEEDUP),
     tuple(Entry(words, f"specexec:draft_head={name}", {"tokens_per_iteration": tokens})
           for name, (words, tokens) in WIDTHS.items()),
     tuple(Ordering(WIDTHS[wide][0], WIDTHS[narrow][0], PER_PASS)
@@ -186,12 +191,20 @@ DISTRIBUTION_ECE = Figure("distribution_ece", "the same against the target's dis
 OF_EACH = tuple(Entry(words, loss) for loss, words in LOSSES.items())
 
 
+RANKS = Protocol(
+    "Llama-2-7B, Llama-3.1-8B or DeepSeek-R1-Distill-Llama-8B with heads; which is not said", OF_FIVE.hardware,
+    f"held-out texts of {FIVE}",
+)  # fmt: skip
+
+
 def _ranks(
     key: str, title: str, note: str, figures: tuple[Figure, ...], orderings: tuple[Ordering, ...], part: str
 ) -> PaperResult:
     """One part of what `benchmarks.draft_ranks` measures, by rank."""
+    trees = ", trees of at most 60 nodes, 10 expanded on a level, depth 7" if part == "shares" else ""
+    protocol = replace(RANKS, note=note, setup=TRAINED + trees)
     return PaperResult(
-        f"salf/{key}", PAPER, title, "", Protocol(note=note), figures, OF_EACH, orderings, by="rank",
+        f"salf/{key}", PAPER, title, "", protocol, figures, OF_EACH, orderings, by="rank",
         only={"part": part}, stored="draft_ranks", unit="trees" if part == "shares" else "roots", needs=HEADS,
         axis="rank in the draft's distribution (5: fifth or lower)" if part == "shares"
         else "rank of the token that the head is conditioned on",

@@ -1,8 +1,10 @@
 """Records that benchmarks save for a paper result, as `judge` reads them. Torch-free.
 
 Such a benchmark writes `pair` into its `.json` and its records into a `.csv.gz` next to it: each names its entry in
-`line` and the sample in `sample`, has a value on the axis where there is one, and one number per figure. They are in
-`decoding/experiments/results`; results measured from the app are in the user's own folder.
+`line` and the sample in `sample`, has a value on the axis where there is one, and one number per figure. `protocol` in
+the `.json` says how they were measured, by the `part` of the records, which is empty where they have none: fields of
+`Protocol` that the records do not hold themselves. They are in `decoding/experiments/results`; results measured from
+the app are in the user's own folder.
 """
 
 import json
@@ -14,6 +16,7 @@ import pandas as pd
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
+from decoding.papers.paper_result import OF_RECORDS
 
 
 def own_records(benchmark: str) -> Path:
@@ -77,6 +80,9 @@ def _read(file: Path) -> pd.DataFrame:
         names = (hardware.get("gpu") or hardware["processor"], hardware["device"], f"torch {hardware['torch']}")
         texts = {"line": str, "sample": str}
         frame = pd.read_csv(records_beside(file), dtype=texts).rename(columns={"sample": "prompt"})
+        protocol, parts = content.get("protocol", {}), frame.get("part", pd.Series("", frame.index))
+        for name in sorted({name for of_part in protocol.values() for name in of_part}):
+            frame[OF_RECORDS + name] = parts.map({part: said.get(name) for part, said in protocol.items()})
         unsaid = {"prompt_set": content["benchmark"], "kind": ""}
         return frame.assign(
             **{name: value for name, value in unsaid.items() if name not in frame}, pair=content["pair"],

@@ -7,7 +7,8 @@ import pytest
 from decoding.experiments.estimates import Estimate, ratio_gain
 from decoding.experiments.rows import LOOP_FREE
 from decoding.papers import PAPER_RESULTS
-from decoding.papers.judge import EQUAL, grid_name, judge, of_time, verdict, words_of
+from decoding.papers.causes import of_time
+from decoding.papers.judge import EQUAL, grid_name, judge, verdict, words_of
 from tests.helpers.papers import BY_KEY, DYNATREE, FIXED, LINEAR, frame, of_shape, row, rows, store
 from tests.helpers.without_torch import run_without_torch
 

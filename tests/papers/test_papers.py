@@ -131,6 +131,7 @@ OURS = Protocol("Embedded pair", "a test", "6 of samples (stories)", "60", "1,00
         ("new tokens", OURS, "other lengths, or not all of the paper's"),
         ("new tokens", replace(OURS, new_tokens="1,500"), ""),
         ("sampling", replace(OURS, sampling="T = 0.6; T = 1"), "other samplings than the paper's"),
+        ("sampling", replace(OURS, sampling="greedy, draft T = 0.6"), "the target's are the same"),
         ("sampling", OURS, ""),
     ],
 )
@@ -144,6 +145,8 @@ def test_data_sets_are_named_only_where_the_paper_has_them():
     assert set(BY_NAME) == set(DATA_SETS)
     delayed = {each.name: each.said for each in compared(BY_KEY["delayed/table-2"].protocol, OURS)}
     assert delayed["prompts"] == "other texts than the paper's, or others of the same set"
+    dyspec = {each.name: each.said for each in compared(BY_KEY["dyspec/figure-2"].protocol, OURS, by_name=False)}
+    assert dyspec["prompts"] == delayed["prompts"], "its benchmark takes no data set by name"
 
 
 def test_eight_samplings_are_the_same_in_the_paper_and_here():

@@ -9,7 +9,10 @@ import pytest
 from benchmarks import papers
 from decoding.common.errors import ExperimentError
 from decoding.experiments.rows import LOOP_FREE
+from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import claim_words, judge
+from decoding.papers.paper_result import compared, protocol_here
+from decoding.papers.rows import wanted
 from decoding.papers.stored import stored_records
 from decoding.trace.metrics import COUNTINGS
 from tests.helpers.papers import BY_KEY, HARDWARE, PROMPTS, frame, of_shape, store
@@ -191,3 +194,25 @@ def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):
         (results / "mask_order-cpu.csv.gz").write_bytes(table)
         with pytest.raises(ExperimentError, match=r"mask_order-cpu.json is damaged \(.*\): delete it and run"):
             stored_records("mask_order")
+
+
+def test_records_say_how_they_were_measured_by_their_part(results):
+    masks = [{"part": part, "line": line, "sample": f"{n}", "nodes": 256, "prefix": 0, "blocks": 9 + n}
+             for part in ("random", "real") for line in ("as made", "depth") for n in range(3)]  # fmt: skip
+    said = {"random": {"pair": "", "setup": "blocks of 32 x 32"}, "real": {"sampling": "T = 0.6"}}
+    store(results, "mask_order", masks, protocol=said)
+    random, real = (judge(BY_KEY[key], frame()).here for key in ("dyspec/table-5", "dyspec/figure-9"))
+    assert (random.pair, random.setup, random.sampling) == ("", "blocks of 32 x 32", "")
+    assert (real.pair, real.setup, real.sampling) == ("Embedded pair", "", "T = 0.6")
+    store(results, "mask_order", masks)
+    assert judge(BY_KEY["dyspec/table-5"], frame()).here.setup == ""
+
+
+def test_stored_results_are_beside_a_whole_protocol():
+    for paper_result in PAPER_RESULTS:
+        if paper_result.stored not in ("", "verifier_grid"):
+            rows = stored_records(paper_result.stored)
+            here = protocol_here(rows[wanted(rows, paper_result.only, known=True)])
+            found = compared(paper_result.protocol, here, by_name=False)
+            assert len(found) > 4 and "not in our records" not in {each.said for each in found}, paper_result.key
+            assert next(each for each in found if each.name == "hardware").paper, paper_result.key

@@ -33,6 +33,7 @@ from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
 from decoding.papers.judge import grid_name
+from decoding.papers.paper_result import protocol_here
 from decoding.selector.actions import ACTIONS, TIME_MODELS, Action, LatencyModel
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import COUNTINGS
@@ -81,6 +82,17 @@ def _medians(passes: Sequence[tuple[float, float]]) -> dict[str, float]:
     return {"counted": len(passes), "pass_ms": 1000 * seconds, "of_measured": seconds / measured}
 
 
+def protocol(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """How the runs were measured, see `decoding.papers.stored`."""
+    said = protocol_here(rows)
+    names = ("prompts", "prompt_tokens", "new_tokens", "sampling")
+    trees = len(rows["line"].unique())
+    return {"": {name: getattr(said, name) for name in names} | {
+        "repeats": "medians over the passes of one run of each, without the first pass",
+        "setup": f"delayed trees of {trees} shapes",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
@@ -105,7 +117,7 @@ def main() -> int:
         shown.append((nodes, *times, *shares, ", ".join(sorted(here["action"].unique()))))
     header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
     print_table(header, shown)
-    save_records(args, "action_times", pair, records, started)
+    save_records(args, "action_times", pair, records, started, protocol=protocol(rows))
     return 0
 
 

@@ -33,6 +33,7 @@ from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
+from decoding.papers.paper_result import between, sampling_words
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import COUNTINGS
@@ -163,6 +164,18 @@ def _counted_means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
     return {"counted": len(figures), **_means(figures)}
 
 
+def protocol(
+    prompts: Sequence[tuple[Any, list[int]]], count: int, paths: int, samplings: Sequence[Sampling]
+) -> dict[str, dict[str, str]]:
+    """How the records are measured, see `decoding.papers.stored`."""
+    return {"": {
+        "prompt_tokens": between(len(ids) for _, ids in prompts),
+        "new_tokens": f"{SPACING * (count - 1) + 8:,}",
+        "sampling": sampling_words((each.temperature, each.top_p, each.draft_temperature) for each in samplings),
+        "repeats": f"{count} roots after each, {SPACING} tokens apart, {paths} paths of {DEPTHS} at each",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -186,7 +199,8 @@ def main() -> int:
     for depth, here in shown.groupby("depth") if len(shown) else ():
         rows.append((depth, *(estimate(here.loc[here["line"] == line, name]) for line, name in columns)))
     print_table(("depth", "L1 distance", *solvers), rows)
-    save_records(args, "depth_divergence", pair, records, started)
+    said = protocol(prompts, args.roots, paths, samplings)
+    save_records(args, "depth_divergence", pair, records, started, protocol=said)
     return 0
 
 

@@ -30,6 +30,7 @@ from decoding.experiments.command import (
 from decoding.experiments.estimates import estimate, recorded
 from decoding.methods.methods import METHODS
 from decoding.models.presets import add_pair_arguments
+from decoding.papers.paper_result import between, sampling_words
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import COUNTINGS
@@ -71,6 +72,15 @@ def _shares(tests: Sequence[tuple[bool, float]]) -> dict[str, float]:
     }
 
 
+def protocol(prompts: Sequence[tuple[Any, list[int]]], new_tokens: int) -> dict[str, dict[str, str]]:
+    """How the records are measured, see `decoding.papers.stored`."""
+    return {"": {
+        "prompt_tokens": between(len(ids) for _, ids in prompts), "new_tokens": f"{new_tokens:,}",
+        "sampling": sampling_words((temperature, 1.0, DRAFT_TEMPERATURE) for temperature in TEMPERATURES),
+        "repeats": "one run of each", "setup": f"trees of {METHODS['dyspec'].settings()['node_budget']} nodes",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -100,7 +110,8 @@ def main() -> int:
         rows.append((line, bounds, here["tested"].sum(), *shares))
     header = ("temperature", "draft probability", "tests", "accepted, %", "target's probability, %")
     print_table(header, rows)
-    save_records(args, "draft_acceptance", pair, records, started)
+    said = protocol(prompts, args.max_new_tokens)
+    save_records(args, "draft_acceptance", pair, records, started, protocol=said)
     return 0
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,7 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
+from decoding.papers.paper_result import between
 from decoding.papers.salf import LOSSES
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import COUNTINGS, LoopDetector
@@ -203,6 +205,24 @@ def _contributions(parts: Sequence[Conditioned], rank: int) -> list[dict[str, fl
     return made
 
 
+def protocol(
+    prompts: Sequence[tuple[Any, list[int]]], new_tokens: int, heads: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """How the records of each part are measured, see `decoding.papers.stored`."""
+    trees, steps = METHODS["eagle2"].settings(), sorted({find_head(each).figures["steps"] for each in heads})
+    common = {"prompt_tokens": between(len(ids) for _, ids in prompts), "new_tokens": f"{new_tokens:,}"}
+    trained = f"heads trained for {' or '.join(f'{each:,.0f}' for each in steps)} steps each"
+    return {
+        "shares": common | {
+            "sampling": "greedy", "repeats": "the trees of one run of each", "setup": "{}, trees of at most {} nodes, "
+            "{} expanded on a level, depth {}".format(
+                trained, trees["node_budget"], trees["beam_width"], trees["max_depth"])},
+        "behind": common | {
+            "sampling": "T = 1", "repeats": "every place of one text that the target writes after each",
+            "setup": f"{trained}, {BINS} bins of the calibration error"},
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -232,7 +252,7 @@ def main() -> int:
         rows = [(rank, *(estimate(each) if len(each := found.get((rank, loss), ())) else "-" for loss in LOSSES))
                 for rank in range(1, RANKS + 1)]  # fmt: skip
         print_table(("rank", *LOSSES.values()), rows)
-    save_records(args, "draft_ranks", pair, records, started)
+    save_records(args, "draft_ranks", pair, records, started, protocol=protocol(prompts, tokens, args.heads))
     return 0
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -32,13 +33,13 @@ from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
-from decoding.papers.dyspec import COUNTS, MADE
+from decoding.papers.dyspec import COUNTS, KERNEL_BLOCK, MADE, PAPER_BLOCK
+from decoding.papers.paper_result import between, sampling_words
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.tree_mask import NODE_ORDERS, ORDER_NAMES, TreeMask, breadth_first, count_blocks, depth_first
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
-PAPER_BLOCK = 32
 HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
 REPEATS = 15
 REAL_TREES = Sampling(temperature=0.6, draft_temperature=0.6)
@@ -173,7 +174,9 @@ def kernel_ways(
             dense = torch.nn.functional.scaled_dot_product_attention
             ways["dense"] = partial(dense, queries, keys, values, seen[None, None])
         allowed: Any = partial(_allowed, seen)
-        block = create_block_mask(allowed, None, None, nodes, prefix + nodes, device=device.type)
+        block = create_block_mask(
+            allowed, None, None, nodes, prefix + nodes, device=device.type, BLOCK_SIZE=KERNEL_BLOCK
+        )
         ways[order] = partial(compiled, queries, keys, values, block_mask=block)
     reference = ways["dense"]()
     for name, run in ways.items():
@@ -196,6 +199,27 @@ def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
+def protocol(
+    prompts: Sequence[list[int]], folder: Path | None, random_trees: int, real_trees: int, device: torch.device
+) -> dict[str, dict[str, str]]:
+    """How the records of each part are measured, see `decoding.papers.stored`; random trees are of no pair."""
+    heads, size = HEADS.get(device.type, HEADS["cpu"])
+    common = {"pair": "", "prompts": "random trees", "prompt_tokens": "0"}
+    blocks, sampling = f"blocks of {PAPER_BLOCK} x {PAPER_BLOCK}", REAL_TREES
+    return {
+        "random": common | {"repeats": f"{random_trees} trees of each size", "setup": blocks},
+        "kernels": common | {
+            "repeats": f"medians over {REPEATS} calls on one tree of each size", "setup": f"{heads} heads of {size}, "
+            f"FlexAttention with blocks of {KERNEL_BLOCK} x {KERNEL_BLOCK}; PyTorch's own for the dense mask"},
+        "real": {
+            "prompts": f"{len(prompts)} of {'samples' if folder is None else folder.name}",
+            "prompt_tokens": f"{between(map(len, prompts))}, in the mask prefixes of "
+            f"{', '.join(f'{each:,}' for each in PREFIXES)}",
+            "sampling": sampling_words([(sampling.temperature, sampling.top_p, sampling.draft_temperature)]),
+            "repeats": f"{real_trees} trees of each size", "setup": blocks},
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -206,8 +230,10 @@ def main() -> int:
     pair = pair_from(args)
     prompts = [ids for _, ids in encoded_prompts(pair, args.prompts, 2 if args.quick else 8)]
     sizes = (64, 256) if args.quick else SIZES
-    records = random_table(sizes, 4 if args.quick else 20)
+    count = 4 if args.quick else 20
+    records = random_table(sizes, count)
     real, trees = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024, 2048), 16)
+    said = protocol(prompts, args.prompts, count, trees, pair.target.device)
     records += real_table(pair, prompts, real, trees)
     names, differing, outputs = ("dynatree", "eagle2", "salf", "fixed_tree", "hardware_aware"), 0, 0
     count = 32 if args.quick else 128
@@ -225,7 +251,7 @@ def main() -> int:
     tokens = {"outputs": outputs, "differing": differing, "methods": names, "tokens": count}
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
-    save_records(args, "mask_order", pair, records, started, tokens=tokens)
+    save_records(args, "mask_order", pair, records, started, tokens=tokens, protocol=said)
     return 0
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import mean, median
+from typing import Any
 
 import pandas as pd
 
@@ -29,6 +30,7 @@ from decoding.experiments.estimates import estimate, recorded
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.models.presets import add_pair_arguments
+from decoding.papers.paper_result import between, sampling_words
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import COUNTINGS
@@ -81,6 +83,16 @@ def _modelled(passes: Sequence[IterationTrace], asked: str, draft_s: float) -> d
     return _measured(passes) | {"draft_ms": 1000 * forwards * draft_s, "forwards": forwards}
 
 
+def protocol(prompts: Sequence[tuple[Any, list[int]]], new_tokens: int, sizes: Sequence[int]) -> dict[str, dict]:
+    """How the records are measured, see `decoding.papers.stored`."""
+    return {"": {
+        "prompt_tokens": between(len(ids) for _, ids in prompts), "new_tokens": f"{new_tokens:,}",
+        "sampling": sampling_words([(SAMPLING.temperature, SAMPLING.top_p, SAMPLING.draft_temperature)]),
+        "repeats": "medians over the passes of one run of each, without the first pass",
+        "setup": f"trees of {', '.join(map(str, sizes))} nodes, those of the threshold form on average",
+    }}  # fmt: skip
+
+
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -102,7 +114,7 @@ def main() -> int:
         of_line = dict(list(here.groupby("line")["draft_ms"]))
         rows.append((nodes, *(estimate(of_line[line]) if line in of_line else "-" for line in LINES)))
     print_table(("nodes", *LINES.values()), rows)
-    save_records(args, "tree_times", pair, records, started)
+    save_records(args, "tree_times", pair, records, started, protocol=protocol(prompts, tokens, sizes))
     return 0
 
 

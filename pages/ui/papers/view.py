@@ -28,7 +28,10 @@ SIGNS = {"holds": "✓", "equal within 3%": "≈", "does not hold": "✗", "not 
 NOTHING = "–"
 REPEATS = "texts end where they begin to repeat themselves"
 MOST_FAILURES = 3
-BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
+BEST_OF = (
+    "Where the best of several settings counts, it is chosen for each prompt on the other prompts; the table names the "
+    "best on all of them."
+)
 APART = (
     f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
     "and the proportions, not the lengths."
@@ -77,6 +80,7 @@ def table_html(outcome: Reproduction) -> str:
     )
     each = "in each" if outcome.paper_result.stored else "per run"
     units = f'<th rowspan="2" scope="col">{outcome.paper_result.unit}<br>{each}</th>' if outcome.units else ""
+    units += '<th rowspan="2" scope="col">best settings</th>' if outcome.best else ""
     paper = '<th scope="col" class="paper">paper</th>'
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
@@ -98,6 +102,8 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
         cells.append(f"<td>{runs or 0:,}</td>")
         if outcome.units:
             cells.append(f"<td>{outcome.units[key]:,.0f}</td>" if key in outcome.units else f"<td>{NOTHING}</td>")
+        if outcome.best:
+            cells.append(f"<td>{html.escape(outcome.best.get(key, ''))}</td>")
         for figure, with_paper in zip(outcome.paper_result.figures, printed, strict=True):
             found = outcome.ours.get((key, figure.column))
             ours = NOTHING if found is None and runs is not None else words_of(figure, found)
@@ -279,7 +285,8 @@ def protocol_html(outcome: Reproduction) -> str:
     """Both protocols line by line, each difference with a word on it, and the statistics that both compute."""
     paper_result = outcome.paper_result
     figures = Cell(", ".join(figure.words for figure in paper_result.figures), span=2)
-    rows = (*compared(paper_result.protocol, outcome.here), ("statistic", figures, ""))
+    aspects = compared(paper_result.protocol, outcome.here, by_name=bool(paper_result.grid))
+    rows = (*aspects, ("statistic", figures, ""))
     return html_table(("", "paper", "here", "where they differ"), rows, "ruled papers-protocol")
 
 
