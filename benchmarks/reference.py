@@ -18,7 +18,7 @@ from decoding.common.files import ROOT
 from decoding.common.settings import SettingInfo, settings_of
 from decoding.drafters import DRAFTERS
 from decoding.methods.method import Method
-from decoding.methods.methods import METHODS, PRESETS
+from decoding.methods.methods import FORMER_PRESETS, METHODS, PRESETS
 from decoding.sampling.sampling import Sampling
 from decoding.verifiers import VERIFIERS
 
@@ -42,6 +42,8 @@ def presets_table() -> str:
     """The configurations that the papers report, and what each sets."""
     rows = []
     for name, method in PRESETS.items():
+        if name in FORMER_PRESETS:
+            continue
         usual = METHODS[method.name].settings()
         changed = {key: value for key, value in method.settings().items() if usual.get(key) != value}
         rows.append((name, f"`{method.name}`", ", ".join(f"{key} {value}" for key, value in changed.items()) or "–"))

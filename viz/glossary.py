@@ -267,7 +267,8 @@ SETTING_TITLES: dict[str, str] = {
 STATISTIC_WORDS = {
     "accepted_over_depth": "accepted over depth as verified",
     "accepted_over_drafted_depth": "accepted over depth as drafted",
-    "committed_over_drafted": "committed over drafted (the paper)",
+    "accepted_over_drafted": "accepted over drafted (the paper's text)",
+    "committed_over_drafted": "committed over drafted (the paper's Algorithm 1)",
     "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
 }
 

@@ -1,7 +1,9 @@
 """DynaTree: confidence-aware breadth, dynamic depth, pruning, node budget, history adaptation (Algorithm 1).
 
 The history update is described in the paper but its schedule is not; the one here is that of its public code, run
-once per iteration as the paper says. A setting that begins outside the range of its schedule moves only in the
+once per iteration as the paper says. What the paper averages and moves, in its text and in Algorithm 1, is neither what
+its public code does nor our default: `DynaTree, Section 3 as described` and `DynaTree, Algorithm 1 as printed` of
+`methods.PRESETS` are the paper's. A setting that begins outside the range of its schedule moves only in the
 direction that is asked for, where the public code would put it back into the range.
 """
 
@@ -22,7 +24,8 @@ from decoding.tree.draft import Draft
 STATISTICS = {
     "accepted_over_depth": "accepted over depth as verified",
     "accepted_over_drafted_depth": "accepted over depth as drafted",
-    "committed_over_drafted": "committed over drafted (the paper)",
+    "accepted_over_drafted": "accepted over drafted (the paper's text)",
+    "committed_over_drafted": "committed over drafted (the paper's Algorithm 1)",
     "committed_over_base_depth": "committed over D_0 + 2 (its public code)",
 }
 CONFIDENCE: tuple[Breadth, ...] = ("confident", "between", "unsure")
@@ -131,12 +134,14 @@ class DynaTreeDrafter(LevelDrafter):
         0.05, 0.0, 0.5, step=0.01, label="τ_h and ρ_deep step", help="Change of both per adjustment."
     )
     history_statistic: Literal[
-        "accepted_over_depth", "accepted_over_drafted_depth", "committed_over_drafted", "committed_over_base_depth"
+        "accepted_over_depth", "accepted_over_drafted_depth", "accepted_over_drafted", "committed_over_drafted",
+        "committed_over_base_depth",
     ] = setting(
         "accepted_over_depth", group=HISTORY, needs="history", label="Statistic", choices=STATISTICS,
         help="Accepted tokens over the depth of the tree as verified, which is higher where pruning has made it "
-        "shallower, or over its depth as drafted; or committed tokens over drafted ones, as the paper defines it, or "
-        "over D_0 + 2 with D_0 as set, as its public code does.",
+        "shallower, or over its depth as drafted; accepted tokens over drafted ones, as the paper's text defines it; "
+        "or committed tokens, which count the target's own, over drafted ones, as its pseudo-code passes them, or over "
+        "D_0 + 2 with D_0 as set, as its public code does.",
     )  # fmt: skip
 
     history_confidence_low: bool = _schedule(
@@ -144,6 +149,10 @@ class DynaTreeDrafter(LevelDrafter):
         help="τ_l moves with τ_h, by the same step and never above it, from "
         f"{CONFIDENCE_LOW_RANGE[0]} to {CONFIDENCE_LOW_RANGE[1]}, as the paper's pseudo-code names it; its public code "
         "leaves it.",
+    )  # fmt: skip
+    history_deep_probability: bool = _schedule(
+        True, label="ρ_deep may move",
+        help="ρ_deep moves, as in the paper's public code; the paper names τ_h, τ_l and D_0 alone.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -173,12 +182,13 @@ class DynaTreeDrafter(LevelDrafter):
             f"history_minimum ({self.history_minimum}) must not be above history_window (W = {self.history_window}).",
         )
 
-    optional = ("verify_pruned", "history_confidence_low")
+    optional = ("verify_pruned", "history_confidence_low", "history_deep_probability")
 
     @property
     def moving(self) -> tuple[str, ...]:
         low = ("confidence_low",) if self.history_confidence_low else ()
-        return ("base_depth", "confidence_high", *low, "deep_probability")
+        deep = ("deep_probability",) if self.history_deep_probability else ()
+        return ("base_depth", "confidence_high", *low, *deep)
 
     def start(self, prompt_ids) -> Adapted:
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability, self.confidence_low)
@@ -269,6 +279,8 @@ class DynaTreeDrafter(LevelDrafter):
                 return outcome.accepted / max(outcome.depth, 1)
             case "accepted_over_drafted_depth":
                 return outcome.accepted / max(outcome.drafted_depth, 1)
+            case "accepted_over_drafted":
+                return outcome.accepted / max(outcome.drafted, 1)
             case "committed_over_drafted":
                 return outcome.committed / max(outcome.drafted, 1)
             case "committed_over_base_depth":
@@ -282,10 +294,13 @@ class DynaTreeDrafter(LevelDrafter):
         if self.history_confidence_low:
             confidence_low = stepped(confidence_low, step, low[0], min(low[1], state.confidence_high))
         confidence_high = stepped(state.confidence_high, step, max(high[0], confidence_low), high[1])
+        deep_probability = state.deep_probability
+        if self.history_deep_probability:
+            deep_probability = stepped(deep_probability, step, max(deep[0], self.stop_probability), deep[1])
         return Adapted(
             base_depth=stepped(state.base_depth, sign * self.history_depth_step, BASE_DEPTH_FLOOR, self.max_depth - 1),
             confidence_high=confidence_high,
-            deep_probability=stepped(state.deep_probability, step, max(deep[0], self.stop_probability), deep[1]),
+            deep_probability=deep_probability,
             confidence_low=confidence_low,
         )
 

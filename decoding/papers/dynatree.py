@@ -8,6 +8,7 @@ from dataclasses import replace
 from decoding.papers.paper_result import (
     AGREEMENT,
     COMMITTED_OVER_DRAFTED,
+    DRAFTED,
     MEMORY,
     OVER_DEPTH_2,
     OVER_DRAFTED,
@@ -106,28 +107,32 @@ TABLE_3_BOOKS = PaperResult(
     only={"kind": "fiction"},
 )  # fmt: skip
 
-AS_PRINTED = "as printed: all verified"
+ALL_VERIFIED = "all verified"
 TREES = PaperResult(
-    "dynatree/algorithm-1", PAPER, "Algorithm 1: as described and as printed", "dynatree_main",
-    replace(PROTOCOL, note="its text removes nodes below tau before verification, its pseudo-code verifies them"),
+    "dynatree/algorithm-1", PAPER, "Algorithm 1: nodes below tau, removed or verified", "dynatree_main",
+    replace(PROTOCOL, note="its text removes nodes below tau before verification, its pseudo-code verifies them; only "
+            "this differs here, all else of both is beside Table 4"),
     (PER_PASS, SPEEDUP, THROUGHPUT, OVER_DEPTH_2),
     (
-        Entry(FIXED, "fixed_tree"), Entry(f"{FIXED}, {AS_PRINTED}", "fixed tree D8 B3 as printed"),
-        Entry(DYNATREE, "dynatree"), Entry(f"{DYNATREE}, {AS_PRINTED}", "DynaTree as printed"),
+        Entry(FIXED, "fixed_tree"), Entry(f"{FIXED}, {ALL_VERIFIED}", "fixed tree D8 B3 as printed"),
+        Entry(DYNATREE, "dynatree"), Entry(f"{DYNATREE}, {ALL_VERIFIED}", "DynaTree as printed"),
         Entry(LINEAR, "linear"),
     ),
-    tuple(Ordering(f"{words}, {AS_PRINTED}", other, PER_PASS) for words, other in
+    tuple(Ordering(f"{words}, {ALL_VERIFIED}", other, PER_PASS) for words, other in
           ((FIXED, FIXED), (DYNATREE, DYNATREE), (DYNATREE, LINEAR))),
 )  # fmt: skip
 
+SMALL, BOTH, WHOLE = "Fixed tree, D = 5, B = 2", "+ dynamic breadth and depth", "+ history"
+IN_MEMORY = {
+    AR: "autoregressive", SHORT: "linear:length=5", SMALL: "fixed tree D5 B2 (ablation)", DYNATREE: "dynatree",
+}  # fmt: skip
 TABLE_5 = PaperResult(
-    "dynatree/table-5", PAPER, "Table 5: peak memory", "dynatree_main",
-    replace(PROTOCOL, note="the paper uses linear with K = 5 and a fixed tree of D = 5, B = 2; its PG-19 column is not "
-                           f"shown: memory here is the same for all texts; {CPU_MEMORY}"), (MEMORY,),
-    _ways(peak_memory_bytes=(6110.0, 6313.8, 6312.8, 6316.1)), (Ordering(AR, DYNATREE, MEMORY, False),),
+    "dynatree/table-5", PAPER, "Table 5: peak memory", "dynatree_history",
+    replace(PROTOCOL, note=f"its PG-19 column is not shown: memory here is the same for all texts; {CPU_MEMORY}"),
+    (MEMORY,), _ways(IN_MEMORY, peak_memory_bytes=(6110.0, 6313.8, 6312.8, 6316.1)),
+    (Ordering(AR, DYNATREE, MEMORY, False),),
 )  # fmt: skip
 
-SMALL, BOTH, WHOLE = "Fixed tree, D = 5, B = 2", "+ dynamic breadth and depth", "+ history"
 TABLE_4 = PaperResult(
     "dynatree/table-4", PAPER, "Table 4 and Figure 4: ablation", "dynatree_ablation",
     replace(PROTOCOL, note="all with tau = 0.05, which the paper does not give"),
@@ -139,6 +144,32 @@ TABLE_4 = PaperResult(
         Entry(WHOLE, "DynaTree (main table)", {"throughput": 218.5, "speedup": 1.65}),
     ),
     (Ordering(BOTH, SMALL, THROUGHPUT), Ordering(WHOLE, BOTH, THROUGHPUT)),
+)  # fmt: skip
+
+# What the paper says of history, and what its public code does; each against the same tree without history.
+NO_HISTORY, NO_HISTORY_ALL = "No history", f"No history, {ALL_VERIFIED}"
+USUALLY = "Our default"
+OURS, CODE = f"{USUALLY}: accepted / depth as verified", f"{USUALLY}, committed / (D_0 + 2) as its public code"
+DESCRIBED, PRINTED = "Section 3 as described", "Algorithm 1 as printed"
+HISTORY = PaperResult(
+    "dynatree/history", PAPER, "Table 4 and Algorithm 1: what history averages and moves", "dynatree_history",
+    replace(PROTOCOL, note="its text averages accepted / drafted, its pseudo-code passes committed tokens and the "
+            "tree, and both move tau_h, tau_l and D_0; its public code and our default move tau_h, rho_deep and D_0"),
+    (PER_PASS, PASSES, DRAFTED, OVER_DRAFTED, COMMITTED_OVER_DRAFTED, OVER_DEPTH_2),
+    (
+        Entry(NO_HISTORY, "DynaTree breadth + depth (ablation)"),
+        Entry(NO_HISTORY_ALL, "DynaTree breadth + depth (ablation):verify_pruned=true"),
+        Entry(OURS, "dynatree"),
+        Entry(f"{USUALLY}, accepted / depth as drafted", "dynatree:history_statistic=accepted_over_drafted_depth"),
+        Entry(f"{USUALLY}, accepted / drafted as its text", "dynatree:history_statistic=accepted_over_drafted"),
+        Entry(f"{USUALLY}, committed / drafted as its pseudo-code",
+              "dynatree:history_statistic=committed_over_drafted"),
+        Entry(CODE, "dynatree:history_statistic=committed_over_base_depth"),
+        Entry(f"{USUALLY}, tau_l too", "dynatree:history_confidence_low=true"),
+        Entry(DESCRIBED, "DynaTree, Section 3 as described"), Entry(PRINTED, "DynaTree, Algorithm 1 as printed"),
+    ),
+    (*(Ordering(words, NO_HISTORY, PER_PASS) for words in (OURS, CODE, DESCRIBED)),
+     Ordering(PRINTED, NO_HISTORY_ALL, PER_PASS)),
 )  # fmt: skip
 
 FIGURE_5 = PaperResult(
@@ -230,6 +261,6 @@ FIGURE_7 = (
 )  # fmt: skip
 
 PAPER_RESULTS = (
-    TABLE_1, TABLE_1_BOOKS, TABLE_2, TABLE_2_BOOKS, TABLE_3, TABLE_3_BOOKS, TABLE_4, TABLE_5, TREES, FIGURE_5,
+    TABLE_1, TABLE_1_BOOKS, TABLE_2, TABLE_2_BOOKS, TABLE_3, TABLE_3_BOOKS, TABLE_4, HISTORY, TABLE_5, TREES, FIGURE_5,
     *FIGURE_6, *FIGURE_7, FIGURE_8,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from decoding.papers.dynatree import CPU_MEMORY
 from decoding.papers.paper_result import (
     COMMITTED_OVER_DRAFTED,
+    DRAFTED,
     MEMORY,
     OVER_DEPTH_1,
     OVER_DRAFTED,
@@ -18,7 +19,6 @@ from decoding.papers.paper_result import (
     TPOT,
     TTFT,
     Entry,
-    Figure,
     Ordering,
     PaperResult,
     Protocol,
@@ -125,7 +125,7 @@ TABLE_6 = PaperResult(
 BEST_TREE = "Fixed tree, D = 8, B = 3, tau = 0.03"
 TABLE_3 = PaperResult(
     "pruned/table-3", PAPER, "Table 3: verification", "dynatree_pruned", MAIN_TEXT,
-    (PER_PASS, COMMITTED_OVER_DRAFTED, Figure("drafted_per_pass", "drafted tokens per pass", digits=1), OVER_DRAFTED),
+    (PER_PASS, COMMITTED_OVER_DRAFTED, DRAFTED, OVER_DRAFTED),
     (
         Entry(K6, LINES[K6], {"tokens_per_iteration": 4.10, "committed_over_drafted": 68.0, "drafted_per_pass": 6}),
         Entry(BEST_TREE, "fixed tree D8 B3 tau 0.03 (best of the sweep)",

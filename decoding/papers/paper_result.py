@@ -187,6 +187,7 @@ OVER_DEPTH_1 = Figure(
 PASSES = Figure("iterations", "verification passes", digits=0)
 MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
 PATH = Figure("accepted_mean", "accepted path, tokens")
+DRAFTED = Figure("drafted_per_pass", "drafted tokens per pass", digits=1)
 DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 

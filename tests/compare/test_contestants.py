@@ -5,7 +5,7 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.hf_generate import BASELINES
-from decoding.methods.methods import METHODS, PRESETS, method_label, settings_words
+from decoding.methods.methods import FORMER_PRESETS, METHODS, PRESETS, changed_settings, method_label, settings_words
 
 CHANGED = [
     ("dynatree", {"history": False, "base_depth": 3, "confidence_high": 0.61}),
@@ -39,6 +39,16 @@ def test_a_changed_preset_is_written_from_the_preset():
     assert contestant.method.settings()["branching"] == 2
     assert format_contestant(contestant) == "fixed tree D5 B2 (ablation):max_depth=4"
     assert contestant.label == "Fixed tree · D_max 4, B 2", "the configuration, whatever preset it began with"
+
+
+def test_names_that_are_no_longer_offered_mean_what_they_meant():
+    meant = {name: changed_settings(parse_contestant(name).method) for name in FORMER_PRESETS}
+    assert meant == {
+        "DynaTree as printed": {"verify_pruned": True},
+        "DynaTree as published, rollback + rebuild": {
+            "history_statistic": "committed_over_drafted", "cache_policy": "rebuild",
+        },
+    }  # fmt: skip
 
 
 def test_a_setting_that_is_the_default_is_not_written():

@@ -32,7 +32,7 @@ from decoding.drafters import DRAFTERS, DynaTreeDrafter, FixedTreeDrafter, Linea
 from decoding.engines.cuda_graph import CudaGraphEngine, PassInputs, PassShape, host_pass
 from decoding.engines.kv_cache import KVBlocks
 from decoding.engines.packed import LlamaForward, NeoXForward
-from decoding.methods.methods import METHODS
+from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
@@ -71,8 +71,11 @@ METHODS_ON_DEVICE = {
     "dynatree, quick history": DYNATREE.with_settings(history_minimum=1, history_statistic="committed_over_drafted"),
     **{
         f"dynatree, {statistic}": DYNATREE.with_settings(history_minimum=1, history_statistic=statistic)
-        for statistic in ("accepted_over_drafted_depth", "committed_over_base_depth")
+        for statistic in ("accepted_over_drafted_depth", "accepted_over_drafted", "committed_over_base_depth")
     },
+    "dynatree, as the paper adapts": PRESETS["DynaTree, Algorithm 1 as printed"].with_settings(
+        history_minimum=1, cache_policy="compaction"
+    ),
     "eagle2": EAGLE,
     "eagle2, small": EAGLE.with_settings(node_budget=8, beam_width=3, max_depth=3),
     "eagle2, a chain": EAGLE.with_settings(node_budget=3, beam_width=1, max_depth=5),

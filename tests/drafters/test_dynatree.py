@@ -10,6 +10,7 @@ from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import IterationFeedback
+from decoding.methods.methods import PRESETS
 from decoding.trace.records import STOP_REASONS
 from tests.helpers.traces import bonus
 
@@ -196,10 +197,22 @@ def test_history_holds_inside_the_dead_band_and_can_be_switched_off():
     assert history is None
 
 
-def test_the_papers_fraction_counts_committed_over_drafted():
-    drafter = DynaTreeDrafter(history_statistic="committed_over_drafted")
+@pytest.mark.parametrize(("statistic", "value"), [("accepted_over_drafted", 0.4), ("committed_over_drafted", 0.5)])
+def test_the_papers_fraction_is_over_drafted_without_and_with_the_bonus_token(statistic, value):
+    drafter = DynaTreeDrafter(history_statistic=statistic)
     _, history = observe(drafter, drafter.start([1]), accepted=4, times=1)
-    assert history.window == (0.5,)
+    assert history.window == (value,)
+
+
+@pytest.mark.parametrize("name", ["DynaTree, Section 3 as described", "DynaTree, Algorithm 1 as printed"])
+def test_the_paper_moves_its_confidence_thresholds_and_the_base_depth_alone(name):
+    drafter = PRESETS[name].drafter.with_settings(history_minimum=1)
+    state, history = observe(drafter, drafter.start([1]), accepted=0, times=1)
+    assert history.before == {"base_depth": 5, "confidence_high": 0.9, "confidence_low": 0.4}
+    assert history.after == {"base_depth": 4, "confidence_high": 0.95, "confidence_low": 0.45}
+    assert state.deep_probability == drafter.deep_probability == drafter.in_force(state)["deep_probability"]
+    assert drafter.resumed(drafter.start([1]), replace(bonus(), history=history)) == state
+    assert "history_deep_probability" not in DynaTreeDrafter().settings()
 
 
 def test_the_low_threshold_adapts_too_where_it_is_asked_for():
@@ -243,6 +256,7 @@ def test_the_low_threshold_never_passes_the_high_one(decision, step):
     [
         ("accepted_over_depth", 2 / 2, 2 / 3),
         ("accepted_over_drafted_depth", 2 / 3, 2 / 3),
+        ("accepted_over_drafted", 2 / 5, 2 / 5),
         ("committed_over_drafted", 3 / 5, 3 / 5),
         ("committed_over_base_depth", 3 / 4, 3 / 4),
     ],

@@ -49,9 +49,9 @@ def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
 
 def presets() -> "dict[str, Method]":
     """The configurations of the papers, and SALF with each head that fits the pair in memory: `SALF + TALF head`."""
-    from decoding.methods.methods import PRESETS
+    from decoding.methods.methods import FORMER_PRESETS, PRESETS
 
-    return PRESETS | {
+    return {name: method for name, method in PRESETS.items() if name not in FORMER_PRESETS} | {
         f"{decoding.METHODS[HEAD_METHOD].label} + {head}": method for head, method in head_methods().items()
     }
 
