@@ -21,7 +21,7 @@ from decoding.experiments.experiment import GRIDS
 from decoding.models.embedded import embedded_weights
 from decoding.recorded import COMPARISON, RECORDINGS
 
-TRAINED = ("heads", "selectors")  # from text
+FROM_TEXT = ("heads", "heads on the same windows", "selectors")
 SELECTORS = ("--texts", "420", "--held-out", "28", "--khisti-every", "6", "--minutes", "3")
 OF_HEADS = ("salf_losses", "salf_widths", "heads_that_pay")  # grids
 
@@ -32,6 +32,8 @@ def parts_of(corpus: Path | None, folder: Path) -> dict[str, tuple[str, ...]]:
     text = () if corpus is None else ("--corpus", str(corpus))
     return {
         "heads": (*python, "decoding.training.head_suite", *text, "--out", str(folder / "heads"), "--ship"),
+        "heads on the same windows": (*python, "decoding.training.head_suite", "--evaluate", *text, "--ship"),
+        "example of training data": (*python, "decoding.training.example"),
         "selectors": (*python, "decoding.training.selector", *text, "--verifier", "all", *SELECTORS, "--ship"),
         **{name: (*python, "decoding.recorded", name) for name in (*RECORDINGS, "race", COMPARISON.stem)},
         **{grid: (*python, "benchmarks.sweep", str(GRIDS / f"{grid}.toml"), "--save") for grid in OF_HEADS},
@@ -85,8 +87,8 @@ def main() -> int:
     names = args.parts or list(known)
     if unknown := [name for name in names if name not in known]:
         raise DraftscopeError(f"There is no part {unknown[0]!r}: choose of {', '.join(known)}.")
-    if args.corpus is None and (untold := [name for name in names if name in TRAINED]):
-        raise DraftscopeError(f"{untold[0]} learn from text: name a folder of it with --corpus, or other parts.")
+    if args.corpus is None and (untold := [name for name in names if name in FROM_TEXT]):
+        raise DraftscopeError(f"{untold[0]} need text: name a folder of it with --corpus, or other parts.")
     # What was trained for other weights is not taken for these.
     corpus = None if args.corpus is None else args.corpus.resolve()
     remake(names, parts_of(corpus, home / embedded_weights().replace(" ", "-")), home / "done.json")

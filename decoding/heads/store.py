@@ -1,7 +1,7 @@
 """Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors.xz` each."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
 
 SHIPPED = Path(__file__).parent / "trained"
-EQUAL_TIME = "equal_time.json"  # in `SHIPPED`: see `equal_time`
+EQUAL_TIME, SAME_WINDOWS = "equal_time.json", "same_windows.json"  # in `SHIPPED`: see `equal_time`, `same_windows`
 HEADS = Kind("draft head", "draft_head", "head", "choose another draft")
 VERSION = 1
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
@@ -160,9 +160,22 @@ def equal_time(target: Mapping[str, Any], shipped: Path = SHIPPED) -> dict[str, 
     `minutes` each, `created` (a day), `hardware`, and by name in `heads` the figures of each, and of the `base` that
     they go on from. `target` is that of a card's `pair`.
     """
-    file = shipped / EQUAL_TIME
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    found = _kept(shipped / EQUAL_TIME)
     return found if found.get("target_weights") == target["weights"] else None
+
+
+def same_windows(cards: Iterable[HeadCard], shipped: Path = SHIPPED) -> dict[str, Any] | None:
+    """What heads reach on the same held-out windows, as `head_suite` stored it; None where a head was not among them.
+
+    `created` (a day), and by name in `heads` what `head_comparison.compared` found, and when the head was trained.
+    """
+    found = _kept(shipped / SAME_WINDOWS)
+    known = {name: figures["trained"] for name, figures in found.get("heads", {}).items()}
+    return found if all(known.get(card.name) == card.created for card in cards) else None
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def read_card(folder: Path, name: str) -> HeadCard:

@@ -56,7 +56,8 @@ EXPLAINED = (
     ),
     Explained(
         "salf/figure-1", salf.PAPER, "Figure 1: how draft heads are trained",
-        "EAGLE, HASS and TALF, each on the sequence or tree that it is trained on. Train trains heads with all three.",
+        "EAGLE, HASS and TALF, each on the sequence or tree that it is trained on. Train draws all three below one "
+        "root and trains heads with them.",
         "Train",
     ),
     Explained(

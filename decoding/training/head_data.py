@@ -231,30 +231,40 @@ EXAMPLE_TEXT = 6  # tokens in front of the drafted ones that it shows
 
 
 def example_of(prepared: Prepared, pair: Pair, top_k: int | None) -> dict[str, Any]:
-    """What a head is trained on at one root, as texts: the text, the tokens that follow it, the target's tree.
+    """What a head is trained on at one root of the first window, as `example_in` tells it.
 
-    The root is the one of the first window whose text leaves the tree latest, so that chain and tree can be compared;
-    of several the one with most whole words.
-    `tree` is level by level, a node being its text and the place of its parent in the level above. Without `top_k` the
-    window is one that is held out, with the tree that every loss is measured on.
+    Without `top_k` the window is one that is held out, with the tree that every loss is measured on.
     """
     part: Part = "held_out" if top_k is None else "train"
-    device, text_of = torch.device("cpu"), pair.vocabulary.text
-    window, levels = prepared.text(part, [0], device), range(prepared.plan.depth - 1)
-    tokens, roots, drafted = window.tokens[0].tolist(), np.arange(window.roots), []
-    if levels:
-        trees = prepared.trees(part, [0], top_k or HELD_OUT_WIDTH, device)
-        drafted = [(trees.tokens[0, level].numpy(), trees.parents[0, level].numpy()) for level in levels]
+    device, trees = torch.device("cpu"), None
+    window = prepared.text(part, [0], device)
+    if prepared.plan.depth > 1:
+        batch = prepared.trees(part, [0], top_k or HELD_OUT_WIDTH, device)
+        trees = Drafted(batch.tokens[0], batch.parents[0], batch.labels[0])
+    return example_in(pair, window.tokens[0].numpy(), window.roots, trees)
+
+
+def example_in(pair: Pair, tokens: np.ndarray, num_roots: int, trees: Drafted | None) -> dict[str, Any]:
+    """What a head is trained on at one root of a window, as texts: the text, the tokens after it, the target's tree.
+
+    The root is the one whose text leaves the tree latest, so that chain and tree can be compared; of several the one
+    with most whole words. `tree` is level by level, a node being its text and the place of its parent in the level
+    above; without `trees` there is no level.
+    """
+    text_of, roots, drafted = pair.vocabulary.text, np.arange(num_roots), []
+    if trees is not None:
+        drafted = [(trees.tokens[level].cpu().numpy(), trees.parents[level].cpu().numpy())
+                   for level in range(len(trees.tokens))]  # fmt: skip
     inside, place, met = np.ones(len(roots), bool), np.zeros(len(roots), int), np.zeros(len(roots), int)
     for level, (ids, parents) in enumerate(drafted):
-        follows = (ids == window.tokens[0].numpy()[2 + level + roots][:, None]) & (parents == place[:, None])
+        follows = (ids == tokens[2 + level + roots][:, None]) & (parents == place[:, None])
         inside &= follows.any(1)
         place, met = follows.argmax(1), met + inside
-    begins = np.array([text_of(token).startswith(" ") for token in tokens], int)
-    words = np.sum([begins[1 + level + roots] for level in range(1 + len(levels))], axis=0)
+    begins = np.array([text_of(int(token)).startswith(" ") for token in tokens], int)
+    words = np.sum([begins[1 + level + roots] for level in range(1 + len(drafted))], axis=0)
     root = int(np.lexsort((words, met))[-1])
-    shown = [text_of(token) for token in tokens[max(0, root + 2 - EXAMPLE_TEXT) : root + 2]]
-    chain = [text_of(token) for token in tokens[root + 2 : root + 2 + len(levels)]]
+    texts = [text_of(int(token)) for token in tokens[max(0, root + 2 - EXAMPLE_TEXT) : root + 2 + len(drafted)]]
     tree = [[[text_of(int(token)), int(parent)] for token, parent in zip(ids[root], parents[root], strict=True)]
             for ids, parents in drafted]  # fmt: skip
-    return {"text": shown, "chain": chain, "tree": tree}
+    parted = len(texts) - len(drafted)
+    return {"text": texts[:parted], "chain": texts[parted:], "tree": tree}

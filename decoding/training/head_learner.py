@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +19,14 @@ from decoding.common.settings import from_arguments
 from decoding.common.trained_store import rounded
 from decoding.engines.base import OutputHead
 from decoding.heads import store
-from decoding.heads.head import make_head
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.methods.method import Method
-from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.models.presets import cpu_computes_bfloat16
-from decoding.session.session import DecodeSession, Limits
-from decoding.trace.records import IterationTrace, Record, RunTrace
+from decoding.session.session import DecodeSession
+from decoding.trace.records import Record, RunTrace
 from decoding.training.command import minutes_of, noted, pair_of
 from decoding.training.folder import EXAMPLE, Training
+from decoding.training.head_comparison import COMPARED_NODES, head_session, mean_and_error, tokens_by_window
 from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, example_of, prepared_data
 from decoding.training.head_losses import (
     LOGITS_AT_ONCE,
@@ -46,10 +44,8 @@ from decoding.training.text import WindowPlan, read_corpus, sample_texts
 
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
 TREE_TOKENS = 12  # of the held-out prompt that is drafted again and again
-PROMPT_TOKENS, WRITTEN_TOKENS, PROMPTS = 48, 24, 4  # by which tokens per pass are measured
-COMPARED_NODES, COMPARED_TOKENS = 16, 48  # of a tree, and written after each held-out window
-PHASE, TRAINED_NOW = "training the head", "the head in training"
-DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
+WRITTEN_TOKENS, PROMPTS = 24, 4  # by which tokens per pass are measured
+PHASE = "training the head"
 
 
 def reduced(device: torch.device, dtype: torch.dtype) -> AbstractContextManager:
@@ -192,22 +188,12 @@ class HeadLearner(Learner):
         return {**figures, "held_out_tokens_per_pass": tokens / passes}
 
     def compare(self) -> Mapping[str, float]:
-        """What heads are ranked by: tokens per pass of optimal trees of `COMPARED_NODES` nodes, with its error.
-
-        Exact expectations of node-by-node sampling at temperature 1, 1 + sum over nodes of the target's path
-        probability, on trees after every held-out window: no draw makes noise, and no tree is larger than another.
-        """
-        method = METHODS["specexec"].with_settings(node_budget=COMPARED_NODES, draft_head=TRAINED_NOW)
-        means = []
-        for number in range(self.prepared.plan.held_out):
-            found = [each for each in self._session(number, COMPARED_TOKENS, "full", method) if not each.in_loop]
-            if found:
-                means.append(float(np.mean([expected_tokens(each) for each in found])))
-        if not means:
-            return {}
-        error = float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else 0.0
+        """What heads are ranked by: tokens per pass of optimal trees, with their error over the held-out windows."""
+        values = [
+            value for value in tokens_by_window(self.pair, self.network, self._windows()) if not math.isnan(value)
+        ]
         name = f"held_out_tokens_at_{COMPARED_NODES}_nodes"
-        return {name: float(np.mean(means)), f"{name}_error": error}
+        return dict(zip((name, f"{name}_error"), mean_and_error(values), strict=True)) if values else {}
 
     def tree(self) -> RunTrace:
         """A held-out beginning, decoded with SALF and the head as it is."""
@@ -215,21 +201,14 @@ class HeadLearner(Learner):
         list(session)
         return session.trace()
 
-    def _session(self, window: int, tokens: int, record: Record, method: Method = DRAFTED_BY) -> DecodeSession:
+    def _windows(self) -> Iterator[Tensor]:
+        """Tokens of the held-out windows, one after another."""
+        for number in range(self.prepared.plan.held_out):
+            yield self.prepared.text("held_out", [number], torch.device("cpu")).tokens[0]
+
+    def _session(self, window: int, tokens: int, record: Record) -> DecodeSession:
         text = self.prepared.text("held_out", [window], torch.device("cpu")).tokens[0]
-        prompt = text[: min(PROMPT_TOKENS, len(text) // 2)].tolist()
-        limits = Limits(tokens, ignore_end_of_text=True, record=record)
-        drafting = self.pair.with_head(make_head(self.pair.target, self.network, TRAINED_NOW, TRAINED_NOW))
-        return DecodeSession(drafting, method, prompt, limits=limits)
-
-
-def expected_tokens(iteration: IterationTrace) -> float:
-    """Expected tokens of a pass that verifies the recorded tree node by node at temperature 1."""
-    reached = {0: 1.0}
-    for node in iteration.nodes[1:]:
-        if node.flat_index is not None and node.target_probability is not None:
-            reached[node.node_id] = reached[node.parent_id] * node.target_probability
-    return sum(reached.values())
+        return head_session(self.pair, self.network, text, tokens, record)
 
 
 def prepare_head(args: argparse.Namespace, words: list[str], training: Training) -> Callable[[], None]:

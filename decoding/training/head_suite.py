@@ -6,12 +6,17 @@ times as well (`NAME-time`). A table compares them. Called again it goes on wher
 equal steps to those that come with the program, `decoding/heads/trained/NAME`, which the grids of SALF & TALF decode
 with and `python -m benchmarks.talf` measures, and with them the figures of those of equal time. The learning rates suit
 heads of about a million weights, which train faster than those of the paper (3e-4).
+
+`--evaluate` trains nothing: it compares the heads that are there, those of `--out` or else those that come with the
+program, on the same held-out windows of `--corpus`, with the difference of each to the one of EAGLE's loss. `--ship`
+stores that beside the heads of the program.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -19,13 +24,19 @@ import torch
 
 from decoding.common.errors import TrainingError, command
 from decoding.common.files import training_home, write_whole
+from decoding.common.settings import from_arguments
 from decoding.engines.clock import describe_hardware
-from decoding.heads.store import EQUAL_TIME, HEADS, SHIPPED, read_card
+from decoding.heads.store import EQUAL_TIME, HEADS, SAME_WINDOWS, SHIPPED, load_network, read_card, require_fit
 from decoding.jobs.process import FINISHED
+from decoding.models.pair import pair_identity
 from decoding.training import head
+from decoding.training.command import pair_of
 from decoding.training.folder import SETTINGS
+from decoding.training.head_comparison import compared, tokens_by_window
+from decoding.training.text import WindowPlan, read_corpus, windows_of
 
 BASE, BY_TIME = "base", "-time"
+EVALUATED = 512  # windows: enough for errors of the differences that are smaller than most differences
 STEPS_PER_BASE = 0.3  # SALF & TALF: ten epochs with EAGLE's loss, three with HASS's or TALF's
 COMPARED = {
     "steps": "steps",
@@ -62,6 +73,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--minutes", type=float, metavar="N", help="train every loss for so long as well")
     made.add_argument("--windows", type=int, default=512, metavar="N", help="windows for these steps, with trees")
     made.add_argument("--learning-rate", type=float, default=1e-3, metavar="RATE")
+    made.add_argument(
+        "--evaluate", type=int, nargs="?", const=EVALUATED, metavar="WINDOWS",
+        help=f"train nothing, compare the heads that are there on so many held-out windows ({EVALUATED})",
+    )  # fmt: skip
     made.add_argument("--ship", action="store_true", help="copy the heads to those included with Draftscope")
     return made
 
@@ -73,6 +88,9 @@ def main(arguments: list[str] | None = None) -> int:
     for word in ("--loss", "--top-k", "--start-from", "--resume"):
         if any(each.split("=")[0] == word for each in further):
             raise TrainingError(f"{word} is chosen by the suite: omit it.")
+    if args.evaluate is not None:
+        evaluate(args, head.parser().parse_args(further))
+        return FINISHED
     out = args.out or training_home() / "suite"
     prepared = [] if "--prepared" in further else ["--prepared", str(out / "prepared")]
     common = [*further, *prepared]
@@ -120,6 +138,42 @@ def print_comparison(folders: Sequence[Path]) -> None:
             found = read_card(folder / HEADS.folder, folder.name).figures
             cells = (f"{found[name]:.4g}" if name in found else "-" for name in COMPARED.values())
             print(f"{folder.name:16}" + "".join(f"{cell:>20}" for cell in cells))
+
+
+def evaluate(args: argparse.Namespace, told: argparse.Namespace) -> None:
+    """Compare heads on the same held-out windows and print what each reaches; `told` is for `decoding.training.head`.
+
+    Raises:
+        TrainingError: there are no heads, no text or no two windows to compare them on; `PairError` where a head is of
+            another target.
+    """
+    if told.corpus is None or args.evaluate < 2:
+        raise TrainingError("Heads are compared on at least 2 windows of held-out text: name a folder with --corpus.")
+    names = [BASE, *(name + suffix for suffix in ("", BY_TIME) for name in MEMBERS)]
+    places = {name: SHIPPED / name if args.out is None else args.out / name / HEADS.folder for name in names}
+    cards = {name: read_card(place, name) for name, place in places.items() if (place / HEADS.card).exists()}
+    if not cards:
+        raise TrainingError(f"{args.out or SHIPPED} has no heads: train them first.")
+    pair = pair_of(told)
+    for card in cards.values():
+        require_fit(card, pair_identity(pair))
+    # As training cuts them; only their beginnings are read, so that the target need not continue any.
+    texts, plan = read_corpus(told.corpus), replace(from_arguments(WindowPlan, told), continued=0.0)
+    windows = windows_of(pair, texts, plan, range(args.evaluate), held_out=True)
+    values = {}
+    for name, card in cards.items():
+        print(f"{name}: {args.evaluate} windows", file=sys.stderr, flush=True)
+        values[name] = tokens_by_window(pair, load_network(card).to(pair.target.device), map(torch.from_numpy, windows))
+    found = compared(values, {name: f"eagle{BY_TIME}" if name.endswith(BY_TIME) else "eagle" for name in cards})
+    print(f"{'head':16}{'windows':>10}{'tokens at 16 nodes':>22}{'minus the EAGLE head':>24}")
+    for name, each in found.items():
+        gained = f"{each['gained']:+.4f} ± {each['gained_error']:.4f}" if "gained" in each else ""
+        tokens = f"{each['tokens']:.4f} ± {each['error']:.4f}"
+        print(f"{name:16}{each['windows']:>10.0f}{tokens:>22}{gained:>24}")
+    if args.ship:
+        kept = {name: {"trained": cards[name].created, **figures} for name, figures in found.items()}
+        content = {"created": f"{datetime.now():%Y-%m-%d}", "heads": kept}
+        write_whole(SHIPPED / SAME_WINDOWS, json.dumps(content, indent=1).encode() + b"\n")
 
 
 def ship(trained: Path, shipped: Path) -> None:

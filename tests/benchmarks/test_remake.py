@@ -18,7 +18,7 @@ def test_every_recording_is_a_part_and_comes_between_what_is_trained_and_what_sh
     recordings = [name for name in parts if name in {*FIND, *RECORD}]
     assert set(recordings) == {*FIND, *RECORD} and {name for name in recorded_runs() if name in FIND} <= set(parts)
     first, last = parts.index(recordings[0]), parts.index(recordings[-1])
-    assert parts[:first] == ["heads", "selectors"]
+    assert parts[:first] == ["heads", "heads on the same windows", "example of training data", "selectors"]
     assert {"grid of verifiers", "tables", "pictures", "golden"} <= set(parts[last:])
 
 
@@ -28,8 +28,9 @@ def test_every_command_is_there_with_its_grid():
         assert all(Path(part).is_file() for part in command if part.endswith(".toml")), command
 
 
-def test_what_is_trained_needs_text(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["remake", "selectors"])
+@pytest.mark.parametrize("part", ["selectors", "heads on the same windows"])
+def test_what_is_made_from_text_needs_it(monkeypatch, capsys, part):
+    monkeypatch.setattr("sys.argv", ["remake", part])
     assert main() == 2 and "--corpus" in capsys.readouterr().err
 
 

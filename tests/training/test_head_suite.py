@@ -1,6 +1,7 @@
 """The suite of heads: what it trains in which order, that it goes on where it was, and what it ships."""
 
 import json
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 
 from decoding.common.errors import ENDED, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.heads.store import equal_time, read_card, save_head
+from decoding.heads.store import equal_time, read_card, same_windows, save_head
 from decoding.jobs.job import Status
 from decoding.training import head_suite
 from decoding.training.folder import Training, TrainingSettings
+from decoding.training.head_comparison import compared
 
 NAMES = ["base", "eagle", "hass", "talf", "talf_top2", "talf_top1"]
 PAIR = {"name": "a pair", "target": {"name": "t", "parameters": 9, "layers": 1, "vocab_size": 11, "weights": "0.5"}}
@@ -124,3 +126,39 @@ def test_what_the_suite_chooses_is_refused(calls, tmp_path, capsys, word):
 def test_nothing_is_shipped_that_is_not_trained(tmp_path):
     with pytest.raises(TrainingError, match="has no trained head"):
         head_suite.ship(tmp_path / "none", tmp_path / "shipped")
+
+
+def test_differences_on_the_same_windows_tell_heads_apart_that_their_means_do_not():
+    """The second is ahead by 0.1 on every window; the fifth is a loop for one of both and counts for none."""
+    values = {"eagle": [1.0, 1.5, 2.0, 2.5, 9.0], "talf": [1.1, 1.6, 2.1, 2.6, nan], "eagle-time": [1.0] * 5}
+    found = compared(values, {"eagle": "eagle", "talf": "eagle", "eagle-time": "hass"})
+    assert found["talf"] == pytest.approx(
+        {"tokens": 1.85, "error": 0.3227486, "windows": 4, "gained": 0.1, "gained_error": 0.0}
+    )
+    assert found["eagle"]["tokens"] == 1.75 and "gained" not in found["eagle"]
+    assert "gained" not in found["eagle-time"], "its baseline is not there"
+
+
+def test_what_was_compared_is_of_these_heads_and_no_later_ones(calls, tmp_path):
+    assert head_suite.main(["--out", str(tmp_path / "s"), "--steps", "1", "--ship"]) == 0
+    shipped = tmp_path / "shipped"
+    card = read_card(shipped / "talf", "talf")
+    assert same_windows([card], shipped) is None
+    kept = {"created": "2030-01-03", "heads": {"talf": {"trained": card.created, "tokens": 1.5}}}
+    (shipped / "same_windows.json").write_text(json.dumps(kept))
+    assert same_windows([card], shipped) == kept
+    assert same_windows([card, read_card(shipped / "hass", "hass")], shipped) is None
+    kept["heads"]["talf"]["trained"] = "2029-01-02T03:04:05"
+    (shipped / "same_windows.json").write_text(json.dumps(kept))
+    assert same_windows([card], shipped) is None
+
+
+@pytest.mark.parametrize("words", [("--evaluate",), ("--evaluate", "1", "--corpus", "c")])
+def test_comparing_needs_held_out_text_and_two_windows_of_it(calls, tmp_path, capsys, words):
+    assert head_suite.main(["--out", str(tmp_path), *words]) == 2 and not calls
+    assert "at least 2 windows of held-out text" in capsys.readouterr().err
+
+
+def test_comparing_needs_heads(calls, tmp_path, capsys):
+    assert head_suite.main(["--out", str(tmp_path), "--evaluate", "--corpus", "c"]) == 2 and not calls
+    assert "has no heads: train them first." in capsys.readouterr().err

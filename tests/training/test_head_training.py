@@ -19,12 +19,13 @@ from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.session.session import DecodeSession, Limits
-from decoding.training import head, head_learner
+from decoding.training import head, head_comparison, head_learner, head_suite
 from decoding.training.folder import Training
+from decoding.training.head_comparison import expected_tokens
 from decoding.training.head_data import SHARD_WINDOWS, example_of, open_prepared, prepare_text, prepare_trees
-from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, expected_tokens, rate_factor
+from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
 from decoding.training.head_losses import LOSS_OF, Weights, hass_loss
-from decoding.training.text import Texts, WindowPlan, continue_texts, windows_of
+from decoding.training.text import Texts, WindowPlan, continue_texts, read_corpus, windows_of
 from tests.helpers.full_disk import fill_disk
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
@@ -47,8 +48,9 @@ def pair(folder):
 def short_looks():
     """Curves and trees of few tokens: a random pair is slow at being wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("PROMPTS", 1), ("WRITTEN_TOKENS", 3), ("TREE_TOKENS", 2), ("COMPARED_TOKENS", 3)):
+        for name, value in (("PROMPTS", 1), ("WRITTEN_TOKENS", 3), ("TREE_TOKENS", 2)):
             patch.setattr(head_learner, name, value)
+        patch.setattr(head_comparison, "COMPARED_TOKENS", 3)
         yield
 
 
@@ -275,6 +277,30 @@ def test_the_command_leaves_a_head_that_drafts_without_changing_the_text(trained
         list(session)
         texts.append(session.tokens)
     assert texts[0] == texts[1]
+
+
+def test_heads_are_compared_on_the_same_held_out_windows(trained, folder, pair, tmp_path, monkeypatch, capsys):
+    """Two copies of one head gain nothing over each other; nothing is trained, and the windows are those held out."""
+    texts, seen = tmp_path / "texts", []
+    texts.mkdir()
+    (texts / "a.txt").write_text("\n".join(f"{WORDS[number % 3]} {number}" for number in range(2000)))
+    for name in ("eagle", "hass"):
+        shutil.copytree(trained / "first" / "head", tmp_path / "suite" / name / "head")
+    measured = head_suite.tokens_by_window
+    monkeypatch.setattr(
+        head_suite, "tokens_by_window", lambda *words: seen.append(list(words[2])) or measured(*words[:2], seen[-1])
+    )
+    monkeypatch.setattr(head_suite, "SHIPPED", tmp_path / "shipped")
+    words = ("--target", str(folder / "target"), "--draft", str(folder / "draft"), "--context-length", "256")
+    words += ("--device", "cpu", "--roots", "24", "--corpus", str(texts), "--out", str(tmp_path / "suite"))
+    assert head_suite.main(["--evaluate", "3", *words, "--ship"]) == 0
+    plan = WindowPlan(roots=24, continued=0.0)
+    held_out = windows_of(pair, read_corpus(texts), plan, range(3), held_out=True)
+    assert len(seen) == 2 and all(np.array_equal(np.stack(each), held_out) for each in seen)
+    found = json.loads((tmp_path / "shipped" / "same_windows.json").read_text())["heads"]
+    assert found["hass"]["gained"] == found["hass"]["gained_error"] == 0.0 and "gained" not in found["eagle"]
+    assert found["hass"]["tokens"] == found["eagle"]["tokens"] >= 1.0 and found["eagle"]["error"] > 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["eagle", "hass"]
 
 
 def test_a_command_that_was_stopped_ends_with_the_same_bytes(trained, folder, monkeypatch):

@@ -26,6 +26,8 @@ def test_tree_chain_and_mask_are_drawn_from_the_same_rows(dark):
     for x, y in zip(traces["sees ancestors"].x, traces["sees ancestors"].y, strict=True):
         own = dict(zip(traces["sees itself"].y, traces["sees itself"].x, strict=True))
         assert x < own[y] and x in own.values(), "an ancestor stands in front of what is below it"
+    assert figure.layout.xaxis2.title.text and figure.layout.yaxis2.title.text
+    assert figure.layout.yaxis.range[1] > max(traces["TALF: the target's own tree"].y) + 1, "room for its words"
     assert "&lt;b&gt;" in figure.to_json() and "<b>" not in str(traces["TALF: the target's own tree"].text)
     assert list(figure.layout.yaxis2.ticktext) == ["·sat", "·on", "·is", "·&lt;b&gt;", "·sat", "·down"]
 

@@ -18,9 +18,11 @@ from viz.tokens import escaped, visible
 ROOT = -1
 TALF, HASS, ITSELF, TEXT = SERIES[0], SERIES[1], SERIES[2], GREY
 COLUMNS = 12  # of a token
-ROW_HEIGHT, LEAST_HEIGHT = 24, 260
+ROW_HEIGHT, LEAST_HEIGHT = 24, 290
+TOP = 1.3  # rows above the first one, for the words above its node
 HEADS = ("Tokens below the root", "Mask: a row sees the text (grey), its ancestors (squares), itself (diamond)")
 MASK_RIGHT = {"row": 1, "col": 2}
+TITLE = {"font": {"size": 12}, "standoff": 6}  # of an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +112,14 @@ def training_tree_figure(example: TrainingTree, dark: bool = False) -> go.Figure
         row=1, col=1,
     )  # fmt: skip
     _add_mask(figure, example, graph, order, names, height)
-    style(figure, dark, showlegend=True, margin={"l": 28, "r": 12, "t": 64, "b": 76})
-    full = max(LEAST_HEIGHT, ROW_HEIGHT * len(order) + 130)
+    style(figure, dark, showlegend=True, margin={"l": 28, "r": 12, "t": 64, "b": 96})
+    full = max(LEAST_HEIGHT, ROW_HEIGHT * len(order) + 170)
     figure.update_layout(height=full, legend={"y": 1.1, "itemclick": False})
     figure.update_annotations(font={"size": 12, "color": colors.muted})
     places = ["root", *(f"level {level}" for level, _ in enumerate(example.chain, 1))]
     figure.update_xaxes(range=[-0.35, len(places) - 0.25], tickvals=list(range(len(places))), ticktext=places,
                         showgrid=False, row=1, col=1)  # fmt: skip
-    return figure.update_yaxes(visible=False, range=[-0.3 - len(order), 0.7], row=1, col=1)
+    return figure.update_yaxes(visible=False, range=[-0.6 - len(order), TOP], row=1, col=1)
 
 
 def _add_mask(
@@ -141,5 +143,7 @@ def _add_mask(
     labels = [visible(token, COLUMNS) for token in example.text] + [names[node] for node in order]
     figure.update_xaxes(tickvals=list(range(len(labels))), ticktext=[escaped(label) for label in labels],
                         range=[-0.7, len(labels) - 0.3], tickangle=-60, **MASK_RIGHT)  # fmt: skip
-    figure.update_yaxes(tickvals=[height[node] for node in order], range=[-0.3 - len(order), 0.7],
-                        ticktext=[escaped(names[node]) for node in order], **MASK_RIGHT)  # fmt: skip
+    figure.update_xaxes(title={"text": "text, then drafted tokens: what is seen", **TITLE}, **MASK_RIGHT)
+    figure.update_yaxes(tickvals=[height[node] for node in order], range=[-0.6 - len(order), TOP],
+                        ticktext=[escaped(names[node]) for node in order],
+                        title={"text": "drafted token: a row", **TITLE}, **MASK_RIGHT)  # fmt: skip

@@ -10,13 +10,13 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.common.formats import long_duration
-from decoding.heads.store import LOSSES, all_heads, equal_time
+from decoding.heads.store import LOSSES, SHIPPED, all_heads, equal_time, same_windows
 from decoding.models.presets import PairSettings, pair_name
 from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
-from decoding.training.folder import MODULES, Kind, TrainingWatcher, launch
+from decoding.training.folder import EXAMPLE, MODULES, Kind, TrainingWatcher, launch
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.train.view import PAGE
+from pages.ui.train.view import EXAMPLE_WORDS, PAGE, draw_training_tree
 from pages.ui.widgets.controls import say_again, seed
 
 # Settings that two trainings must share for the pace of one to predict the other.
@@ -83,21 +83,30 @@ ABOUT: dict[Kind, str] = {
     "random weights it takes hours on a CPU.",
 }
 MINUTES, STEPS = "Minutes", "Steps"
-EXAMPLE_DEPTH = 3
-EXAMPLE = {
-    "held_out_loss": ("Held-out loss", "{:.2f}"),
-    "held_out_overlap_1": ("Accepted, depth 1", "{:.0%}"),
-    "held_out_overlap_2": ("Depth 2", "{:.0%}"),
-    "held_out_overlap_3": ("Depth 3", "{:.0%}"),
-    "held_out_tokens_per_pass": ("Tokens per target pass", "{:.2f}"),
-    "held_out_tokens_at_16_nodes": ("At 16 nodes, T = 1", "{:.3f}"),
-}  # by figure of a head: words and format
-EXAMPLE_WORDS = (
+TREE_LABEL = "What a head is trained on: training tree, its mask and HASS's chain at one root"
+TREE_ROOT = "A root of a sample prompt, with the embedded target's own tree."
+FINISHED_DEPTH = 3
+AT_16, GAINED = "At 16 nodes, T = 1", "Minus EAGLE head"
+FIGURES = {
+    "held_out_loss": ("Held-out loss", "{held_out_loss:.2f}"),
+    "held_out_overlap_1": ("Accepted, depth 1", "{held_out_overlap_1:.0%}"),
+    "held_out_overlap_2": ("Depth 2", "{held_out_overlap_2:.0%}"),
+    "held_out_overlap_3": ("Depth 3", "{held_out_overlap_3:.0%}"),
+    "held_out_tokens_per_pass": ("Tokens per target pass", "{held_out_tokens_per_pass:.2f}"),
+    "held_out_tokens_at_16_nodes_error": (
+        AT_16, "{held_out_tokens_at_16_nodes:.3f} ± {held_out_tokens_at_16_nodes_error:.3f}",
+    ),
+}  # by figure of a head: words and format  # fmt: skip
+FIGURES_WORDS = (
     "On held-out text: loss in nats; the chance that a token drawn by the head is accepted, by its depth in the draft; "
-    "tokens per target pass of SALF on a few short texts, where small differences may be chance"
+    "tokens per target pass of SALF on a few short texts, where small differences may be chance; the exact expectation "
+    "for optimal trees of 16 nodes, ± its standard error"
 )
-EQUAL_WORDS = " The lower rows: the same losses at equal times, {minutes:g} minutes each, in place of equal steps."
-COMPARED_WORDS = "; the exact expectation for optimal trees of 16 nodes, on all of it"
+SAME_WORDS = (
+    ", over the same {windows} windows for all heads, and its difference to the {label} on each of them, which tells "
+    "heads apart that those errors do not"
+)
+EQUAL_WORDS = "At 16 nodes over few windows, so that most of their differences may be chance."
 
 
 def draw_form(found: Sequence[TrainingWatcher]) -> None:
@@ -109,8 +118,10 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
         "What to train", list(ABOUT), format_func=KIND_WORDS.get, key=KIND, required=True, persist_state="session"
     )
     st.caption(ABOUT[kind])
-    if kind == "head":
-        _draw_example(opened=not found)
+    if kind == "head" and (SHIPPED / EXAMPLE).exists():
+        with st.expander(TREE_LABEL, expanded=not found, icon=":material/account_tree:", key="train_tree"):
+            st.caption(f"{TREE_ROOT} {EXAMPLE_WORDS}")
+            draw_training_tree(SHIPPED / EXAMPLE)
     values = _widgets(kind)
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
@@ -128,40 +139,52 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
             _start(kind, values, words)
     with st.expander("This training as a command", icon=":material/terminal:", key="train_command"):
         st.code(shlex.join(["python", "-m", MODULES[kind], *words]), language=None, wrap_lines=True)
+    if kind == "head":
+        _draw_finished(opened=not found)
 
 
-def _draw_example(opened: bool) -> None:
+def _draw_finished(opened: bool) -> None:
     """A head that comes with the program as a finished training: what it gained over the loss of EAGLE."""
     shipped = {card.loss: card for card in reversed(all_heads()) if card.shipped}
     if not {"talf", "eagle"} <= shipped.keys():
         return
     cards, first, other = [*shipped.values()][::-1], shipped["talf"], shipped["eagle"]
-    place, steps = f"held_out_overlap_{EXAMPLE_DEPTH}", int(first.figures["steps"])
+    place, steps = f"held_out_overlap_{FINISHED_DEPTH}", int(first.figures["steps"])
     gained, before = (f"{card.figures[place]:.0%}" for card in (first, other))
     label = escape_markdown(f"A finished training that comes with the program: {first.label} for {first.pair['name']}")
-    with st.expander(label, expanded=opened, icon=":material/check_circle:", key="train_example"):
+    with st.expander(label, expanded=opened, icon=":material/check_circle:", key="train_finished"):
         st.markdown(escape_markdown(
             f"After {steps:,} steps ({long_duration(first.figures['trained_s'])}), a token drawn at depth "
-            f"{EXAMPLE_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
+            f"{FINISHED_DEPTH} is accepted with a chance of {gained}; with the {other.label} it is {before}."
         ))  # fmt: skip
-        timed = equal_time(first.pair["target"])
-        rows = [(card.label, card.figures) for card in cards]
-        rows += [] if timed is None else [(card.label, timed["heads"][card.loss]) for card in cards]
-        frame = {
-            "Head": [label for label, _ in rows],
-            "Training": [
-                f"{figures['steps']:,.0f} steps, {long_duration(figures['trained_s'])}" for _, figures in rows
-            ],
-        } | {
-            words: [form.format(figures[name]) for _, figures in rows]
-            for name, (words, form) in EXAMPLE.items()
-            if all(name in figures for _, figures in rows)
-        }
-        st.dataframe(pd.DataFrame(frame), hide_index=True, height="content", key="train_example_figures",
-                     alt="Held-out figures of the heads that come with the program.")  # fmt: skip
-        compared = EXAMPLE["held_out_tokens_at_16_nodes"][0] in frame
-        equal = "" if timed is None else EQUAL_WORDS.format(minutes=timed["minutes"])
-        st.caption(f"{EXAMPLE_WORDS}{COMPARED_WORDS if compared else ''}.{equal}")
+        timed, same = equal_time(first.pair["target"]), same_windows(cards)
+        more: dict[str, list[str]] = {}
+        if same is not None:
+            heads = [same["heads"][card.name] for card in cards]
+            more[AT_16] = [f"{each['tokens']:.3f} ± {each['error']:.3f}" for each in heads]
+            more[GAINED] = [f"{each['gained']:+.3f} ± {each['gained_error']:.3f}" if "gained" in each else ""
+                            for each in heads]  # fmt: skip
+        _figures_table("equal_steps", [(card.label, card.figures) for card in cards], more)
+        windows = "" if same is None else SAME_WORDS.format(windows=int(heads[0]["windows"]), label=other.label)
+        st.caption(f"{FIGURES_WORDS}{windows}.")
+        if timed is not None:
+            st.markdown(f"The same losses at equal times, {timed['minutes']:g} minutes each")
+            _figures_table("equal_times", [(card.label, timed["heads"][card.loss]) for card in cards], {})
+            st.caption(EQUAL_WORDS)
+
+
+def _figures_table(name: str, rows: Sequence[tuple[str, Mapping[str, float]]], more: Mapping[str, list[str]]) -> None:
+    """Held-out figures of heads by their labels, a row each; `more` takes the place of columns or is added."""
+    frame = {
+        "Head": [label for label, _ in rows],
+        "Training": [f"{figures['steps']:,.0f} steps, {long_duration(figures['trained_s'])}" for _, figures in rows],
+    } | {
+        words: [form.format(**figures) for _, figures in rows]
+        for figure, (words, form) in FIGURES.items()
+        if all(figure in figures for _, figures in rows)
+    }
+    st.dataframe(pd.DataFrame({**frame, **more}), hide_index=True, height="content", key=f"train_{name}",
+                 alt="Held-out figures of heads that come with the program.")  # fmt: skip
 
 
 def _widgets(kind: Kind) -> dict[str, Any]:

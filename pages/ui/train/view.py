@@ -43,8 +43,9 @@ STYLE = Path(__file__).with_suffix(".css")
 CHARTS_S = 5.0  # redraw interval of charts while figures arrive
 FIRST_ROW = 2
 MOMENTS = "Tokens per target pass on this prompt"
+EXAMPLE_ROOT = "One root of the training text, prepared once."
 EXAMPLE_WORDS = (
-    "One root of the training text, prepared once. EAGLE's loss compares head and target after the root alone. HASS's "
+    "EAGLE's loss compares head and target after the root alone. HASS's "
     "follows the text's own next tokens, TALF's (Algorithm 1) the tree that the target grows, with the head's own "
     "features fed back in both; a row of the mask sees the text, its ancestors and itself."
 )
@@ -102,17 +103,22 @@ def draw_training(followed: TrainingWatcher) -> None:
 
 def _draw_example(file: Path) -> None:
     """What the head is trained on at one root; nothing where the training has not written it yet."""
+    if not file.exists():
+        return
+    with st.container(border=True, gap=None, key="train_tree_example"):
+        st.markdown("**What a head is trained on**", help=f"{EXAMPLE_ROOT} {EXAMPLE_WORDS}")
+        draw_training_tree(file)
+
+
+def draw_training_tree(file: Path) -> None:
+    """Tree, chain and mask of an `EXAMPLE` file, or a sentence where it cannot be read."""
     try:
         example = TrainingTree.read(json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return
     except (OSError, ValueError, KeyError, TypeError) as error:
         st.caption(escape_markdown(f"{file.name} cannot be read ({error}): start the training again."))
         return
-    with st.container(border=True, gap=None, key="train_tree_example"):
-        st.markdown("**What a head is trained on**", help=EXAMPLE_WORDS)
-        figure = training_tree_figure(example, is_dark())
-        chart(figure, key="train_example_tree", height=int(figure.layout.height))
+    figure = training_tree_figure(example, is_dark())
+    chart(figure, key="train_example_tree", height=int(figure.layout.height))
 
 
 def _figures(
