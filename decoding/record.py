@@ -138,8 +138,9 @@ def _record(args: argparse.Namespace) -> int:
     require(args.warm_up >= 0, f"--warm-up must be 0 or more, not {args.warm_up}.")
     import transformers
 
+    from decoding.costs.measuring import settle_doubts
     from decoding.models.pair import load_pair
-    from decoding.session.session import Limits
+    from decoding.session.session import Limits, unrecorded
 
     transformers.logging.set_verbosity_error()
     sampling = sampling_from(args)
@@ -155,6 +156,7 @@ def _record(args: argparse.Namespace) -> int:
     run = record(pair, method, prompt_ids, sampling, limits, report)
     report("writing")
     save_run(run, args.out, overwrite=args.force)
+    settle_doubts(unrecorded)
     report("")
     size = byte_size(args.out.stat().st_size)
     said = "".join(text for each in run.iterations for text in each.committed_texts)

@@ -16,7 +16,6 @@ from pages.ui.common.state import (
     current_run,
     decode_asked,
     decode_more,
-    doubt_costs,
     keep_run,
     selected_iteration,
     selected_node,
@@ -156,8 +155,7 @@ def decode(count: int | None) -> None:
     forget_message()
 
     def more(job: ModelTask) -> Run:
-        if decode_more(run, count, job) > 1:  # a single step must not wait
-            doubt_costs(run, job)
+        decode_more(run, count, job)
         return run
 
     start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)

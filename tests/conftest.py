@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
     sys.path.insert(0, str(ROOT))
+
+from decoding.common import other_work  # noqa: E402
+
 BROWSER = "tests/browser"
 BROWSER_HALF = f"{BROWSER}/test_s"  # files before it take as long as those after it
 # Files that take minutes, most of them late in the alphabet: the last one of a run would be waited for alone.
@@ -92,6 +95,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in groups:
         shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+other_work.WAIT_S = 0.0  # tests beside each other would wait for one another in vain
 
 
 @pytest.fixture(autouse=True)

@@ -14,21 +14,21 @@ then (`stored_state.as_made`); with another one it gives None.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 
 from decoding.analysis.luck import agrees
 from decoding.common.cost_model import CostModel
 from decoding.common.interruption import pause_point
+from decoding.trace.metrics import slowdown, typical
 from decoding.trace.records import IterationTrace, RunTrace
 
 # An expectation of these is the sum over the nodes of a part: what a node is accepted with does not depend on others.
 ADDITIVE = ("greedy", "nss")
-# A run is much slower than its costs say where its passes take so many times as long, over at least so many passes.
-SLOW, FEWEST_PASSES = 2.0, 3
+# A run is much slower than its costs say where its passes take so many times as long.
+SLOW = 2.0
 # Costs do not fit a run whose passes or iterations took so many times as long as they say, or as many times less.
 FAR = 1.5
 
@@ -114,18 +114,6 @@ class RunBudgets:
         return max(range(most + 1), key=self.capped_rate)
 
 
-def slowdown(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
-    """How many times as long as the costs say the target passes of iterations took, the median; None of too few.
-
-    The first one is left out: it warms the machine up.
-    """
-    return _typical(
-        (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(each.verified + 1))
-        for each in iterations[1:]
-        if each.timed
-    )
-
-
 def misfit(iterations: Sequence[IterationTrace], costs: CostModel) -> tuple[str, float] | None:
     """What costs are furthest from, target passes or whole iterations, and how many times as long these took.
 
@@ -133,7 +121,7 @@ def misfit(iterations: Sequence[IterationTrace], costs: CostModel) -> tuple[str,
     """
     ratios = {
         "target passes": slowdown(iterations, costs),
-        "iterations": _typical(
+        "iterations": typical(
             each.times.total_s / float(_Parts(each, drawn=False).seconds(costs)[-1])
             for each in iterations[1:]
             if each.timed and (each.nodes or not each.verified)
@@ -142,12 +130,6 @@ def misfit(iterations: Sequence[IterationTrace], costs: CostModel) -> tuple[str,
     known = [(what, ratio) for what, ratio in ratios.items() if ratio is not None]
     furthest = max(known, key=lambda found: abs(math.log(found[1])), default=None)
     return None if furthest is None or 1 / FAR <= furthest[1] <= FAR else furthest
-
-
-def _typical(ratios: Iterable[float]) -> float | None:
-    """Their median; None of too few."""
-    known = list(ratios)
-    return median(known) if len(known) >= FEWEST_PASSES else None
 
 
 def needs_logits(run: RunTrace) -> bool:

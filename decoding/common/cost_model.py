@@ -96,6 +96,16 @@ def read_curve(text: str, name: str) -> CostCurve:
     return CostCurve(tuple(CostPoint(size, s, s, s) for size, s in zip(sizes, times, strict=True)))
 
 
+def restless_words(spread: float) -> str:
+    """That repeats of the same pass differ too much, by the ratio of their quartiles, a clause; else empty."""
+    return f"repeats of the same pass differed by {spread:.1f}×" if spread > RESTLESS else ""
+
+
+def others_words(others: float) -> str:
+    """That other programs worked meanwhile, by the share of the processors they used, a clause; else empty."""
+    return f"other programs used {others:.0%} of the processors" if others > QUIET else ""
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Costs of one pair on one machine."""
@@ -146,11 +156,15 @@ class CostModel:
         """
         points = (*self.target.points, *self.draft.points)
         spread = median(point.high_s / point.low_s if point.low_s else 1.0 for point in points)
-        if spread > RESTLESS:
-            return f"repeats of the same pass differed by {spread:.1f}×"
-        if self.others > QUIET and self.target.uneven:
-            return f"other programs used {self.others:.0%} of the processors and passes of similar size differ too much"
-        return ""
+        if words := restless_words(spread):
+            return words
+        busy = others_words(self.others)
+        return f"{busy} and passes of similar size differ too much" if busy and self.target.uneven else ""
+
+    @property
+    def beside(self) -> str:
+        """What tells that other programs worked meanwhile, whether or not they disturbed it; empty where none did."""
+        return self.disturbed or others_words(self.others)
 
     def as_json(self) -> dict[str, Any]:
         """The model as JSON holds it."""

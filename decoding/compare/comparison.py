@@ -14,11 +14,12 @@ from decoding.common.settings import same_engine, streamed_rows
 from decoding.compare.contestants import Contestant
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import MarginJudge, OutputDifference, explain_difference
+from decoding.costs.measuring import settle_doubts
 from decoding.engines.cuda_graph import CudaGraphEngine
 from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
+from decoding.session.session import DecodeSession, Limits, check_prompt, prepared, unrecorded
 from decoding.trace.metrics import (
     Counting,
     RunMetrics,
@@ -151,6 +152,8 @@ def compare(
                 if not repeat and found.sampling.greedy:  # every repeat decodes the same text
                     found = replace(found, differences=_differences(pair, found, prompts))
                 measured(found)
+    if cancelled is None or not cancelled():
+        settle_doubts(unrecorded)
     whole = replace(found, results=tuple(results))
     return replace(whole, differences=_differences(pair, whole, prompts)) if whole.sampling.greedy else whole
 

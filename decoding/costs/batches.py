@@ -7,7 +7,7 @@ Real passes over real caches: products over the rows of all sequences, attention
 What an iteration takes beside its passes is counted once for the whole batch, as in an engine that serves batches.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +18,19 @@ from torch import Tensor
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import is_out_of_memory
 from decoding.common.files import utc_stamp
+from decoding.common.formats import plural
 from decoding.common.interruption import check_wanted, pause_point
+from decoding.common.other_work import OtherWork
 from decoding.costs.measuring import (
+    CHECK_ROUNDS,
+    SLOW_PASS_S,
     CalibrationCache,
     Decoder,
-    OtherWork,
     binary_tree,
+    contradiction_of,
     cost_model,
+    held,
+    least_ratio,
     machine_words,
     pass_seconds,
     siblings,
@@ -39,6 +45,7 @@ PREFIX_LENGTH = 256
 ROUNDS = 5
 # A short pass that comes after a long one finds the processor's caches full of other things, as no pass of a run does.
 SHORT_S, AGAIN = 0.02, 3
+CHECKED_SIZES = (1, 16)  # of passes that kept costs are held against
 # A pass that takes longer is the last one measured of its batch: beyond it time is proportional to rows.
 LONGEST_S = 1.5
 
@@ -51,7 +58,48 @@ def batch_costs(
     `report` is given each batch size before it is measured. Raises `PairError` where the pair's engine runs no batches.
     """
     alone = cost_model(pair, decoder)
-    return KEPT.of(pair, machine_words(pair), lambda: measure_batches(pair, alone, report=report), again)
+
+    def measure(corrected: str) -> dict[int, CostModel]:
+        made = measure_batches(pair, alone, report=report)
+        return {batch: replace(each, corrected=corrected) for batch, each in made.items()}
+
+    costs = held(KEPT, pair, measure, lambda kept: disagreement(pair, kept), _beside, again)
+    beside = {name: getattr(alone, name) for name in ("iteration_s", "level_s", "iterations", "plain_s")}
+    return {batch: replace(each, **beside) for batch, each in costs.items()}  # those of one sequence may be newer
+
+
+def _beside(costs: Mapping[int, CostModel]) -> str:
+    return next((each.beside for each in costs.values() if each.beside), "")
+
+
+def disagreement(pair: Pair, kept: Mapping[int, CostModel]) -> str:
+    """Why kept costs do not hold now, a clause; empty where they do, or where other work explains the difference.
+
+    Timed are passes over the batch beside which other programs worked most; those over one sequence have their own
+    check.
+    """
+    disturbed = next((each for each in kept.values() if each.disturbed), None)
+    if disturbed is not None:
+        return f"{disturbed.disturbed} on {disturbed.when}"
+    several = [each for each in kept.values() if each.batch > 1]
+    if not several:
+        return ""
+    costs = max(several, key=lambda each: each.others)
+
+    def ratio(model: Model | DraftHead, curve: CostCurve, level: bool) -> float:
+        sizes = [point.size for point in curve.points if point.size in CHECKED_SIZES]
+        probe = BatchProbe(pair, model, costs.batch, max(sizes), level)
+        rounds = 2 if probe.pass_s(sizes[0]) > SLOW_PASS_S else CHECK_ROUNDS
+        return least_ratio(probe.pass_s, sizes, curve, rounds)
+
+    over = f"over {plural(costs.batch, 'sequence')}"
+    return contradiction_of(
+        costs.when,
+        {
+            f"passes {over}": lambda: ratio(pair.target, costs.target, False),
+            f"draft levels {over}": lambda: ratio(pair.drafting, costs.draft, True),
+        },
+    )
 
 
 def known_batch_costs(pair: Pair) -> dict[int, CostModel] | None:

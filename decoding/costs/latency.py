@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.cost_model import CostModel
+from decoding.common.cost_model import CostModel, others_words
 from decoding.common.interruption import check_wanted, pause_point
+from decoding.common.other_work import OtherWork
 from decoding.costs.measuring import (
+    CHECK_ROUNDS,
     SLOW_PASS_S,
     CalibrationCache,
     Decoder,
+    contradiction_of,
     cost_model,
+    held,
     least_median,
     machine_words,
     pass_seconds,
+    quartiles,
     sample_prompt,
 )
 from decoding.drafters import DelayedDrafter
@@ -67,7 +72,10 @@ def latency_model(pair: Pair, decoder: Decoder, verifier: str = "", again: bool 
     entry, costs = machine_words(pair), cost_model(pair, decoder, again)
     kept = LATENCIES.known(pair, entry)
     replaced = kept is not None and kept.costs.measured != costs.measured
-    made = LATENCIES.of(pair, entry, lambda: measure_latency(pair, costs, decoder), again or replaced)
+    made = held(
+        LATENCIES, pair, lambda _: measure_latency(pair, costs, decoder), lambda kept: disagreement(pair, kept),
+        lambda each: each.disturbed or others_words(each.others), again or replaced,
+    )  # fmt: skip
     if not verifier:
         return made
     entry = f"{entry}, {verifier}"
@@ -77,9 +85,29 @@ def latency_model(pair: Pair, decoder: Decoder, verifier: str = "", again: bool 
                                           again or outdated))  # fmt: skip
 
 
+def disagreement(pair: Pair, kept: LatencyModel) -> str:
+    """Why kept passes of one row do not hold now, a clause; empty where they do, or where other work explains it."""
+    when = kept.costs.when
+    if kept.disturbed:
+        return f"{kept.disturbed} on {when}"
+
+    def ratio(model: Model, seconds: float) -> float:
+        probe, length = RowProbe(model, kept.lengths[0]), kept.lengths[0]
+        return min(probe.pass_s(length) for _ in range(CHECK_ROUNDS)) / max(seconds, 1e-9)
+
+    return contradiction_of(
+        when,
+        {
+            "target passes of one row": lambda: ratio(pair.target, kept.target_s[0]),
+            "draft passes of one row": lambda: ratio(pair.draft, kept.draft_s[0]),
+        },
+    )
+
+
 @torch.inference_mode()
 def measure_latency(pair: Pair, costs: CostModel, decoder: Decoder) -> LatencyModel:
     """Time passes of one row, the two models in turn so that what slows the machine hits both alike; then asking."""
+    other_work = OtherWork()
     lengths = tuple(length for length in LENGTHS if length < pair.context)
     probes = [RowProbe(model, lengths[-1]) for model in (pair.draft, pair.target)]
     times: dict[tuple[int, int], list[float]] = {}
@@ -94,8 +122,9 @@ def measure_latency(pair: Pair, costs: CostModel, decoder: Decoder) -> LatencyMo
     draft_s, target_s = (
         tuple(np.maximum.accumulate([min(times[role, length]) for length in lengths]).tolist()) for role in range(2)
     )
-    made = LatencyModel(costs, lengths, draft_s, target_s, 0.0)
-    return replace(made, selector_s=asking_s(pair, made, decoder))
+    spread = median(high / low if low else 1.0 for low, _, high in map(quartiles, times.values()))
+    made = LatencyModel(costs, lengths, draft_s, target_s, 0.0, spread=spread)
+    return replace(made, selector_s=asking_s(pair, made, decoder), others=round(other_work.share(), 3))
 
 
 class RowProbe:

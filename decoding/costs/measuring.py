@@ -6,17 +6,18 @@ pair and kind; a damaged one is said aloud and measured again.
 
 import hashlib
 import json
+import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
@@ -24,7 +25,9 @@ from decoding.common.cost_model import CALIBRATION, COSTS_KIND, QUIET, CostCurve
 from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, utc_stamp, write_whole
 from decoding.common.formats import plural
-from decoding.common.interruption import check_wanted, pause_point
+from decoding.common.interruption import CancelledError, check_wanted, pause_point
+from decoding.common.notices import tell
+from decoding.common.other_work import OtherWork, await_quiet
 from decoding.common.prompts import load_prompts
 from decoding.common.settings import present_engines
 from decoding.engines.base import Visibility
@@ -32,12 +35,16 @@ from decoding.engines.clock import describe_hardware
 from decoding.engines.cuda_graph import BUCKETS
 from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
+from decoding.trace.metrics import slowdown
+from decoding.trace.records import IterationTrace
 
 T = TypeVar("T")
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
-_trusted_until: dict[tuple[Path, str], float] = {}  # of kept costs, by the clock of `time.monotonic`
+_trusted_until: dict[tuple[Path, str], float] = {}  # of what is kept, by the clock of `time.monotonic`
+# Pairs whose kept costs a run gave cause to doubt, and why, a sentence
+_doubts: dict[tuple[Path, str], tuple[Pair, str]] = {}
 
 
 def calibration_file(pair: Pair, kind: str = "") -> Path:
@@ -114,72 +121,155 @@ DECODE_S, MOST_ITERATIONS = 0.4, 40
 # Kept costs are checked by the least of a few passes before they are used, again after some time, and sooner where they
 # were measured while other processes used more than a little of the processors.
 AGREE, CHECK_ROUNDS, TRUSTED_S = 4 / 3, 6, 600.0
+CHECKED_ITERATIONS, CHECKED_TREE = 12, (4, 4)  # real ones that are timed then; levels and width of the modelled tree
 COSTS = CalibrationCache(COSTS_KIND, CostModel.from_json, CostModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
 # takes beside its passes. It takes a sampling, too; without one it is greedy.
 Decoder = Callable[..., Any]
 
 
-def cost_model(pair: Pair, decoder: Decoder, again: bool = False, doubted: bool = False) -> CostModel:
-    """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept.
+def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
+    """The costs of a pair here: kept ones that hold, or measured now and kept; `again`: measured in any case."""
+    return held(
+        COSTS, pair, lambda corrected: replace(measure_costs(pair, decoder), corrected=corrected),
+        lambda kept: disagreement(pair, kept, decoder), lambda costs: costs.beside, again,
+    )  # fmt: skip
 
-    `doubted`: kept ones are checked even where they were a moment ago. Kept costs that were measured beside other work,
-    or on a machine that has changed, would mislead every method that plans by them: a few passes are timed beside them,
-    and where they do not agree all is measured again. So it is where their own times tell that other work disturbed
-    them.
+
+def held(
+    cache: CalibrationCache[T],
+    pair: Pair,
+    measure: Callable[[str], T],
+    contradiction: Callable[[T], str],
+    beside: Callable[[T], str],
+    again: bool = False,
+) -> T:
+    """What is kept of a pair on this machine and still holds, or is measured now and kept.
+
+    What was measured beside other work, or on a machine that has changed, would mislead every method that plans by it:
+    what is kept is checked now and then, and after a run that it does not fit. That it was measured again, or beside
+    other work, is told.
+
+    Args:
+        measure: given why kept ones were replaced, a clause, empty where none were.
+        contradiction: why kept ones do not hold, a clause; empty where they do.
+        beside: what tells that they were measured beside other work, a clause; empty where they were not.
+        again: measured in any case.
+    """
+    entry, name = machine_words(pair), costs_name(pair)
+    kept, key, corrected = cache.known(pair, entry), (calibration_file(pair, cache.kind), entry), ""
+    _, doubted = _doubts.pop(key, (pair, ""))
+    if kept is not None and not again and (doubted or time.monotonic() >= _trusted_until.get(key, 0.0)):
+        other_work = OtherWork()
+        corrected, share = contradiction(kept), other_work.share()
+        _trusted_until[key] = time.monotonic() + TRUSTED_S
+        if doubted and not corrected and share > QUIET:
+            tell(f"{doubted} Other programs use {share:.0%} of the processors, so the kept times stay.")
+    if kept is not None and not again and not corrected:
+        return kept
+    await_quiet()
+    made = cache.of(pair, entry, lambda: measure(corrected), again=True)
+    if corrected:
+        tell(
+            f"Times of {name} were measured again: {corrected}. Methods that plan by them, such as hardware-aware, had "
+            "the earlier ones until now."
+        )
+    words = beside(made)
+    if words:
+        tell(f"Times of {name} were measured beside other work: {words}. They are checked before they are used again.")
+    # Where work goes on beside a second measurement, a third one at once would be no better.
+    _trusted_until[key] = time.monotonic() + (TRUSTED_S if corrected or not words else 0.0)
+    return made
+
+
+def costs_name(pair: Pair) -> str:
+    """What costs are of, for people."""
+    return pair.info.name if pair.head is None else f"{pair.info.name} with the head {pair.head.name}"
+
+
+def doubt(pair: Pair, iterations: Sequence[IterationTrace]) -> None:
+    """Hold the target passes of a run against the costs kept of its pair.
+
+    Where they took a third longer or less, the costs are checked before they are used again, or by `settle_doubts`.
     """
     entry = machine_words(pair)
-    kept, key = COSTS.known(pair, entry), (calibration_file(pair, COSTS.kind), entry)
-    corrected = ""
-    if kept is not None and not again and (doubted or time.monotonic() >= _trusted_until.get(key, 0.0)):
-        corrected = disagreement(pair, kept)
-        _trusted_until[key] = time.monotonic() + TRUSTED_S
-    costs = COSTS.of(
-        pair, entry, lambda: replace(measure_costs(pair, decoder), corrected=corrected), again or bool(corrected)
-    )
-    if costs is not kept and costs.others <= QUIET and not costs.disturbed:
-        _trusted_until[key] = time.monotonic() + TRUSTED_S
-    return costs
+    kept = COSTS.known(pair, entry)
+    ratio = None if kept is None else slowdown(iterations, kept)
+    if kept is None or ratio is None or 1 / AGREE <= ratio <= AGREE:
+        return
+    words = f"Target passes of {costs_name(pair)} took {ratio:.2g} times as long as those measured on {kept.when}."
+    _doubts[calibration_file(pair, COSTS.kind), entry] = pair, words
 
 
-def disagreement(pair: Pair, costs: CostModel) -> str:
+def settle_doubts(decoder: Decoder) -> list[tuple[Pair, CostModel]]:
+    """Check all costs that runs gave cause to doubt; returns their pairs and what holds now."""
+    found = []
+    with suppress(CancelledError):  # what the runs have made must not be lost
+        for key, (pair, _) in list(_doubts.items()):
+            if pair.target.released:
+                del _doubts[key]
+            else:
+                found.append((pair, cost_model(pair, decoder)))
+    return found
+
+
+def disagreement(pair: Pair, costs: CostModel, decoder: Decoder) -> str:
     """Why kept costs do not hold now, a clause; empty where they do, or where other work explains the difference."""
     if costs.disturbed:
         return f"{costs.disturbed} on {costs.when}"
-    for model, curve, what in ((pair.target, costs.target, "passes"), (pair.drafting, costs.draft, "draft levels")):
+
+    def ratio(model: Model | DraftHead, curve: CostCurve, level: bool) -> float:
+        probe = Probe(pair, model, level, FEW_SIZES[:2])
+        return least_ratio(probe.pass_s, probe.sizes, curve, 2 if probe.slow else CHECK_ROUNDS)
+
+    return contradiction_of(
+        costs.when,
+        {
+            "passes": lambda: ratio(pair.target, costs.target, False),
+            "draft levels": lambda: ratio(pair.drafting, costs.draft, True),
+            "iterations": lambda: _iterations_ratio(pair, costs, decoder),
+        },
+    )
+
+
+def contradiction_of(when: str, ratios: Mapping[str, Callable[[], float]]) -> str:
+    """The first of some measured times that contradicts what is kept, a clause; empty where none does.
+
+    `ratios`: of each kind, how many times as long as kept ones it takes now.
+    """
+    for what, measured in ratios.items():
         other_work = OtherWork()
-        probe = Probe(pair, model, level=model is not pair.target, sizes=FEW_SIZES[:2])
-        rounds = 2 if probe.slow else CHECK_ROUNDS
-        ratio = median(
-            min(probe.pass_s(size) for _ in range(rounds)) / max(float(curve.seconds(size)), 1e-9)
-            for size in probe.sizes
-        )
+        ratio = measured()
         if ratio < 1 / AGREE:
             times = f"{1 / ratio:.2g} times as long"
-            return f"{what} kept from {costs.when} took {times}: other work disturbed the machine then"
+            return f"{what} kept from {when} took {times}: other work disturbed the machine then"
         if ratio > AGREE and other_work.share() <= QUIET:
-            return f"{what} take {ratio:.2g} times as long as those kept from {costs.when}: the machine has changed"
+            return f"{what} take {ratio:.2g} times as long as those kept from {when}: the machine has changed"
     return ""
 
 
-class OtherWork:
-    """How much of the processors other processes have used since it was made."""
+def least_ratio(pass_s: Callable[[int], float], sizes: Sequence[int], curve: CostCurve, rounds: int) -> float:
+    """How many times as long as a curve says passes take, by the least of a few each; the median of some sizes."""
+    return median(min(pass_s(size) for _ in range(rounds)) / max(float(curve.seconds(size)), 1e-9) for size in sizes)
 
-    def __init__(self):
-        self._begun = self._seconds()
 
-    def share(self) -> float:
-        """From 0 to 1, of all processors."""
-        (all_s, busy_s, own_s), (all_then, busy_then, own_then) = self._seconds(), self._begun
-        return max((busy_s - busy_then) - (own_s - own_then), 0.0) / max(all_s - all_then, 1e-3)
+def _iterations_ratio(pair: Pair, costs: CostModel, decoder: Decoder) -> float:
+    """How many times as long as kept costs say iterations take, by what is measured beside their passes now.
 
-    @staticmethod
-    def _seconds() -> tuple[float, float, float]:
-        times, own = psutil.cpu_times(), psutil.Process().cpu_times()
-        idle = times.idle + getattr(times, "iowait", 0.0)
-        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted as user time, too
-        whole = sum(times) - guests
-        return whole, whole - idle, own.user + own.system
+    Of one with a small tree and one of plain decoding, the ratio that is further from 1.
+    """
+    if not costs.iterations:
+        return 1.0
+    iteration_s, level_s, _ = _overheads(pair, decoder, costs.target, costs.draft, CHECKED_ITERATIONS)
+    plain_s = _plain_overhead(pair, decoder, CHECKED_ITERATIONS)
+    now = replace(costs, iteration_s=iteration_s, level_s=level_s, plain_s=plain_s)
+    levels, width = CHECKED_TREE
+
+    def tree_s(each: CostModel) -> float:
+        return float(each.verification.seconds(1 + levels * width) + levels * each.level.seconds(width))
+
+    ratios = tree_s(now) / max(tree_s(costs), 1e-9), now.plain_iteration_s / max(costs.plain_iteration_s, 1e-9)
+    return max(ratios, key=lambda ratio: abs(math.log(max(ratio, 1e-9))))
 
 
 def machine_words(pair: Pair) -> str:
@@ -309,8 +399,13 @@ def siblings(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _point(size: int, times: list[float]) -> CostPoint:
-    low, _, high = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    low, _, high = quartiles(times)
     return CostPoint(size, least_median(times, BLOCKS), low, high)
+
+
+def quartiles(times: list[float]) -> list[float]:
+    """The three quartiles of one or more times."""
+    return quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
 
 
 def least_median(times: list[float], blocks: int) -> float:
@@ -318,7 +413,9 @@ def least_median(times: list[float], blocks: int) -> float:
     return min(median(block.tolist()) for block in np.array_split(times, blocks) if len(block))
 
 
-def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve) -> tuple[float, float, int]:
+def _overheads(
+    pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve, most: int = MOST_ITERATIONS
+) -> tuple[float, float, int]:
     """Seconds per iteration and per draft level that a short real decode takes beside its passes, and iterations.
 
     Where passes are so slow that nothing beside them counts, nothing is decoded.
@@ -328,7 +425,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
     )
     method = replace(method, draft_head="" if pair.head is None else pair.head.name)
     prompt = sample_prompt(pair)
-    tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
+    tokens = min(most * 4, pair.context - len(prompt))
     if not prompt or target.seconds(1) > SLOW_PASS_S:
         return 0.0, 0.0, 0
     session = decoder(pair, method, prompt, tokens)
@@ -337,7 +434,7 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
     drafting: list[float] = []
     rest: list[float] = []
     started = time.perf_counter()
-    while not session.finished and len(rest) < MOST_ITERATIONS and time.perf_counter() - started < DECODE_S:
+    while not session.finished and len(rest) < most and time.perf_counter() - started < DECODE_S:
         started += pause_point()
         begun = time.perf_counter()
         iteration = session.step()
@@ -359,10 +456,10 @@ def _forwards_s(draft: CostCurve, forwards: int, drafted: int) -> float:
     return float(draft.seconds(1) + (forwards - 1) * draft.seconds(drafted / (forwards - 1)))
 
 
-def _plain_overhead(pair: Pair, decoder: Decoder) -> float:
+def _plain_overhead(pair: Pair, decoder: Decoder, most: int = MOST_ITERATIONS) -> float:
     """Seconds that an iteration of plain decoding takes beside its pass."""
     prompt = sample_prompt(pair)
-    session = decoder(pair, METHODS["autoregressive"], prompt, min(MOST_ITERATIONS, pair.context - len(prompt)))
+    session = decoder(pair, METHODS["autoregressive"], prompt, min(most, pair.context - len(prompt)))
     session.step()
     rest, started = list[float](), time.perf_counter()
     while not session.finished and time.perf_counter() - started < DECODE_S:

@@ -29,14 +29,14 @@ from decoding.common.interruption import CancelledError
 from decoding.common.prompts import Prompt
 from decoding.compare.comparison import Result, measured_call, warm_call
 from decoding.compare.contestants import format_contestant
-from decoding.costs.measuring import machine_words
+from decoding.costs.measuring import machine_words, settle_doubts
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block, PlannedRun, blocks
 from decoding.experiments.rows import LOOP_FREE, MEASURED, Row
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import PairSettings
-from decoding.session.session import Limits
+from decoding.session.session import Limits, unrecorded
 from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import PHASES
 
@@ -168,6 +168,7 @@ class LocalExecutor:
                 call(limits=replace(limits, max_new_tokens=min(WARM_UP_TOKENS, limits.max_new_tokens)))
                 self._warm.add(kind)
             yield self._common | row_of(todo.block, run, warm_call(pair, partial(call, limits=limits)), started)
+        settle_doubts(unrecorded)
 
 
 def devices_here(settings: PairSettings) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from decoding.common.cost_model import CostModel
+from decoding.common.cost_model import CostModel, restless_words
 from decoding.common.trained_store import count_of, number_of
 
 MOST_PATHS, MOST_LENGTH = 4, 8
@@ -133,6 +133,8 @@ class LatencyModel:
         draft_s, target_s: seconds of such a pass, t_q(l) and t_p(l).
         selector_s: seconds more that an iteration takes in which a selector is asked.
         beside: what real iterations with a verifier take beside their passes; None: with any, as `costs` has it.
+        spread: of repeats of the same pass of one row, the upper quartile by the lower, typically.
+        others: share of the processors that other processes used meanwhile.
     """
 
     costs: CostModel
@@ -141,6 +143,13 @@ class LatencyModel:
     target_s: tuple[float, ...]
     selector_s: float
     beside: VerifierTimes | None = None
+    spread: float = 1.0
+    others: float = 0.0
+
+    @property
+    def disturbed(self) -> str:
+        """What tells that other work disturbed the passes of one row, a clause; empty where nothing does."""
+        return restless_words(self.spread)
 
     def draft_pass_s(self, length: np.ndarray | float) -> np.ndarray:
         """t_q(l): seconds of a draft pass of one row."""
@@ -205,7 +214,8 @@ class LatencyModel:
         """The model as JSON holds it."""
         own = {name: list(getattr(self, name)) for name in ("lengths", "draft_s", "target_s")}
         beside = {} if self.beside is None else {"beside": {**vars(self.beside), "paths_s": list(self.beside.paths_s)}}
-        return {"costs": self.costs.as_json(), **own, "selector_s": self.selector_s, **beside}
+        load = {"spread": self.spread, "others": self.others}
+        return {"costs": self.costs.as_json(), **own, "selector_s": self.selector_s, **beside, **load}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "LatencyModel":
@@ -217,9 +227,11 @@ class LatencyModel:
             raise ValueError("a latency model needs ascending lengths with a time of both models for each")
         selector_s = float(content["selector_s"])
         beside = None if "beside" not in content else times_from_json(content["beside"])
-        if not all(0 <= seconds < np.inf for seconds in (*draft_s, *target_s, selector_s)):
-            raise ValueError("a time must be finite and not negative")
-        return LatencyModel(CostModel.from_json(content["costs"]), lengths, draft_s, target_s, selector_s, beside)
+        load = float(content.get("spread", 1.0)), float(content.get("others", 0.0))
+        if not all(0 <= value < np.inf for value in (*draft_s, *target_s, selector_s, *load)):
+            raise ValueError("a time, a spread or a load must be finite and not negative")
+        costs = CostModel.from_json(content["costs"])
+        return LatencyModel(costs, lengths, draft_s, target_s, selector_s, beside, *load)
 
 
 def times_from_json(content: Mapping[str, Any]) -> VerifierTimes:

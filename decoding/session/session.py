@@ -13,7 +13,7 @@ from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_
 from decoding.common.files import utc_stamp
 from decoding.common.interruption import check_wanted
 from decoding.costs.measured_pair import MeasuredPair
-from decoding.costs.measuring import cost_model
+from decoding.costs.measuring import cost_model, doubt
 from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, method_label
@@ -268,6 +268,10 @@ class DecodeSession:
         """Give the caches back; the trace so far stays readable."""
         self._models.release()
 
+    def doubt_costs(self) -> None:
+        """Hold the passes so far against the costs kept of the pair, as the end of a recorded run does."""
+        doubt(self.pair, self.iterations)
+
     def trace(self) -> RunTrace:
         """Everything so far as one record."""
         text = self.pair.vocabulary.text
@@ -343,6 +347,8 @@ class DecodeSession:
             self._checkpoints[trace.index] = checkpoint
             self._let_rows_go(trace)
             self._drop_old_rows(trace.logits_bytes if limits.rows == "open" else limits.row_bytes)
+            if self.finished:
+                self.doubt_costs()
         return trace
 
     def _here(self) -> Checkpoint:

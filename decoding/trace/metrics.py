@@ -9,12 +9,13 @@
 * block efficiency (tokens per iteration): committed tokens / verification passes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 from typing import Literal
 
+from decoding.common.cost_model import CostModel
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 
 # What figures of a run count: its whole text, or what came before the text began to repeat itself.
@@ -213,3 +214,24 @@ def tokens_before_loop(output_ids: list[int] | tuple[int, ...]) -> int:
         if detector.in_loop:
             return count
     return len(output_ids)
+
+
+FEWEST_PASSES = 3  # that a typical ratio is taken over
+
+
+def slowdown(iterations: Sequence[IterationTrace], costs: CostModel) -> float | None:
+    """How many times as long as the costs say the target passes of iterations took, the median; None of too few.
+
+    The first one is left out: it warms the machine up.
+    """
+    return typical(
+        (each.times.mask_s + each.times.verify_s) / float(costs.target.seconds(each.verified + 1))
+        for each in iterations[1:]
+        if each.timed
+    )
+
+
+def typical(ratios: Iterable[float]) -> float | None:
+    """Their median; None of too few."""
+    known = list(ratios)
+    return median(known) if len(known) >= FEWEST_PASSES else None

@@ -1,5 +1,7 @@
 """Costs of batches: measured once, kept, the next larger batch for one in between; a method that asks for a batch."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.fakes import make_pair
@@ -36,7 +38,7 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
     for each in costs.values():
         assert [point.size for point in each.target.points] == [point.size for point in each.draft.points] == [1, 2, 4]
         assert all(0 < point.seconds <= point.low_s <= point.high_s for point in each.target.points)
-    assert batch_costs(pair, unrecorded, report=reported.append) is costs and len(reported) == 3
+    assert batch_costs(pair, unrecorded, report=reported.append) == costs and len(reported) == 3
     monkeypatch.setattr(measuring, "_known", {})
     assert known_batch_costs(pair) == costs
 
@@ -44,9 +46,24 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
 def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
     assert known_batch_costs(pair) is None
     measured = MeasuredPair(pair, Sampling(), unrecorded)
-    assert measured.costs(3) is batch_costs(pair, unrecorded)[4]
+    assert measured.costs(3) == batch_costs(pair, unrecorded)[4]
     with pytest.raises(SettingsError, match="At most 4 sequences fit"):
         measured.costs(5)
+
+
+def test_kept_costs_of_batches_that_do_not_hold_are_measured_again_and_say_why(pair, monkeypatch, capsys):
+    costs = batch_costs(pair, unrecorded)
+    (key,) = [key for key in measuring._known if key[0].name.endswith("-batches.json")]
+    slow = {
+        batch: replace(each, target=each.target.raised(1.0), others=0.9 * (batch == 4)) for batch, each in costs.items()
+    }
+    assert "passes over 4 sequences kept from" in batches.disagreement(pair, slow)
+    measuring._known[key] = slow
+    monkeypatch.setattr(measuring, "_trusted_until", {})
+    again = batch_costs(pair, unrecorded)
+    assert all("passes over 4 sequences kept" in each.corrected for each in again.values())
+    assert all(each.target.seconds(1) < 1 for each in again.values())
+    assert "were measured again: passes over 4 sequences" in capsys.readouterr().err
 
 
 def test_batches_that_no_memory_holds_are_left_out(pair, monkeypatch):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_cur
 from decoding.common.errors import SettingsError
 from decoding.costs import measured_pair, measuring
 from decoding.costs.measured_pair import MeasuredPair
-from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
+from decoding.costs.measuring import Probe, cost_model, doubt, machine_words, measure_costs, settle_doubts
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.cuda_graph import BUCKETS
+from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.session import unrecorded
+from decoding.session.session import DecodeSession, Limits, unrecorded
 
 
 def curve(*points: tuple[int, float], padded: bool = False) -> CostCurve:
@@ -36,6 +38,13 @@ COSTS = CostModel(
     measured="2026-01-02T03:04:05Z",
     machine="a machine",
 )
+FLAT = replace(COSTS, iteration_s=0.0, level_s=0.0, iterations=0)  # beside whose passes nothing is measured
+
+
+def passes(seconds: float, count: int = 5) -> list:
+    """Iterations whose target pass over one row took so long."""
+    times = SimpleNamespace(mask_s=0.0, verify_s=seconds)
+    return [SimpleNamespace(times=times, verified=0, timed=True)] * count
 
 
 def test_the_line_goes_through_the_points_and_on_past_the_last():
@@ -197,6 +206,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "_known", {})
     monkeypatch.setattr(measuring, "_trusted_until", {})
+    monkeypatch.setattr(measuring, "_doubts", {})
     return tmp_path / "draftscope" / "calibration"
 
 
@@ -230,14 +240,16 @@ def test_kept_costs_that_do_not_hold_are_measured_again_and_say_why(pair, cache,
     assert len(measured) == 2 and "other work disturbed the machine then" in found.corrected
     assert measuring.COSTS.known(pair, machine_words(pair)) == found == replace(COSTS, corrected=found.corrected)
     assert cost_model(pair, unrecorded) == found and len(measured) == 2, "checked a moment ago"
-    assert cost_model(pair, unrecorded, doubted=True).corrected and len(measured) == 3
+    doubt(pair, passes(0.001))
+    assert settle_doubts(unrecorded) == [(pair, cost_model(pair, unrecorded))] and len(measured) == 3
+    assert settle_doubts(unrecorded) == []
 
 
 def test_costs_measured_beside_other_work_are_checked_before_they_are_used_again(pair, cache, monkeypatch):
     asked = []
     busy = replace(COSTS, others=0.5)
     monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: busy)
-    monkeypatch.setattr(measuring, "disagreement", lambda pair, costs: asked.append(costs) or "")
+    monkeypatch.setattr(measuring, "disagreement", lambda pair, costs, _: asked.append(costs) or "")
     assert [cost_model(pair, unrecorded) for _ in range(3)] == [busy] * 3
     assert asked == [busy]
 
@@ -250,15 +262,66 @@ def test_a_third_apart_is_a_disagreement_unless_other_work_explains_it(pair, mon
     monkeypatch.setattr(Probe, "pass_s", lambda self, size: seconds)
     monkeypatch.setattr(measuring.OtherWork, "share", lambda self: share)
     even = curve((1, 1.0), (16, 1.0))
-    said = measuring.disagreement(pair, replace(COSTS, target=even, draft=even))
+    said = measuring.disagreement(pair, replace(FLAT, target=even, draft=even), unrecorded)
     assert why in said if why else said == ""
+
+
+@pytest.mark.parametrize(
+    ("iteration_s", "level_s", "plain_s", "why"),
+    [
+        (0.5, 0.1, 0.5, ""),
+        (0.5, 1.0, 0.5, "iterations kept"),
+        (9.0, 0.1, 0.5, "iterations kept"),
+        (0.5, 0.1, 4, "kept"),
+    ],
+)
+def test_what_iterations_take_beside_their_passes_is_checked_too(pair, monkeypatch, iteration_s, level_s, plain_s, why):
+    monkeypatch.setattr(Probe, "pass_s", lambda self, size: 1.0)
+    monkeypatch.setattr(measuring, "_overheads", lambda *_: (0.5, 0.1, 12))
+    monkeypatch.setattr(measuring, "_plain_overhead", lambda *_: 0.5)
+    even = curve((1, 1.0), (16, 1.0))
+    kept = replace(COSTS, target=even, draft=even, iteration_s=iteration_s, level_s=level_s, plain_s=plain_s)
+    said = measuring.disagreement(pair, kept, unrecorded)
+    assert why in said if why else said == ""
+
+
+@pytest.mark.parametrize(("seconds", "doubted"), [(2.5, 0), (1.6, 0), (3.0, 1), (1.4, 1)])
+def test_a_run_a_third_apart_gives_cause_to_doubt(pair, cache, measured, monkeypatch, seconds, doubted):
+    doubt(pair, passes(9.0))
+    assert not measuring._doubts, "nothing is kept yet"
+    cost_model(pair, unrecorded)
+    doubt(pair, passes(seconds, 3))
+    assert not measuring._doubts, "too few"
+    doubt(pair, passes(seconds))
+    assert len(measuring._doubts) == doubted
+
+
+def test_where_other_work_explains_a_run_the_kept_times_stay_and_it_is_said(pair, cache, measured, monkeypatch, capsys):
+    cost_model(pair, unrecorded)
+    monkeypatch.setattr(measuring, "disagreement", lambda *_: "")
+    for share in (0.0, 0.6):
+        monkeypatch.setattr(measuring.OtherWork, "share", lambda self, share=share: share)
+        doubt(pair, passes(3.0))
+        assert settle_doubts(unrecorded) == [(pair, COSTS)]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "took 1.5 times as long" in said and "60% of the processors, so the kept times stay." in said
+
+
+def test_a_session_that_ends_doubts_the_costs_of_what_it_ran(pair, cache, measured, monkeypatch):
+    asked = []
+    monkeypatch.setattr("decoding.session.session.doubt", lambda pair, found: asked.append((pair, len(found))))
+    ids = pair.vocabulary.encode("One day")
+    for record in ("full", "summary", "none"):
+        session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(6, True, record))
+        count = len(list(session))
+    assert asked == [(pair, count)] * 2, "once each, and not of what measures"
 
 
 def test_draft_levels_are_checked_too(pair, monkeypatch):
     monkeypatch.setattr(Probe, "pass_s", lambda self, size: 1.0)
     even, slow = curve((1, 1.0), (16, 1.0)), curve((1, 2.0), (16, 2.0))
-    assert measuring.disagreement(pair, replace(COSTS, target=even, draft=even)) == ""
-    said = measuring.disagreement(pair, replace(COSTS, target=even, draft=slow))
+    assert measuring.disagreement(pair, replace(FLAT, target=even, draft=even), unrecorded) == ""
+    said = measuring.disagreement(pair, replace(FLAT, target=even, draft=slow), unrecorded)
     assert said.startswith("draft levels kept from") and "took 2 times as long" in said
 
 
@@ -276,13 +339,16 @@ def test_times_that_contradict_each_other_beside_other_work_are_disturbed(points
     assert bool(replace(COSTS, target=curve(*points), others=others).disturbed) is disturbed
 
 
-def test_disturbed_costs_are_measured_again_even_where_other_work_goes_on(pair, cache, monkeypatch):
+def test_disturbed_costs_are_measured_again_even_where_other_work_goes_on(pair, cache, monkeypatch, capsys):
     wide = CostCurve((CostPoint(1, 1.0, 1.0, 9.0), CostPoint(2, 1.0, 1.0, 9.0)))
     made = [replace(COSTS, target=wide, draft=wide, others=0.9), COSTS]
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: made.pop(0))
     assert cost_model(pair, unrecorded).disturbed == "repeats of the same pass differed by 9.0×"
     again = cost_model(pair, unrecorded)
     assert again == replace(COSTS, corrected=again.corrected) and "differed by 9.0× on 2026-01-02" in again.corrected
+    first, second = capsys.readouterr().err.splitlines()
+    assert "measured beside other work: repeats of the same pass differed by 9.0×." in first
+    assert second.startswith("Times of Embedded pair were measured again: repeats")
 
 
 def test_one_disturbed_pass_does_not_end_a_curve(pair, monkeypatch):

@@ -30,7 +30,6 @@ from pages.ui.compare.findings import (
     losses,
     needs_by_kind,
     places,
-    replanned_words,
     rivals,
     same_words,
     slower_words,
@@ -40,7 +39,6 @@ from pages.ui.compare.findings import (
     unrest_words,
 )
 from pages.ui.compare.outputs import as_csv, as_json, command
-from pages.ui.compare.plan import passes_of
 from pages.ui.compare.results import table_html
 from pages.ui.widgets.contestants import COMPARE, check_contestants
 from pages.ui.widgets.prompts import prompt_title, sample_prompts
@@ -532,18 +530,6 @@ def test_the_bottom_line_models_larger_batches_by_the_costs_of_each_contestant(d
     tokens = sum(len(each.committed_ids) for each in run.iterations)
     assert line.best.batches == {8: pytest.approx(tokens / len(run.iterations))}
     assert not decided([entries]).best.batches
-
-
-def test_costs_are_doubted_by_passes_of_the_pair_alone_and_it_is_said_if_they_went(done: AppTest):
-    outcome = done.session_state["comparison"]
-    comparison = outcome.comparison
-    runs = [each.run for each in comparison.results if each.run is not None]
-    assert len(passes_of(comparison)) == sum(len(run.iterations) - 1 for run in runs) > 0
-    other = tuple(replace(c, engine="transformers") if c.method else c for c in comparison.contestants)
-    assert passes_of(replace(comparison, contestants=other)) == []
-    assert replanned_words(replace(outcome, replanned="")) == []
-    (said,) = replanned_words(replace(outcome, replanned="the machine has changed"))
-    assert "because the machine has changed." in said
 
 
 def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,18 +93,16 @@ def test_the_choice_shows_times_of_its_own_precision_and_engine(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_run_whose_passes_differ_from_the_costs_has_them_checked(manager, monkeypatch):
+def test_costs_that_a_run_does_not_fit_are_mended(manager, monkeypatch):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
-    manager.pair()
-    checked = []
-    monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, doubted: checked.append(doubted) or COSTS)
-    for ratio, times in ((None, 0), (1.2, 0), (0.8, 0), (1.4, 1), (0.6, 2)):
-        monkeypatch.setattr("pages.ui.common.models.slowdown", lambda *_, ratio=ratio: ratio)
-        assert manager.doubt_costs(()) == "", "the same costs are found"
-        assert checked == [True] * times
-    corrected = replace(COSTS, corrected="the machine has changed")
-    monkeypatch.setattr(measuring, "cost_model", lambda *_, **__: corrected)
-    assert manager.doubt_costs(()) == "the machine has changed" and manager.costs is corrected
+    pair = manager.pair()
+    manager.mend_costs()
+    assert manager.costs == COSTS, "nothing is doubted"
+    times = SimpleNamespace(mask_s=0.0, verify_s=1.0)
+    measuring.doubt(pair, [SimpleNamespace(times=times, verified=0, timed=True)] * 5)
+    monkeypatch.setattr(measuring, "disagreement", lambda *_: "the machine has changed")
+    manager.mend_costs()
+    assert manager.costs == replace(COSTS, corrected="the machine has changed")
 
 
 @pytest.mark.slow

@@ -6,10 +6,11 @@ from statistics import median
 
 import pytest
 
-from decoding.analysis.budgets import SLOW, misfit, slowdown
+from decoding.analysis.budgets import SLOW, misfit
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.costs import measuring
 from decoding.recorded import home_run
+from decoding.trace.metrics import slowdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.tune.view import disturbance_words
@@ -148,6 +149,7 @@ def test_tune_warns_and_measures_again(monkeypatch):
     at = open_page(TUNE)
     settled()
     monkeypatch.setattr(manager(), "costs", FAST)
+    monkeypatch.setattr(manager(), "mend_costs", lambda: None)  # FAST is not what is kept
     slower = replace(costs(100.0), measured="2026-01-03T03:04:05Z")
     monkeypatch.setattr(manager(), "measure_costs", lambda head="": monkeypatch.setattr(manager(), "costs", slower))
     at.run()

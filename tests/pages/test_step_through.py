@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from decoding.common.notices import tell
 from decoding.methods.methods import METHODS, PRESETS, START, method_label
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.run_file import load_run
@@ -106,11 +107,15 @@ def set_to(at, key: str, value):
 @pytest.mark.slow
 def test_a_run_decoded_to_the_end_has_the_costs_of_its_pair_checked(page, monkeypatch):
     checked = []
-    monkeypatch.setattr(manager(), "doubt_costs", lambda iterations: checked.append(len(iterations)))
+    monkeypatch.setattr("decoding.session.session.doubt", lambda pair, found: checked.append(len(found)))
+    monkeypatch.setattr(manager(), "mend_costs", lambda: checked and tell("Times were measured again."))
     press(page, "one_more")
     assert not checked, "a single step must not wait"
-    press(page, "to_end")
+    press(page, "ten_more")
     assert checked == [len(run_of(page).trace.iterations)]
+    assert any("Times were measured again." in each.value for each in page.caption)
+    press(page, "to_end")
+    assert checked[1:] == [len(run_of(page).trace.iterations)]
 
 
 def test_cancel_keeps_what_was_decoded(page):

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.budgets import slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.common.formats import byte_size, parameters, plural
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import PairSettings, choose_device
-from decoding.trace.records import IterationTrace, PairInfo, RunTrace
+from decoding.trace.records import PairInfo, RunTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from decoding.common.cost_model import CostModel
     from decoding.models.pair import Pair
     from pages.ui.common.scheduler import ModelTask
@@ -136,20 +133,18 @@ class ModelManager:
             self.batch_costs[head] = batch_costs(with_draft(self.pair(), head), unrecorded, again, report)
             return self.batch_costs[head]
 
-    def doubt_costs(self, iterations: "Sequence[IterationTrace]") -> str:
-        """Check the costs where a run's target passes took a third longer or less than they say, and measure again.
-
-        Returns why costs that do not hold were replaced, a clause; empty if they hold. Call it in the worker.
-        """
-        from decoding.costs.measuring import AGREE, cost_model
-        from decoding.session.session import unrecorded
-
+    def mend_costs(self) -> None:
+        """Check the costs that runs gave cause to doubt and take those that were measured again; in the worker."""
         with self._lock, in_one_piece():
-            ratio = None if self.costs is None else slowdown(iterations, self.costs)
-            if self._pair is None or ratio is None or 1 / AGREE <= ratio <= AGREE:
-                return ""
-            before, self.costs = self.costs, cost_model(self._pair, unrecorded, doubted=True)
-            return "" if self.costs == before else self.costs.corrected
+            if self._pair is None:
+                return
+            from decoding.costs.measuring import COSTS, machine_words, settle_doubts
+            from decoding.session.session import unrecorded
+
+            for pair, costs in settle_doubts(unrecorded):
+                if pair.head is not None and pair.target.engine is self._pair.target.engine:
+                    self.head_costs[pair.head.name] = costs
+            self.costs = COSTS.known(self._pair, machine_words(self._pair)) or self.costs
 
     def costs_of(self, trace: RunTrace) -> "CostModel | None":
         """The costs of the pair in memory with the draft head of a run; None where they are not measured."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import CancelledError, interruptible, others_begin
+from decoding.common.notices import heard_by
 from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
 
 DRAWS_S = 2.0  # what a page may take to draw a part of a result before the work goes on
@@ -46,6 +47,7 @@ class ModelTask:
         since_s: when it began, on the monotonic clock; before that, when it was submitted.
         asked_s, ended_s: when it was cancelled, and when it ended, on the same clock.
         pauses: how often measured work paused for the turns of others.
+        notices: sentences about what was done unasked, such as costs that were measured again.
         found: a page that was reloaded has found it again.
         missed: whether a script looked for the result too early and still has to be rerun.
         partial: what it has so far, and `seen`: that which a page has taken.
@@ -70,6 +72,7 @@ class ModelTask:
     asked_s: float | None = None
     gone_s: float | None = None
     pauses: int = 0
+    notices: list[str] = field(default_factory=list)
     found: bool = False
     missed: bool = False
     partial: Any = None
@@ -138,7 +141,7 @@ class ModelTask:
     def run(self) -> None:
         """Do the work; called by the worker alone."""
         try:
-            with interruptible(self._ask):
+            with interruptible(self._ask), heard_by(self.notices.append, self._doing):
                 self.result = self.function(self)
             self.state = "cancelled" if self.cancelled else "done"
         except CancelledError:
@@ -158,6 +161,9 @@ class ModelTask:
         self.function = lambda job: None  # it may hold a run, or the caches of one
         self.partial = self.seen = None
         self._ended.set()
+
+    def _doing(self, words: str) -> None:
+        self.note = words
 
     def _ask(self, may_wait: bool, timed: bool) -> float:
         waited_s = self.worker.give_way(self, timed) if may_wait else 0.0

@@ -122,7 +122,6 @@ def decode_asked(asked: RunRequest, iterations: int | None, job: "ModelTask") ->
     prompt_ids = encode_prompt(pair, asked.prompt)
     run = decode_ids(pair, prompt_ids, asked.method, asked.sampling, asked.max_new_tokens, iterations, job)
     run.asked = asked
-    doubt_costs(run, job)
     return run
 
 
@@ -150,15 +149,11 @@ def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
             run.trace = session.trace()
             count += 1
             job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
+        if count > 1 and not session.finished:  # else it has done so, and a single step must not wait
+            session.doubt_costs()
     finally:
         store().changed(run)
     return count
-
-
-def doubt_costs(run: Run, job: "ModelTask") -> None:
-    """Check the pair's costs against a run that was just decoded; call it in the worker."""
-    if not job.cancelled and not run.trace.draft_head:  # a head's passes have costs of their own
-        manager().doubt_costs(run.trace.iterations)
 
 
 def pair_of(run: Run, load: bool = False) -> "Pair | None":

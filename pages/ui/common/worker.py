@@ -28,6 +28,7 @@ from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_N
 from decoding.common.errors import DraftscopeError
 from decoding.common.formats import elapsed
 from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
 from pages.ui.common.scheduler import ModelTask, Worker
 
 
@@ -128,10 +129,22 @@ def start_job(
     if old is not None and old.active:
         old.cancel()
     kept = {name: st.session_state[name] for name in (*ON_SCREEN, *keeps) if name in st.session_state}
-    job = worker().submit(ModelTask(title, function, this_session(), this_browser(), _place(), slot, kept))
+    task = ModelTask(title, _mending(function), this_session(), this_browser(), _place(), slot, kept)
+    job = worker().submit(task)
     st.session_state[_slot_key(slot)] = job
     job.wait(grace_s)
     return job
+
+
+def _mending(function: Callable[[ModelTask], Any]) -> Callable[[ModelTask], Any]:
+    """The work, and after it the check of the costs of passes that its runs gave cause to doubt."""
+
+    def work(job: ModelTask) -> Any:
+        result = function(job)
+        manager().mend_costs()
+        return result
+
+    return work
 
 
 def come_back() -> None:
@@ -250,10 +263,12 @@ def job_progress(slot: str) -> bool:
 
 
 def job_error(slot: str) -> None:
-    """Show the error of the slot's last job, if any."""
+    """Show the error of the slot's last job, if any, and what it did unasked."""
     job = job_in(slot)
     if job is not None and job.error is not None:
         show_error(job.error)
+    for words in [] if job is None or job.active else job.notices:
+        st.caption(f":material/timer: {escape_markdown(words)}")
 
 
 def worker_note(page_has_clock: bool) -> None:
@@ -331,6 +346,8 @@ def wait_for(job: ModelTask) -> Any:
                 # Reading the session's state lets Streamlit end the script when its page is redrawn.
                 st.session_state.get(ARRIVED)
         bar.empty()
+    for words in job.notices:  # the script that waited is often run again at once
+        st.toast(escape_markdown(words), icon=":material/timer:", duration="long")
     if job.error is not None:
         raise job.error
     if job.state == "cancelled":

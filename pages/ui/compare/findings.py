@@ -161,16 +161,6 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     return said
 
 
-def replanned_words(outcome: ComparisonResult) -> list[str]:
-    """That the times which methods planned by did not hold, if so."""
-    if not outcome.replanned:
-        return []
-    return [
-        f"What passes cost was measured again after this comparison, because {outcome.replanned}. Methods that plan by "
-        "these times, such as hardware-aware, had the earlier ones: measure again to see them with the new."
-    ]
-
-
 def two_medians_words(measured: list[Score], plain: Score | None) -> list[str]:
     """Why a median of ratios is not the ratio of the medians shown beside it, for the method where they differ most."""
     if plain is None:

@@ -88,7 +88,6 @@ class ComparisonResult:
         ended: what ended the paths of each method that drafts, by contestant and `Step`.
         parts: the same of each prompt, where there are several.
         recorded: it was measured before and came with the program.
-        replanned: why the costs that some methods plan by were measured again after it, a clause; empty if they hold.
     """
 
     comparison: "Comparison"
@@ -107,7 +106,6 @@ class ComparisonResult:
     ended: "dict[int, dict[Step, str]]" = field(default_factory=dict)
     parts: "tuple[ComparisonResult, ...]" = ()
     recorded: bool = False
-    replanned: str = ""
     key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -143,7 +141,7 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
     prompts = [(prompt_words(each.name), encode_prompt(pair, each)) for each in plan.prompts]
     hardware, started = dict(describe_hardware(pair.target.device)), time.monotonic()
     findings: list[dict[str, dict]] = [{} for _ in prompts]
-    text, replanned = pair.vocabulary.text, ""
+    text = pair.vocabulary.text
 
     def progress(done: int, total: int, doing: str) -> None:
         left = f" · {elapsed((time.monotonic() - started) / done * (total - done))} left" if done else ""
@@ -154,7 +152,6 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         shared = {
             "texts": {token: text(token) for token in used}, "cancelled": job.cancelled, "pauses": job.pauses,
             "pair": pair.info, "settings": models.settings, "generation": models.generation, "hardware": hardware,
-            "replanned": replanned,
         }  # fmt: skip
         given = [{"prompt_ids": tuple(ids), "prompt_texts": tuple(map(text, ids))} for _, ids in prompts]
         parts = [
@@ -173,16 +170,8 @@ def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[
         cancelled=lambda: job.cancelled, measured=lambda found: job.show(made(found)),
     )  # fmt: skip
     if not job.cancelled:
-        replanned = models.doubt_costs(passes_of(comparison))
         findings[:] = [tree_findings(job, pair, contestants, ids, plan) for _, ids in prompts]
     return made(comparison)
-
-
-def passes_of(comparison: "Comparison") -> list[IterationTrace]:
-    """Iterations whose passes costs of the pair speak of: with its own draft model and engine."""
-    runs = [result.run for result in comparison.results
-            if result.run is not None and comparison.contestants[result.contestant].engine is None]  # fmt: skip
-    return [iteration for run in runs if not run.draft_head for iteration in run.iterations[1:]]
 
 
 def tree_findings(

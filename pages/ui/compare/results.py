@@ -26,7 +26,6 @@ from pages.ui.compare.findings import (
     is_plain,
     needs_by_kind,
     over_plain,
-    replanned_words,
     same_words,
     times_words,
 )
@@ -265,7 +264,7 @@ def draw_overview(
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
         st.markdown("**Findings**")
-        _draw_bullets([*replanned_words(outcome), *findings(scores)])
+        _draw_bullets(findings(scores))
     draw_partings(scores, outcome, go_to)
     st.html(STYLE)
     st.html(table_html(scores, outcome, line))

@@ -9,20 +9,18 @@ if said := slow_words(run.trace.iterations, costs):
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.budgets import SLOW, misfit, slowdown
+from decoding.analysis.budgets import SLOW, misfit
 from decoding.common.cost_model import CostModel
+from decoding.common.other_work import OtherWork
+from decoding.trace.metrics import slowdown
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import run_now
-
-if TYPE_CHECKING:
-    from decoding.costs.measuring import OtherWork
 
 BUSY = 0.25  # share of all processors that others use
 LOOK_S, WINDOW_S = 0.15, 20.0  # the shortest and the longest time that is looked at
@@ -82,13 +80,11 @@ def busy_words(spread: float) -> str:
     )
 
 
-_counting: "list[tuple[float, OtherWork]]" = []  # what counts the work of other processes, and since when
+_counting: list[tuple[float, OtherWork]] = []  # what counts the work of other processes, and since when
 
 
 def other_words() -> str:
     """That other work uses the processors, so that an estimate is too short; empty where most of them are free."""
-    from decoding.costs.measuring import OtherWork  # brings torch
-
     if not _counting or time.monotonic() - _counting[0][0] > WINDOW_S:
         _counting[:] = [(time.monotonic(), OtherWork())]
         time.sleep(LOOK_S)
