@@ -43,7 +43,7 @@ TABLES = {
     "first-contact-ratios": "First measurements on a GPU",
 }
 LINES = {
-    "scaling": "Cost against size", "offload": "A target mostly off the device",
+    "scaling": "Cost against size", "recording": "Cost of recording", "offload": "A target mostly off the device",
     "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
 DRAFTERS_GRID = "heads_that_pay"

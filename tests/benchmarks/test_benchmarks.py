@@ -115,6 +115,11 @@ def test_recording_measures_all_three(embedded):
     assert all(recording.tokens_per_second(embedded, ids, record, 6) > 0 for record in recording.RECORDS)
 
 
+def test_recording_is_judged_without_reading_which_is_told():
+    said = recording.verdicts({"none": 0.0, "summary": 0.06, "full": 0.02, "full, read": 0.14})
+    assert ["MISSED" in line for line in said] == [True, False, False] and "14.0%" in said[2] and "goal" in said[2]
+
+
 def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
     assert len({p.kind for p in choose_prompts(None, 4)}) == 4
     (tmp_path / "own.txt").write_text("My own text.")
