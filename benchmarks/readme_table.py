@@ -43,7 +43,7 @@ TABLES = {
     "first-contact-ratios": "First measurements on a GPU",
 }
 LINES = {
-    "scaling": "Cost against size", "offload": "A target mostly off the device",
+    "scaling": "Cost against size", "recording": "Cost of recording", "offload": "A target mostly off the device",
     "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
 DRAFTERS_GRID = "heads_that_pay"
@@ -347,8 +347,8 @@ def _batches(record: dict) -> str:
 
 
 def summary(results: dict[str, list[dict]]) -> str:
-    """A few contestants on each pair that was measured on the first kind of device, and what they ran on."""
-    records = results.get("methods", [])
+    """A few contestants on each pair that was measured in float32 on the first kind of device, and what they ran on."""
+    records = [each for each in results.get("methods", []) if ", float32" in each["setup"]]
     if not records:
         return f"This is {_not_measured('methods')}."
     records = [each for each in records if _device(each["hardware"]) == _device(records[0]["hardware"])]

@@ -15,6 +15,7 @@ from benchmarks.forks import full_tree, goal_ms, verdicts
 from decoding.experiments.command import arguments, choose_prompts, parse_amounts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
+from decoding.models.presets import PairSettings
 from decoding.trace.metrics import COUNTINGS
 from tests.helpers.traces import bonus, run_of
 
@@ -45,17 +46,45 @@ def test_the_standard_contestants_are_well_formed():
     assert {c.baseline for c in contestants} == {None, "hf_generate", "hf_assisted"}
 
 
-def test_goals_are_judged_both_ways():
-    def figures(label, contestant, ratio):
-        ratios = {f"ratio_to_{base}": {"median": ratio} for base in ("hf_generate", "hf_assisted", "autoregressive")}
-        return {"label": label, "contestant": contestant, "throughput": {}, **ratios}
+def figures(label, contestant, ratio, **ms):
+    ratios = {f"ratio_to_{base}": {"median": ratio} for base in ("hf_generate", "hf_assisted", "autoregressive")}
+    return {"label": label, "contestant": contestant, "throughput": {}, "tokens_per_iteration": 2.5,
+            "draft_forwards_per_iteration": 2.0, "phase_ms_per_iteration": ms, **ratios}  # fmt: skip
 
+
+def test_goals_are_judged_both_ways():
     bases = {"autoregressive": 0, "hf_generate": 1, "hf_assisted": 2}
-    ours = [figures("AR", "autoregressive", 1.1), figures("g", "hf_generate", 1.0), figures("a", "hf_assisted", 1.0)]
-    lines = methods.goals([*ours, figures("tree", "dynatree", 2.0), figures("chain", "linear:length=2", 3.0)], bases)
-    assert ["MISSED" in line for line in lines] == [True, False, True, False]
-    assert "by the same engine: tree 2.00x" in lines[-1]  # a chain is no tree
-    assert methods.goals(ours, {"autoregressive": 0}) == []
+    ours = [figures("AR", "autoregressive", 1.2, draft=0.0, verify=4.0), figures("HF generate", "hf_generate", 1.0),
+            figures("a", "hf_assisted", 1.0)]  # fmt: skip
+    chain = figures("chain", "linear:length=2", 3.0)
+    tree, slow = figures("tree", "dynatree", 1.9, draft=1.0, verify=8.0, select=1.0), figures("slow", "eagle2", 1.1)
+    assert methods.goals([*ours, chain, slow, tree], bases, 1) == [
+        "goal MISSED: AR 1.20x HF generate, goal 1.3x",
+        "goal reached: tree 1.90x AR, goal 1.6x",  # a chain is no tree
+        "goal MISSED: tree 1.90x HF generate, goal 2.1x",
+        "goal reached: tree 1.90x a, goal 1.8x",
+    ]
+    own, over, *_, share = methods.goals([*ours, tree], bases, 4)
+    assert own == "goal reached: AR 1.20x HF generate, goal 1.1x"
+    assert over.startswith("goal MISSED: tree 1.90x AR, goal 2.3x; measured cause: 2.50 tokens per pass, and an iter")
+    assert "takes 2.50 times as long, 10.00 ms (draft 1.00, verify 8.00) instead of 4.00" in over
+    assert share.startswith("goal MISSED: tree drafts for 10.0% of an iteration, goal at most 5%; 2.00 draft forwards")
+    assert methods.goals([*ours, tree], {"autoregressive": 0}, 1) == methods.goals([*ours, tree], bases, 2) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "widen", "dtype", "part"),
+    [
+        ("embedded", 1, "float32", ""),
+        ("embedded", 4, "float32", "widened-4x"),
+        ("embedded", 4, "bfloat16", "widened-4x-bfloat16"),
+        ("models/wide", 1, "bfloat16", "wide-bfloat16"),
+    ],
+)
+def test_no_pair_takes_the_file_of_another(target, widen, dtype, part):
+    info = SimpleNamespace(name=target.rpartition("/")[2], dtype=dtype)
+    pair = SimpleNamespace(settings=PairSettings(target, widen=widen), target=SimpleNamespace(info=info))
+    assert methods.part_of(pair) == part
 
 
 @pytest.mark.slow
@@ -142,6 +171,11 @@ def test_what_counts_is_an_argument_of_every_benchmark_that_counts_texts(default
         run(monkeypatch, importlib.import_module(f"benchmarks.{name}"), "--help")
     said = " ".join(capsys.readouterr().out.split())
     assert "--counted {whole,loop_free}" in said and f"(default: {default})" in said
+
+
+def test_recording_is_judged_without_reading_which_is_told():
+    said = recording.verdicts({"none": 0.0, "summary": 0.06, "full": 0.02, "full, read": 0.14})
+    assert ["MISSED" in line for line in said] == [True, False, False] and "14.0%" in said[2] and "goal" in said[2]
 
 
 def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
