@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.rows import LOOP_FREE
 from decoding.jobs.job import Job, Status
-from decoding.jobs.process import ProgressLine, StoppedError
+from decoding.jobs.process import FINISHED, ProgressLine, StoppedError, conduct
 from decoding.models.embedded import EMBEDDED_NAME, embedded_weights
 from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import pair_settings
@@ -121,7 +121,15 @@ def in_both_ways(
     return {**figures(items), **({LOOP_FREE + name: value for name, value in figures(free).items()} if free else {})}
 
 
-def in_steps(args: argparse.Namespace, items: Iterable[Item], total: int) -> Iterator[Item]:
+def as_job(args: argparse.Namespace, measure: Callable[[argparse.Namespace], None]) -> int:
+    """Measure what the arguments ask for; returns the exit code. The app's job, if there is one, says how it ended."""
+    if args.job is not None:
+        return conduct(Job(args.job), lambda: partial(measure, args))
+    measure(args)
+    return FINISHED
+
+
+def in_steps(args: argparse.Namespace, items: Iterable[Item], total: int, phase: str = "measuring") -> Iterator[Item]:
     """Each item in turn, saying on stderr and in the status of the app's job, if there is one, how many are done.
 
     Raises:
@@ -130,15 +138,14 @@ def in_steps(args: argparse.Namespace, items: Iterable[Item], total: int) -> Ite
     job, tell, started = args.job and Job(args.job), ProgressLine(), time.perf_counter()
     for done, item in enumerate(items):
         left_s = (time.perf_counter() - started) * (total - done) / done if done else None
-        status = Status("running", "measuring", done, total, left_s=left_s)
+        status = Status("running", phase, done, total, left_s=left_s)
         if job is not None and job.asked_to_stop():
-            job.write_status(replace(status, state="stopped", message=LOST))
             raise StoppedError(LOST)
         if job is not None:
             job.write_status(status)
         tell(status)
         yield item
-    tell(Status("running", "measuring", total, total))
+    tell(Status("running", phase, total, total))
     if sys.stderr.isatty():
         print(file=sys.stderr)
 
@@ -196,8 +203,6 @@ def save_records(
     weights = embedded_weights() if pair.info.name.startswith(EMBEDDED_NAME) else None
     figures = {"pair": pair.info.name, "weights": weights, "took_s": took_s, **more, "records": records}
     save_figures(args, name, figures, pair.target.device)
-    if args.job:
-        Job(args.job).write_status(Status("finished"))
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:

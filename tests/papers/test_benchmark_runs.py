@@ -6,9 +6,9 @@ import json
 import pandas as pd
 import pytest
 
-from decoding.common.errors import JobError
-from decoding.experiments.command import in_steps
-from decoding.jobs.process import StoppedError
+from decoding.common.errors import ENDED, JobError, PromptError
+from decoding.experiments.command import LOST, as_job, in_steps
+from decoding.jobs.process import FINISHED, StoppedError
 from decoding.papers import stored
 from decoding.papers.measured import Benchmark
 from decoding.papers.stored import own_records, stored_records, took
@@ -65,7 +65,7 @@ def test_why_a_run_wrote_nothing_is_reported(python):
 def test_a_run_tells_its_steps_and_stops_between_two(home, capsys):
     benchmark = Benchmark.of(NAME)
     benchmark.path.mkdir(parents=True)
-    args = argparse.Namespace(job=benchmark.path, json=None, save=False)
+    args = argparse.Namespace(job=benchmark.path)
     steps = in_steps(args, "abc", 3)
     assert next(steps) == "a" and (benchmark.status().done, benchmark.status().total) == (0, 3)
     assert next(steps) == "b" and benchmark.status().done == 1 and benchmark.status().left_s is not None
@@ -73,9 +73,32 @@ def test_a_run_tells_its_steps_and_stops_between_two(home, capsys):
     benchmark.ask_to_stop()
     with pytest.raises(StoppedError, match="what it had measured is lost"):
         next(steps)
-    assert benchmark.stand().state == "stopped" and "lost" in benchmark.stand().message
     assert list(in_steps(argparse.Namespace(job=None), "ab", 2)) == ["a", "b"]
     assert "2 of 2" in capsys.readouterr().err
+
+
+def test_the_job_of_a_run_says_how_it_ended(home, capsys):
+    benchmark = Benchmark.of(NAME)
+    benchmark.path.mkdir(parents=True)
+    args = argparse.Namespace(job=benchmark.path)
+
+    def ended_by(measure) -> tuple[int, str, str]:
+        code, stand = as_job(args, measure), benchmark.stand()
+        return code, stand.state, stand.message
+
+    def stopped(args):
+        for _ in in_steps(args, "abc", 3):
+            benchmark.ask_to_stop()
+
+    def refused(args):
+        raise PromptError("There is no prompt.")
+
+    assert ended_by(lambda args: None) == (FINISHED, "finished", "")
+    assert ended_by(stopped) == (ENDED, "stopped", LOST) and not benchmark.stop_asked
+    assert ended_by(refused) == (ENDED, "failed", "There is no prompt.")
+    assert "error: There is no prompt." in capsys.readouterr().err
+    with pytest.raises(PromptError):
+        as_job(argparse.Namespace(job=None), refused)
 
 
 def test_of_the_same_pair_and_machine_the_newest_figures_count(home):

@@ -22,7 +22,9 @@ from decoding.costs.measuring import machine_words
 from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
+    as_job,
     in_both_ways,
+    in_steps,
     pair_from,
     print_table,
     save_records,
@@ -103,11 +105,16 @@ def main() -> int:
     add_job_argument(parser)
     add_counting_argument(parser, "whole")
     args = parser.parse_args()
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     rows = rows_here(pair, args.rows or all_experiments())
     model = latency_model(pair, unrecorded, again=args.again)
-    records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
+    records = [record for _, row in in_steps(args, rows.iterrows(), len(rows)) for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs, {COUNTINGS[args.counted]}\n")
     shown, counted = [], recorded(pd.DataFrame(records), args.counted)
     for nodes, here in counted.groupby("nodes") if len(counted) else ():
@@ -118,7 +125,6 @@ def main() -> int:
     header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
     print_table(header, shown)
     save_records(args, "action_times", pair, records, started, protocol=protocol(rows))
-    return 0
 
 
 if __name__ == "__main__":

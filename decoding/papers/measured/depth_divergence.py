@@ -5,6 +5,7 @@ are known in full, so their L1 distance and the acceptance of every solver at 1 
 exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound.
 """
 
+import argparse
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
     arguments,
+    as_job,
     encoded_texts,
     in_both_ways,
     in_steps,
@@ -182,6 +184,11 @@ def main() -> int:
     add_job_argument(parser)
     add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(24, 2, "prompts"), roots=(3, 1, "roots per prompt and sampling"))
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = encoded_texts(pair, args.prompts, args.count)
@@ -201,7 +208,6 @@ def main() -> int:
     print_table(("depth", "L1 distance", *solvers), rows)
     said = protocol(prompts, args.roots, paths, samplings)
     save_records(args, "depth_divergence", pair, records, started, protocol=said)
-    return 0
 
 
 if __name__ == "__main__":

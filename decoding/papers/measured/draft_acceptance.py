@@ -5,6 +5,7 @@ of tests that passed, and the target's probability of the same tokens. Runs are 
 recording takes time.
 """
 
+import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
     arguments,
+    as_job,
     encoded_texts,
     in_both_ways,
     in_steps,
@@ -87,6 +89,11 @@ def main() -> int:
     add_job_argument(parser)
     add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(16, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = encoded_texts(pair, args.prompts, args.count)
@@ -112,7 +119,6 @@ def main() -> int:
     print_table(header, rows)
     said = protocol(prompts, args.max_new_tokens)
     save_records(args, "draft_acceptance", pair, records, started, protocol=said)
-    return 0
 
 
 if __name__ == "__main__":

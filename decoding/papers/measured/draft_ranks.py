@@ -6,6 +6,7 @@ A calibration error is of all prompts together, as bins need many roots; what on
 pseudo-value, n E - (n - 1) E without it, and their mean is free of most of the bias that few roots in a bin make.
 """
 
+import argparse
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
     arguments,
+    as_job,
     encoded_texts,
     in_steps,
     pair_from,
@@ -230,6 +232,11 @@ def main() -> int:
     add_counting_argument(parser, "whole")
     parser.add_argument("--heads", nargs="+", default=list(LOSSES), metavar="NAME", help="EAGLE's, HASS's and TALF's")
     args = parse_amounts(parser, count=(24, 4, "prompts"), max_new_tokens=(128, 32, "per prompt"))
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = encoded_texts(pair, args.prompts, args.count)
@@ -240,7 +247,7 @@ def main() -> int:
     for (loss, head), (columns, ids) in in_steps(args, product(heads, prompts), len(heads) * len(prompts)):
         method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
         records += records_of_shares(pair, method, loss, columns, ids, tokens)
-    for loss, head in heads:
+    for loss, head in in_steps(args, heads, len(heads), "reading on"):
         parts = [conditioned(pair, head, text, first) for text, first in texts]
         records += records_behind_ranks(parts, loss, [columns for columns, _ in prompts])
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts, "
@@ -253,7 +260,6 @@ def main() -> int:
                 for rank in range(1, RANKS + 1)]  # fmt: skip
         print_table(("rank", *LOSSES.values()), rows)
     save_records(args, "draft_ranks", pair, records, started, protocol=protocol(prompts, tokens, args.heads))
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ attention reads the whole mask, FlexAttention skips its empty blocks. With --sav
 for `benchmarks.papers`.
 """
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from decoding.costs.measuring import settle
 from decoding.experiments.command import (
     add_job_argument,
     arguments,
+    as_job,
     encoded_prompts,
     in_steps,
     pair_from,
@@ -226,6 +228,11 @@ def main() -> int:
     add_job_argument(parser)
     parser.add_argument("--no-kernels", action="store_true", help="skip attention: FlexAttention needs a compiler")
     args = parser.parse_args()
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = [ids for _, ids in encoded_prompts(pair, args.prompts, 2 if args.quick else 8)]
@@ -252,7 +259,6 @@ def main() -> int:
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
     save_records(args, "mask_order", pair, records, started, tokens=tokens, protocol=said)
-    return 0
 
 
 if __name__ == "__main__":

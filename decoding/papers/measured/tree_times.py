@@ -5,6 +5,7 @@ once a layer, which is depth x T_draft (Section 4.3). T_draft is the median of t
 of one token each, on the same prompt. Here a node that is a leaf is never asked about, so the greedy form takes fewer.
 """
 
+import argparse
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
     arguments,
+    as_job,
     encoded_texts,
     in_both_ways,
     in_steps,
@@ -99,6 +101,11 @@ def main() -> int:
     add_job_argument(parser)
     add_counting_argument(parser, "whole")
     args = parse_amounts(parser, count=(8, 3, "prompts"), max_new_tokens=(64, 24, "per prompt and size"))
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started, tokens = time.perf_counter(), args.max_new_tokens
     pair, sizes = pair_from(args), SIZES[1:4] if args.quick else SIZES
     prompts, records = encoded_texts(pair, args.prompts, args.count), list[dict]()
@@ -115,7 +122,6 @@ def main() -> int:
         rows.append((nodes, *(estimate(of_line[line]) if line in of_line else "-" for line in LINES)))
     print_table(("nodes", *LINES.values()), rows)
     save_records(args, "tree_times", pair, records, started, protocol=protocol(prompts, tokens, sizes))
-    return 0
 
 
 if __name__ == "__main__":

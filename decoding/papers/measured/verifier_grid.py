@@ -7,6 +7,7 @@ over the time of iterations: passes priced by their rows as measured here, and w
 take beside them. Without a draft (L 0) all K are one.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -33,6 +34,7 @@ from decoding.experiments.command import (
     add_counting_argument,
     add_job_argument,
     arguments,
+    as_job,
     choose_prompts,
     in_both_ways,
     in_steps,
@@ -260,7 +262,7 @@ def figures(trees: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 
 def time_shares(
-    pair: Pair, prompts: Sequence[Prompt], latencies: Mapping[str, LatencyModel], runs: int
+    args: argparse.Namespace, pair: Pair, prompts: Sequence[Prompt], latencies: Mapping[str, LatencyModel], runs: int
 ) -> dict[str, list[float]]:
     """Modelled over measured time of whole runs of `CHECKED` tokens by verifier, verifiers in turn.
 
@@ -277,7 +279,7 @@ def time_shares(
         return min(times[ROW_WARM_UPS:]) / float(known.target_pass_s(length))  # kept times are the least, too
 
     cases = product(prompts, CHECKED_SHAPES, CHECKED_AT, latencies)
-    for prompt, (paths, depth), sampling, verifier in islice(cycle(cases), runs):
+    for prompt, (paths, depth), sampling, verifier in in_steps(args, islice(cycle(cases), runs), runs, "whole runs"):
         action = Action(paths, 0, depth)
         method = METHODS["delayed"].with_settings(verifier=verifier, **action._asdict())
         session = unrecorded(pair, method, pair.vocabulary.encode_prompt(prompt.text), CHECKED, sampling)
@@ -324,6 +326,11 @@ def main() -> int:
     if args.again and args.quick:
         parser.error("--again keeps the tokens of a whole run: leave out --quick")
     args.widen = args.widen or (WIDEN if args.target == EMBEDDED and not args.quick else 1)
+    return as_job(args, measure)
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Measure, print and keep what the arguments ask for."""
     started = time.perf_counter()
     pair = pair_from(args)
     solvers = ("nss", "traversal") if args.quick else SOLVERS
@@ -335,7 +342,7 @@ def main() -> int:
     # Before anything else runs here: these are times. What is stored was measured in one sitting.
     latency_model(pair, unrecorded, again=args.save)
     latencies = {name: latency_model(pair, unrecorded, name) for name in solvers}
-    shares = time_shares(pair, prompts, latencies, 2 if args.quick else 200)
+    shares = time_shares(args, pair, prompts, latencies, 2 if args.quick else 200)
     every = [share for each in shares.values() for share in each]
     print(f"modelled over measured time of {len(every)} whole runs: {estimate(every)}\n", flush=True)
     print_table(
@@ -367,7 +374,6 @@ def main() -> int:
     if args.again:
         more[TOKENS_FROM] = str(stored_records("verifier_grid")["started"].max())
     save_records(args, "verifier_grid", pair, records, started, **more)
-    return 0
 
 
 if __name__ == "__main__":
