@@ -69,11 +69,10 @@ def test_orders_of_small_masks_leave_nothing_to_skip(results):
     store(results, "mask_order", [*counts, *calls])
     orders = "Depth-first (DFS)", "In creation order"
     assert claim("dyspec/table-5", *orders).reason.endswith(
-        "Of those that are not empty random trees of 64 nodes have 3.0 in every order."
+        " Random trees of 64 nodes have in every order 3.0 such blocks."
     )
     assert claim("dyspec/table-5-times", *orders).reason.endswith(
-        "Attention skips empty blocks of 128 x 128; of those that are not empty random trees of 64 nodes have 1.0 in "
-        "every order."
+        "Attention skips empty blocks of 128 x 128: random trees of 64 nodes have in every order 1.0 others."
     )
 
 
@@ -85,7 +84,7 @@ def test_a_calibration_error_stands_beside_that_against_the_targets_distribution
     ])  # fmt: skip
     found = claim("salf/appendix-a", "TALF", "HASS")
     assert found.verdict == "does not hold" and "(50.0% for TALF, 40.0% for HASS)" in found.reason
-    assert found.reason.endswith("against the target's distribution it is 1.0 points for TALF and 5.0 for HASS.")
+    assert found.reason.endswith("against the target's distribution the error is 1.0 points for TALF and 5.0 for HASS.")
 
 
 def test_the_best_settings_are_named_and_at_how_many_samplings(results):
