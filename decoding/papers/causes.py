@@ -170,10 +170,11 @@ def of_masks(figure: Figure, rows: pd.DataFrame, known: pd.DataFrame) -> str:
     counts = known[(known["part"] == part) & (known["nodes"] == nodes) & (known["prefix"] == rows["prefix"].iloc[0])]
     by_order = counts.groupby("line")[column].mean()
     low, high = (f"{each:,.1f}" for each in (by_order.min(), by_order.max()))
-    many = f"in every order {low}" if low == high else f"{low} to {high}, depending on the order,"
+    many, order = (low, "in every order") if low == high else (f"{low} to {high}", "depending on the order")
+    trees = f"{part} trees of {nodes:,} nodes have {many}"
     if figure.timed:
-        return f"Attention skips empty blocks of {block} x {block}: {part} trees of {nodes:,} nodes have {many} others."
-    return f"{part.capitalize()} trees of {nodes:,} nodes have {many} such blocks."
+        return f"Attention skips empty blocks of {block} x {block}: {trees} others {order}."
+    return f"{trees.capitalize()} such blocks {order}."
 
 
 def of_calibration(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
