@@ -170,19 +170,21 @@ def of_masks(figure: Figure, rows: pd.DataFrame, known: pd.DataFrame) -> str:
     counts = known[(known["part"] == part) & (known["nodes"] == nodes) & (known["prefix"] == rows["prefix"].iloc[0])]
     by_order = counts.groupby("line")[column].mean()
     low, high = (f"{each:,.1f}" for each in (by_order.min(), by_order.max()))
-    many = f"{low} in every order" if low == high else f"{low} to {high}, depending on the order"
-    skipped = f"Attention skips empty blocks of {block} x {block}; of" if figure.timed else "Of"
-    return f"{skipped} those that are not empty {part} trees of {nodes:,} nodes have {many}."
+    many, order = (low, "in every order") if low == high else (f"{low} to {high}", "depending on the order")
+    trees = f"{part} trees of {nodes:,} nodes have {many}"
+    if figure.timed:
+        return f"Attention skips empty blocks of {block} x {block}: {trees} others {order}."
+    return f"{trees.capitalize()} such blocks {order}."
 
 
 def of_calibration(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
     """One sentence on two heads whose errors are taken over the probability of the target's likeliest token."""
     right, error = ([100 * rows[name].mean() for rows in (better, worse)] for name in ("accuracy", "distribution_ece"))
     return (
-        f"The error is how far the share of roots at which a head is right ({right[0]:.1f}% for {better_name}, "
-        f"{right[1]:.1f}% for {worse_name}) is from the probability that it gives the target's likeliest token, also "
-        "where it is as unsure as the target: against the target's distribution it is "
-        f"{error[0]:.1f} points for {better_name} and {error[1]:.1f} for {worse_name}."
+        f"The error is the distance of how often a head is right ({right[0]:.1f}% for {better_name}, {right[1]:.1f}% "
+        f"for {worse_name}) from its probability of the target's likeliest token, so that being as unsure as the "
+        f"target counts as error; against the target's distribution the error is {error[0]:.1f} points for "
+        f"{better_name} and {error[1]:.1f} for {worse_name}."
     )
 
 

@@ -100,6 +100,8 @@ def best_settings(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> 
     many that are.
     """
     column, groups, found = paper_result.figures[0].column, _conditions(paper_result), _alike(way, rows, paper_result)
+    if not len(found):  # the columns of its settings may be missing
+        return {}
     means = rows.iloc[found].groupby([*groups, *way.best], dropna=False)[column].mean().dropna()
     if means.empty:
         return {}

@@ -69,11 +69,10 @@ def test_orders_of_small_masks_leave_nothing_to_skip(results):
     store(results, "mask_order", [*counts, *calls])
     orders = "Depth-first (DFS)", "In creation order"
     assert claim("dyspec/table-5", *orders).reason.endswith(
-        "Of those that are not empty random trees of 64 nodes have 3.0 in every order."
+        " Random trees of 64 nodes have 3.0 such blocks in every order."
     )
     assert claim("dyspec/table-5-times", *orders).reason.endswith(
-        "Attention skips empty blocks of 128 x 128; of those that are not empty random trees of 64 nodes have 1.0 in "
-        "every order."
+        "Attention skips empty blocks of 128 x 128: random trees of 64 nodes have 1.0 others in every order."
     )
 
 
@@ -85,7 +84,7 @@ def test_a_calibration_error_stands_beside_that_against_the_targets_distribution
     ])  # fmt: skip
     found = claim("salf/appendix-a", "TALF", "HASS")
     assert found.verdict == "does not hold" and "(50.0% for TALF, 40.0% for HASS)" in found.reason
-    assert found.reason.endswith("against the target's distribution it is 1.0 points for TALF and 5.0 for HASS.")
+    assert found.reason.endswith("against the target's distribution the error is 1.0 points for TALF and 5.0 for HASS.")
 
 
 def test_the_best_settings_are_named_and_at_how_many_samplings(results):
@@ -96,5 +95,7 @@ def test_the_best_settings_are_named_and_at_how_many_samplings(results):
         for paths, figure in by_paths.items()
     ])  # fmt: skip
     assert judge(BY_KEY["delayed/table-2"], frame()).best["NSS", None] == "K = 2, L = 2 at 2 of 3 samplings"
+    assert not judge(BY_KEY["pruned/table-4"], frame(*(row("autoregressive", p, 1.0, experiment="fixed trees")
+                                                       for p in PROMPTS))).best  # fmt: skip
     by_sampling = judge(BY_KEY["delayed/table-11"], frame()).best
     assert by_sampling["SpecTr", "T = 0.6"] == "K = 2, L = 2" and by_sampling["SpecTr", "T = 1"] == "K = 4, L = 2"

@@ -206,7 +206,7 @@ def protocol(
 ) -> dict[str, dict[str, str]]:
     """How the records of each part are measured, see `decoding.papers.stored`; random trees are of no pair."""
     heads, size = HEADS.get(device.type, HEADS["cpu"])
-    common = {"pair": "", "prompts": "random trees", "prompt_tokens": "0"}
+    common = {"pair": "", "prompts": "random trees"}
     blocks, sampling = f"blocks of {PAPER_BLOCK} x {PAPER_BLOCK}", REAL_TREES
     return {
         "random": common | {"repeats": f"{random_trees} trees of each size", "setup": blocks},
