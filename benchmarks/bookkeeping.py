@@ -1,7 +1,8 @@
 """What is spent above the models: heaps, queues, draws and pruning at 1,024 nodes, everything else at 64.
 
 Every drafter grows as large a tree as it can on the embedded pair. Goals: building a tree of 1,024 nodes takes under
-10% of the iteration beside the draft's forwards; with 64 nodes, decoded greedily, all that is no forward does.
+10% of the iteration beside the draft's forwards; with 64 nodes, decoded greedily, all that is no forward does. Whole
+texts count: what is asked is time by tree size.
 """
 
 import statistics

@@ -2,7 +2,7 @@
 
 Every fork makes one whole iteration, its record included: what a person waits for on the What if page before anything
 is drawn. Replayed and live forks of the same iterations take turns. How soon what a person does has to be
-answered stands here too, with the trees of those sizes.
+answered stands here too, with the trees of those sizes. Whole texts count: what is asked is time by tree size.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,7 +3,7 @@
 One tree grows along one axis at a time: `nodes` in chains of equal depth below the root. Times are medians over
 iterations; recording is all that a step takes outside the iteration itself. The growth exponent is the slope of log
 time against log size by least squares, with its standard error. Goal: mask building, compaction and recording each
-stay below 10% of the iteration throughout.
+stay below 10% of the iteration throughout. Whole texts count, as the same sizes are asked of any text.
 """
 
 import statistics

@@ -1,7 +1,7 @@
 """Find the best chain and the best tree of a pair on prompts that no benchmark measures.
 
 Successive halving: every candidate runs on few tokens, the faster third on more. Throughput is taken relative to the
-autoregressive loop of the same round, before the output begins to loop.
+autoregressive loop of the same round, of the texts that `--counted` names.
 """
 
 import time
@@ -145,7 +145,7 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair, sampling = pair_from(args), sampling_from(args)
-    figures = {}
+    figures: dict = {"counted": args.counted}
     fitting = [*trees(), *large_trees()] if pair.target.device.type == "cuda" else trees()
     for kind, candidates in (("chain", CHAINS), ("tree", fitting)):
         found = tune(pair, candidates[:: 8 if args.quick else 1], sampling, counting=args.counted)

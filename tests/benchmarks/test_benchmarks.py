@@ -132,6 +132,18 @@ def test_the_cost_of_recording_is_that_of_the_texts_that_count():
     assert (free["median"], free["count"]) == (pytest.approx(0.2), 1)
 
 
+@pytest.mark.parametrize(("counting", "speed"), [("whole", "50.0"), ("loop_free", "40.0")])
+def test_recording_shows_what_it_was_asked_to_count_and_keeps_both(
+    counting, speed, embedded, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(recording, "pair_from", lambda args: embedded)
+    monkeypatch.setattr(recording, "tokens_per_second", lambda *_: {"whole": 50.0, "loop_free": 40.0})
+    assert run(monkeypatch, recording, "--quick", "--counted", counting, "--json", str(tmp_path / "x.json")) == 0
+    said, kept = capsys.readouterr().out, json.loads((tmp_path / "x.json").read_text())
+    assert COUNTINGS[counting] in said and f"none         {speed}" in said
+    assert [each["full"]["tokens_per_second"]["median"] for each in (kept, kept["loop_free"])] == [50.0, 40.0]
+
+
 def test_roots_and_iterations_in_loops_count_where_whole_texts_do(monkeypatch):
     found = block_efficiency.BlockEfficiency("T=0", "stories/x")
     found.values["roots",], found.loops["roots",], found.loops["lost",] = [1.0, 2.0], [6.0], [9.0]

@@ -12,12 +12,14 @@ from benchmarks.gpu import measuring as gpu_measuring
 from benchmarks.gpu.report import Budget
 from decoding.common.errors import PairError
 from decoding.common.interruption import CancelledError
+from decoding.compare.comparison import Comparison, Result
 from decoding.compare.contestants import parse_contestant
 from decoding.device.tree import device_rule
 from decoding.engines.cuda_graph import bucket
 from decoding.experiments import command
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import COUNTINGS, Timeline, measure_timeline
 
 TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_depth=2,branching=3"}
 
@@ -38,7 +40,7 @@ def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, 
     figures = gpu_measuring.report(pair, comparison, rows=20)
     assert len(figures["goals"]) == 2 + len(gpu_measuring.RATIO_GOALS)
     assert all(line.startswith(("goal reached", "goal MISSED")) for line in figures["goals"])
-    assert "autoregressive, captured" in capsys.readouterr().out
+    assert "autoregressive, captured" in capsys.readouterr().out and len(figures["whole"]) == len(contestants)
 
 
 def test_verdicts_follow_from_the_figures():
@@ -69,6 +71,26 @@ def test_verdicts_follow_from_the_figures():
     assert "2.00 tokens in 10.05 ms: verify 3.00, draft 1.00 against 1.00 tokens in 10.00 ms" in lines[2]
     assert [line.split(":")[0] for line in lines[3:]] == ["goal reached"] * 3 + ["goal MISSED"] * 2
     assert "1.060x" in lines[-1] and "fixed tree D8 B3" in lines[-1]
+
+
+@pytest.mark.parametrize(("counting", "share", "ratio"), [("whole", "75%", "3.00x"), ("loop_free", "50%", "2.00x")])
+def test_a_comparison_is_printed_as_counted_and_kept_both_ways(pair, monkeypatch, capsys, counting, share, ratio):
+    labels = {"autoregressive, captured": 3.0, "HF generate": 1.0}
+    contestants = [replace(parse_contestant("hf_generate"), label=label) for label in labels]
+    results = []
+    for index, whole in enumerate(labels.values()):
+        line = Timeline((2.0, 8 / whole), (4 - 2 * index, 8))  # two tokens a second before the loop, or one
+        both = (measure_timeline(each, None) for each in (line, line.until(7)))
+        results.append(Result(index, 0, 0, tuple(range(8)), 7, *both, None))
+    comparison = Comparison(tuple(contestants), ("one",), tuple(results), (), reference=0)
+    monkeypatch.setattr(gpu_measuring, "_bandwidth_limit", lambda *_: 4.0)
+    kept = gpu_measuring.report(pair, comparison, 9, counting)
+    said = capsys.readouterr().out
+    assert said.startswith(COUNTINGS[counting])
+    assert f"loop runs at {share} of the memory-bandwidth limit" in said
+    assert f"autoregressive, captured {ratio} HF generate" in said
+    assert [kept[name][0]["throughput"]["median"] for name in ("whole", "figures")] == [3.0, 2.0]
+    assert kept["bandwidth_share"] == 0.5 and "2.00x HF generate" in kept["goals"][1]
 
 
 def test_what_a_pass_must_read(pair):

@@ -24,6 +24,7 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import all_selectors
+from decoding.trace.metrics import COUNTINGS
 from decoding.verifiers.theory import SOLVERS
 from tests.helpers.papers import BY_KEY, row
 from tests.helpers.selectors import LATENCY
@@ -61,6 +62,21 @@ def test_tests_are_counted_where_the_draft_put_them():
         free = {f"loop_free_{name}": 2 if value == tested else value for name, value in whole.items()}
         assert found[place] == whole | free
     assert [draft_acceptance.middle(p) for p in (0.0, 0.0999, 0.1, 0.95, 1.0)] == [0.05, 0.05, 0.15, 0.95, 0.95]
+
+
+@pytest.mark.parametrize(("counting", "tests"), [("whole", 2), ("loop_free", 1)])
+def test_the_command_shows_what_it_was_asked_to_count(counting, tests, monkeypatch, capsys):
+    looping = iteration_of(DYNATREE, final=(3, "No", 0.69), final_kind="recovered", in_loop=True,
+                           steps=dynatree_recovered().steps)  # fmt: skip
+    model = SimpleNamespace(info=SimpleNamespace(device="cpu"), device=torch.device("cpu"))
+    pair = SimpleNamespace(info=SimpleNamespace(name="A pair"), target=model)
+    monkeypatch.setattr(draft_acceptance, "pair_from", lambda args: pair)
+    monkeypatch.setattr(draft_acceptance, "encoded_texts", lambda *_: [({"sample": "x"}, [1])])
+    monkeypatch.setattr(draft_acceptance, "DecodeSession", lambda *_: [dynatree_recovered(), looping])
+    monkeypatch.setattr(sys, "argv", ["draft_acceptance", "--counted", counting])
+    assert draft_acceptance.main() == 0
+    said = capsys.readouterr().out
+    assert COUNTINGS[counting] in said and f"0.5 to 0.6{tests:7}" in said
 
 
 class TableRoot:
