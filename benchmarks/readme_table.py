@@ -8,6 +8,7 @@ part for each sampling, and its first contact one for each number of prompts. `s
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from decoding.heads.store import SHIPPED as HEADS_HOME
 from decoding.heads.store import equal_time, read_card
 from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
+from decoding.models.presets import MODEL_SHAPES, wide_words, widened_words
 from decoding.papers import PAPER_RESULTS
 from decoding.papers.measured.verifier_grid import TOKENS_FROM
 from decoding.papers.rows import separated
@@ -64,10 +66,6 @@ SHORT = (
 )  # fmt: skip
 BASES = ("hf_generate", "hf_assisted", "autoregressive")
 HARDWARE = (("python", "Python"), ("torch", "torch"), ("transformers", "transformers"))
-WIDENED = (
-    "The weights are widened ones: shapes and cost are those of the models named, function and acceptance are those of "
-    "the embedded pair."
-)
 
 
 def load_results(folder: Path) -> dict[str, list[dict]]:
@@ -77,6 +75,18 @@ def load_results(folder: Path) -> dict[str, list[dict]]:
         record = json.loads(path.read_text(encoding="utf-8"))
         found.setdefault(record["benchmark"], []).append(record)
     return found
+
+
+WIDE, LIKE = re.compile(r"target (\d)× as wide"), re.compile("widened-([^ ]+)")
+
+
+def widened_sentence(setup: str) -> str:
+    """What a widened pair is, where a setup names one; else empty."""
+    if wide := WIDE.search(setup):
+        return f"It {wide_words(int(wide[1]))}."
+    like = LIKE.search(setup)
+    shapes = [shape for name, shape in MODEL_SHAPES.items() if like and name.endswith(like[1])]
+    return f"It {widened_words(shapes[0].parameters)}." if shapes else ""
 
 
 def section(results: dict[str, list[dict]]) -> str:
@@ -90,7 +100,7 @@ def section(results: dict[str, list[dict]]) -> str:
             setup = record.get("setup") or record["pair"]
             if isinstance(setup, dict):
                 setup = f"{setup['name']}, greedy"
-            blocks.append(f"{setup}.{' ' + WIDENED if 'widened' in setup.lower() else ''}")
+            blocks.append(" ".join(filter(None, (f"{setup}.", widened_sentence(setup)))))
             # What holds a table, by heading: the record itself, or its parts.
             held = list(record["ratios"].items())[-1:] if "ratios" in record else record.items()  # on the most prompts
             parts = {name: part for name, part in held if isinstance(part, dict) and "figures" in part}

@@ -1,6 +1,7 @@
 """What passes cost on this machine: target passes by number of nodes, draft levels by width, as they were measured."""
 
 import json
+import re
 from dataclasses import dataclass, fields
 from functools import cached_property
 from statistics import median
@@ -209,25 +210,28 @@ class CostModel:
 
 DEVICES = ("cpu", "cuda", "mps")  # first words of a placement
 CALIBRATION, COSTS_KIND = "calibration", "costs"  # folder of what was measured of pairs, ending of the files' names
+HEAD_WEIGHTS = re.compile("[0-9a-f]{12}")  # in the identity of a pair: a head's digest, where a model has a mean
 
 
-def kept_costs() -> dict[tuple[str, str], CostModel]:
-    """The newest costs kept of each pair, by its name and their placement; torch-free.
+def kept_costs() -> list[tuple[str, CostModel]]:
+    """Names of pairs and the newest costs kept of each, one for each placement; those of draft heads are left out.
 
-    Unreadable files are left to who measures.
+    Torch-free. Unreadable files are left to who measures.
     """
-    found: dict[tuple[str, str], CostModel] = {}
+    found: dict[tuple[str, str], tuple[str, CostModel]] = {}
     for file in user_folder(CALIBRATION).glob(f"*-{COSTS_KIND}.json"):
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            name, models = str(content["pair"]["name"]), [*map(CostModel.from_json, content["entries"].values())]
+            pair, models = content["pair"], [*map(CostModel.from_json, content["entries"].values())]
+            if HEAD_WEIGHTS.fullmatch(str(pair["draft"]["weights"])):
+                continue  # it has the name of the pair that it drafts for
             for costs in models:
-                place = name, costs.placement
-                if place not in found or costs.measured > found[place].measured:
-                    found[place] = costs
+                place = json.dumps(pair, sort_keys=True), costs.placement
+                if place not in found or costs.measured > found[place][1].measured:
+                    found[place] = str(pair["name"]), costs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return list(found.values())
 
 
 def _checked(seconds: float) -> float:

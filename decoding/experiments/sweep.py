@@ -23,7 +23,7 @@ from decoding.experiments.rows import SERIES, Row
 from decoding.jobs.job import Status
 from decoding.jobs.process import OFTEN_S, ProgressLine, StoppedError, ending, stop_signals
 from decoding.models.pair import load_pair
-from decoding.models.presets import WIDEN_HELP, WIDTHS
+from decoding.models.presets import WIDTHS, widen_help
 from decoding.trace.metrics import COUNTINGS
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, instead of the grid's"
     )
     made.add_argument("--count", type=int, metavar="N", help="how many prompts, instead of the grid's number")
-    made.add_argument("--widen", type=int, choices=WIDTHS, help=f"{WIDEN_HELP}, instead of the grid's pair")
+    made.add_argument("--widen", type=int, choices=WIDTHS, help=f"{widen_help()}, instead of the grid's pair")
     add_counting_argument(made)
     made.add_argument(
         "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: on this machine, or a cluster's address"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, require
+from decoding.common.formats import parameters
 from decoding.common.settings import ENGINES, from_arguments, is_engine, present_engines
 from decoding.models.embedded import EMBEDDED_FOLDER, EMBEDDED_NAME, embedded_folder, packed_parameters
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
@@ -115,12 +116,11 @@ class PairSettings:
         return self.split or self.max_memory_gib is not None
 
 
-WIDEN_HELP = "make the embedded target so many times as wide: the same texts at the cost of a larger model"
 MODEL = "a folder, a GGUF file, or a Hugging Face id"
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "target": {"default": EMBEDDED, "help": MODEL},
     "draft": {"default": EMBEDDED, "help": MODEL},
-    "widen": {"type": int, "default": 1, "choices": WIDTHS, "help": WIDEN_HELP},
+    "widen": {"type": int, "default": 1, "choices": WIDTHS},
     "device": {"choices": DEVICES, "default": "auto"},
     "dtype": {"choices": DTYPES, "default": "auto"},
     "engine": {"choices": ENGINES, "default": "auto", "type": present_engines},
@@ -133,7 +133,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 def add_pair_arguments(parser: argparse.ArgumentParser, *left_out: str) -> None:
     """Arguments that choose a pair, those `left_out` aside; the embedded one by default."""
-    _add_group(parser, "pair", ARGUMENTS, left_out)
+    _add_group(parser, "pair", ARGUMENTS | {"widen": ARGUMENTS["widen"] | {"help": widen_help()}}, left_out)
 
 
 SAMPLING_ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -186,6 +186,25 @@ def pair_name(settings: PairSettings) -> str:
     names = [Path(name).name if name != EMBEDDED else EMBEDDED for name in (settings.target, settings.draft)]
     wide = f", target {settings.widen}× as wide" if settings.widen > 1 else ""
     return (EMBEDDED_NAME if set(names) == {EMBEDDED} else " + ".join(names)) + wide
+
+
+def widened_words(*counts: int) -> str:
+    """What a widened pair writes and what it costs, by the parameters of its target, or of the widths offered."""
+    sizes = " or ".join(map(parameters, counts))
+    return f"writes what the embedded pair writes, at the cost of a target of {sizes} parameters"
+
+
+def wide_words(widen: int) -> str:
+    """The same of the embedded target made so many times as wide; empty where it is as it comes."""
+    shape = model_shape(EMBEDDED, "target", widen)
+    return widened_words(shape.parameters) if shape is not None and widen > 1 else ""
+
+
+def widen_help() -> str:
+    """What the argument that widens the embedded target does."""
+    shapes = [model_shape(EMBEDDED, "target", width) for width in WIDTHS[1:]]
+    said = widened_words(*(shape.parameters for shape in shapes if shape is not None))
+    return f"make the embedded target so many times as wide: it {said}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint, kept_costs
 from decoding.costs import measuring
 from decoding.models.presets import PairSettings, pair_name
-from pages.ui.app.pair_dialog import cost_line, measured_words, pass_words
+from pages.ui.app.pair_dialog import cost_line, measured_words, papers_words, pass_words, times_table
 from pages.ui.common import models
 
 CURVE = CostCurve((CostPoint(1, 0.002, 0.0019, 0.0025), CostPoint(4, 0.005, 0.005, 0.006)))
@@ -39,9 +39,9 @@ def test_without_a_pair_it_says_what_to_do_and_does_it(manager, monkeypatch):
     measured = []
     monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: measured.append(pair) or COSTS)
     at = AppTest.from_function(view, default_timeout=60).run()
-    assert "load a pair, or press Measure now" in at.info[0].value and not at.get("plotly_chart")
+    assert any("measured when it is loaded" in each.value for each in at.caption) and not at.get("plotly_chart")
     at.button[0].click().run()
-    assert not at.exception and not at.info and len(at.get("plotly_chart")) == 1
+    assert not at.exception and len(at.get("plotly_chart")) == 1
     assert manager.loaded and manager.costs == COSTS and len(measured) == 1
     at.button[0].click().run()
     assert len(measured) == 2 and len(at.get("plotly_chart")) == 1
@@ -64,7 +64,7 @@ def test_the_words_say_when_where_and_how():
 def test_the_choice_shows_times_of_its_own_precision_and_engine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     chosen = PairSettings(target="embedded", draft="embedded")
-    assert "measured when it is loaded" in pass_words(chosen)
+    assert "Load this pair measures them" in pass_words(chosen)
     folder = tmp_path / "draftscope" / "calibration"
     folder.mkdir(parents=True)
 
@@ -79,17 +79,33 @@ def test_the_choice_shows_times_of_its_own_precision_and_engine(tmp_path, monkey
         kept("cuda:0 bfloat16 cuda_graph sdpa", 0.001, 4),
         kept("cpu bfloat16 packed sdpa", 0.009, 1),
     ]
-    content = {"pair": {"name": pair_name(chosen)}, "entries": dict(enumerate(entries))}
+    identity = {"name": pair_name(chosen), "target": {"weights": "0.021"}, "draft": {"weights": "0.034"}}
+    content = {"pair": identity, "entries": dict(enumerate(entries))}
     (folder / "embedded-pair-costs.json").write_text(json.dumps(content))
+    head = {**identity, "draft": {"weights": "0123456789ab"}}
+    content = {"pair": head, "entries": {"here": kept("cpu float32 packed sdpa", 0.5, 9)}}
+    (folder / "embedded-pair-head-costs.json").write_text(json.dumps(content))
     (folder / "damaged-costs.json").write_text("{")
-    assert {place: each.measured[8:10] for (_, place), each in kept_costs().items()} == {
+    assert {each.placement: each.measured[8:10] for _, each in kept_costs()} == {
         "cpu float32 packed sdpa": "02", "cpu bfloat16 packed sdpa": "03", "cuda:0 bfloat16 cuda_graph sdpa": "04",
     }  # fmt: skip
     assert "2026-01-04" in pass_words(chosen), "the newest where all is left to the program"
     assert "2026-01-03 (cpu bfloat16 packed sdpa)" in pass_words(replace(chosen, device="cpu", dtype="bfloat16"))
     assert "2026-01-02" in pass_words(replace(chosen, dtype="float32"))
     assert "2026-01-04" in pass_words(replace(chosen, device="cuda"))
-    assert "measured when it is loaded" in pass_words(replace(chosen, dtype="float16"))
+    assert "Load this pair measures them" in pass_words(replace(chosen, dtype="float16"))
+
+
+def test_every_choice_stands_in_the_table_beside_the_papers_ratios():
+    table = times_table([("Embedded pair", COSTS), ("my target + my draft", COSTS)])
+    rows = {row.partition("</th>")[0].rpartition(">")[2]: row for row in table.split("<tr>")[2:]}
+    for name in ("Embedded pair", "my target + my draft"):
+        assert [f">{words}" in rows[name] for words in ("2.0 ms<", "17.0 ms<", "100.0%<", "2026-01-02, ")] == [True] * 4
+    for name in ("Embedded pair, target 4× as wide", "pythia-2.8b + pythia-70m"):
+        assert ">not yet<" in rows[name] and ">–<" in rows[name]
+    assert ">2.5%<" in rows["pythia-2.8b + pythia-70m"] and ">1.6%<" in rows["Embedded pair, target 4× as wide"]
+    assert ">0.5%<" in rows["Llama-2 7B + 70B, offloaded"] and ">5 s<" in rows["Llama-2 7B + 70B, offloaded"]
+    assert "0.5% (DySpec, section 5.3: " in papers_words() and "2.5% (DynaTree: " in papers_words()
 
 
 @pytest.mark.slow

@@ -1,14 +1,15 @@
 """The dialog that chooses a pair: ready-made pairs with the memory they need, or any two models."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
 
 from decoding.common.cost_model import CostCurve, CostModel, kept_costs
-from decoding.common.formats import byte_size, duration, parameters, plural
+from decoding.common.formats import byte_size, duration, listed, plural
 from decoding.common.settings import ENGINES
 from decoding.doctor import chosen_prompts
 from decoding.models import presets
@@ -18,6 +19,7 @@ from pages.ui.common.models import describe_pair, engine_words, loaded_pair, man
 from pages.ui.common.worker import run_now
 from pages.ui.widgets.controls import picked_sampling
 from viz.charts.methods import HEIGHT, CostLine, cost_figure
+from viz.tables import Cell, html_table
 
 if TYPE_CHECKING:
     from decoding.analysis.pair_files import Finding
@@ -25,11 +27,23 @@ if TYPE_CHECKING:
     from pages.ui.common.worker import ModelTask
 
 OWN_PAIR = "own"
-PAPERS_RATIO = (
-    "Target passes over 1, 16 and 64 rows: the newest measurement of each pair, device, precision and engine on this "
-    "machine. For comparison: DySpec (section 5.3) gives 25 ms for a step of its draft Llama-2 7B and 5 s for its "
-    "offloaded target Llama-2 70B, 0.5%. By parameters, DynaTree's draft (Pythia 70M) is 2.5% of its target (2.8B), "
-    "DySpec's Llama 68M 1% of Llama-2 7B."
+
+
+class PaperPair(NamedTuple):
+    """What a paper says of a pair of its own."""
+
+    name: str
+    paper: str
+    level_share: str = ""  # of the time of a target pass that a draft level takes
+    level: str = ""  # time of a draft level
+    one_row: str = ""  # time of a target pass
+    parameter_share: str = ""  # of the target's parameters that the draft has
+
+
+PAPER_PAIRS = (
+    PaperPair("Llama-2 7B + 70B, offloaded", "DySpec, section 5.3", "0.5%", "25 ms", "5 s"),
+    PaperPair("Pythia 70M + 2.8B", "DynaTree", parameter_share="2.5%"),
+    PaperPair("Llama 68M + Llama-2 7B", "DySpec", parameter_share="1%"),
 )
 ROWS = (1, 16, 64)  # of the passes whose times are named
 WIDTH_HELP = (
@@ -51,7 +65,7 @@ LIMIT_HELP = (
 )
 
 
-@st.dialog("Choose a pair of models", width="medium", on_dismiss="rerun")
+@st.dialog("Choose a pair of models", width="large", on_dismiss="rerun")
 def pair_dialog(tab: str = "Pair") -> None:
     """Choose, see the memory needed, load; of the pair in memory the measured time of passes, and what is wrong."""
     choose, costs, doctor = st.tabs(["Pair", "Time per pass", DOCTOR], default=tab)
@@ -85,7 +99,7 @@ def draw_choice() -> None:
             context = f"{settings.context_length:,}"
             st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
     if settings is not None:
-        st.caption(escape_markdown(pass_words(settings)))
+        st.caption(escape_markdown(f"{pass_words(settings)} {papers_words()}"))
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
         with guarded(place):
@@ -100,24 +114,20 @@ def _width() -> int:
         "Width of the target", presets.WIDTHS, default=1, format_func=lambda n: f"{n}×", key="pair_widen",
         required=True, help=WIDTH_HELP,
     )  # fmt: skip
-    shape = presets.model_shape(presets.EMBEDDED, "target", width)
-    if width > 1 and shape is not None:
-        st.caption(
-            "Writes what the embedded pair writes, at the cost of a target of "
-            f"{parameters(shape.parameters)} parameters."
-        )
+    if said := presets.wide_words(width):
+        st.caption(f"It {said}.")
     return width
 
 
 def pass_words(settings: presets.PairSettings) -> str:
     """What passes of a pair took when they were last measured here, in a sentence; how to find out where none were."""
     name, wanted = presets.pair_name(settings), {settings.device, settings.dtype, settings.engine} - {"auto"}
-    kept = [costs for (pair, place), costs in kept_costs().items()
-            if pair == name and all(re.search(rf"\b{word}\b", place) for word in wanted)]  # fmt: skip
+    kept = [costs for pair, costs in kept_costs()
+            if pair == name and all(re.search(rf"\b{word}\b", costs.placement) for word in wanted)]  # fmt: skip
     if not kept:
-        return "Times of its passes are measured when it is loaded."
+        return "Its passes have no times on this machine yet: Load this pair measures them, in a few seconds."
     costs = max(kept, key=lambda each: each.measured)
-    level, *passes = (float(costs.draft.seconds(1)), *(float(costs.target.seconds(size)) for size in ROWS))
+    level, *passes = pass_times(costs)
     rows = ", ".join(map(str, ROWS[:-1])) + f" and {ROWS[-1]}"
     return (
         f"Measured here on {costs.measured[:10]} ({costs.placement}): a draft level takes {duration(level)}, target "
@@ -197,40 +207,83 @@ MEASURE_HELP = "Takes a second or two. Long upper whiskers mean that the machine
 
 
 def draw_costs() -> None:
-    """The curves of the pair in memory and a button that measures them; without any, how to get them."""
+    """The times of all pairs, the curves of the one in memory, and a button that measures it."""
     models = manager()
+    st.caption(
+        "How the time of a pass grows with its nodes decides how large a tree is worthwhile. The method "
+        "*Hardware-aware* chooses its depth, width and size from these times."
+    )
     shown = st.container()
     if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
         with guarded(shown), shown:
             run_now("Measuring passes", lambda job: models.measure_costs())
     with shown:
-        if models.costs is None:
-            st.info(
-                "Nothing has been measured yet: load a pair, or press Measure now, which loads the pair named at top."
-            )
-            return
+        st.html(times_table(kept_costs()))
         st.caption(
-            "How the time of a pass grows with its nodes decides how large a tree is worthwhile. The method "
-            "*Hardware-aware* chooses its depth, width and size from these lines."
+            "A pair without times is measured when it is loaded: choose it under *Pair* and press *Load this pair*. "
+            "*Measure now* measures the pair in memory, or loads the one named at top."
         )
-        _draw_pairs()
-        chart(cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT)
-        st.caption(escape_markdown(measured_words(models.costs)))
+        if models.costs is not None:
+            chart(
+                cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT
+            )
+            st.caption(escape_markdown(measured_words(models.costs)))
 
 
-def _draw_pairs() -> None:
-    """A table of all pairs that were measured here, and what the papers say of theirs."""
-    rows = [
-        {"Pair": name, "on": place, "draft level": 1000 * float(costs.draft.seconds(1)),
-         **{f"{size} row{'s' * (size > 1)}": 1000 * float(costs.target.seconds(size)) for size in ROWS},
-         "level / pass": float(costs.draft.seconds(1) / costs.target.seconds(1)), "measured": costs.measured[:10]}
-        for (name, place), costs in sorted(kept_costs().items(), key=lambda each: float(each[1].target.seconds(1)))
+def times_table(kept: Sequence[tuple[str, CostModel]]) -> str:
+    """Measured times of a draft level and of target passes of every choice and every other pair that was measured here,
+    and what the papers say of theirs.
+
+    `kept`: names of pairs and their costs, as `kept_costs` gives them.
+    """
+    heads = (
+        "Pair", Cell("Draft level, 1 row", "number"),
+        *(Cell(f"Target pass, {plural(size, 'row')}", "number") for size in ROWS),
+        Cell("Level ÷ pass of 1 row", "number"), Cell("Draft ÷ target, parameters", "number"), "Measured",
+    )  # fmt: skip
+    shares = {
+        presets.pair_name(each): parameter_share(each)
+        for name, preset in presets.PRESETS.items()
+        for each in (replace(preset.settings, widen=n) for n in (presets.WIDTHS if name == presets.EMBEDDED else (1,)))
+    }
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in [*shares, *sorted({name for name, _ in kept} - shares.keys())]:
+        share = shares.get(name, "–")
+        found = sorted((costs for known, costs in kept if known == name), key=lambda each: each.placement)
+        if not found:
+            rows.append((name, *["–"] * (len(ROWS) + 2), share, "not yet"))
+        for costs in found:
+            level, *passes = pass_times(costs)
+            times = map(duration, (level, *passes))
+            rows.append((name, *times, f"{level / passes[0]:.1%}", share, f"{costs.measured[:10]}, {costs.placement}"))
+    rows += [
+        (each.name, each.level or "–", each.one_row or "–", *["–"] * (len(ROWS) - 1), each.level_share or "–",
+         each.parameter_share or "–", f"as given by {each.paper}")
+        for each in PAPER_PAIRS
     ]  # fmt: skip
-    milliseconds = st.column_config.NumberColumn(format="%.2f ms")
-    columns = {name: milliseconds for name in rows[0] if name[0].isdigit() or name == "draft level"} if rows else {}
-    share = st.column_config.NumberColumn(format="percent")
-    st.dataframe(rows, hide_index=True, height="content", column_config={**columns, "level / pass": share})
-    st.caption(PAPERS_RATIO)
+    return html_table(heads, rows, "ruled pair-times", label="Times of passes of every pair")
+
+
+def parameter_share(settings: presets.PairSettings) -> str:
+    """How many of the target's parameters the draft has, as a share; a dash where that is not known."""
+    target = presets.model_shape(settings.target, "target", settings.widen)
+    draft = presets.model_shape(settings.draft, "draft")
+    return "–" if target is None or draft is None else f"{draft.parameters / target.parameters:.1%}"
+
+
+def pass_times(costs: CostModel) -> tuple[float, ...]:
+    """Seconds of a draft level of one row, and of target passes over `ROWS`."""
+    return float(costs.draft.seconds(1)), *(float(costs.target.seconds(size)) for size in ROWS)
+
+
+def papers_words() -> str:
+    """The ratios of the papers' pairs, in a sentence."""
+    timed = [f"{each.level_share} ({each.paper}: {each.name})" for each in PAPER_PAIRS if each.level_share]
+    counted = [f"{each.parameter_share} ({each.paper}: {each.name})" for each in PAPER_PAIRS if each.parameter_share]
+    return (
+        f"For comparison, a draft level of the papers costs {listed(timed)} of a target pass, and their drafts have "
+        f"{listed(counted)} of the target's parameters."
+    )
 
 
 def cost_line(curve: CostCurve) -> CostLine:

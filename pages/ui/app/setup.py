@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from decoding.models.presets import wide_words
 from pages.ui import LAB, PAGES, ROOT
 from pages.ui.app.address import OBEYED, keep_open_run
 from pages.ui.common.downloads import page_begins
@@ -56,7 +57,8 @@ def setup(title: str) -> None:
         words = escape_markdown(
             words + models.memory_words() if there else "torch is not installed · recorded and opened runs only"
         )
-        hint = "Choose another pair of models" if there else NEEDS_TORCH
+        wide = f"It {said}. " if models.info and (said := wide_words(models.settings.widen)) else ""
+        hint = f"{wide}Choose another pair of models" if there else NEEDS_TORCH
         st.session_state[DIALOG] = st.button(
             words, key="pair_open", help=hint, icon=":material/memory:", disabled=not there
         )
