@@ -169,8 +169,10 @@ def main() -> int:
             for sentence in sentences:
                 print(f"{kind}: {row.pair}, {row.method}, {row.engine}, {row.cache_policy}, {sentence}")
     failures = sum(len(row.failures) for row in rows)
-    print(f"{sum(r.outputs for r in rows)} outputs, {failures} differ, {time.perf_counter() - started:.0f} s")
-    figures = {"rows": [row.__dict__ for row in rows], "failures": failures}
+    ties = sum(len(row.near_ties) for row in rows)
+    line = f"{sum(r.outputs for r in rows):,} outputs in {len(rows)} settings, {failures} differ, {ties} near ties"
+    print(f"{line}, {time.perf_counter() - started:.0f} s")
+    figures = {"summary": line, "rows": [row.__dict__ for row in rows], "failures": failures}
     save_figures(args, "identity", figures, embedded.target.device)
     return 1 if failures else 0
 

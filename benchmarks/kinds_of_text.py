@@ -5,6 +5,7 @@ python -m benchmarks.kinds_of_text --target DIR --draft DIR --dtype bfloat16
 
 import argparse
 import time
+from collections.abc import Mapping
 
 from benchmarks.methods import figures_of, print_figures
 from decoding.analysis.bottom_line import Option, bottom_line, paired
@@ -12,6 +13,7 @@ from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, compare
 from decoding.compare.contestants import parse_contestant
+from decoding.compare.hf_generate import single_row_words
 from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.experiments.command import add_counting_argument, arguments, pair_from, save_figures
 from decoding.models.pair import Pair
@@ -50,10 +52,12 @@ def main() -> int:
         print_figures(found[kind])
         lines += [f"{kind}: {said}" for said in verdicts(comparison, args.counted)]
         lines.append(f"{kind}: {identity(comparison, pair.target.info.dtype)}")
+    info = pair.target.info
+    lines += over_generate(found, info.device, info.dtype)
     print("\n" + "\n".join(lines))
     figures = {
         "pair": pair.info.name, "took_s": time.perf_counter() - started, "kinds": found, "goals": lines,
-        "setup": f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, greedy, {args.count} prompts "
+        "setup": f"{pair.info.name}, {info.device}, {info.dtype}, greedy, {args.count} prompts "
                  f"of each kind x {args.max_new_tokens} tokens, {COUNTINGS[args.counted]}",
     }  # fmt: skip
     save_figures(args, "kinds_of_text", figures, pair.target.device, pair.target.info.name)
@@ -66,6 +70,14 @@ def measured(pair: Pair, kind: str, args: argparse.Namespace, warm_ups: int) -> 
     encoded = [(prompt.title, pair.vocabulary.encode_prompt(prompt.text)) for prompt in prompts]
     contestants = [parse_contestant(text) for text in METHODS]
     return compare(pair, contestants, encoded, args.max_new_tokens, args.repeats, warm_ups, Sampling())
+
+
+def over_generate(found: Mapping[str, list[dict]], device: str, dtype: str) -> list[str]:
+    """Our own loop over `generate` by kind of text, and what to know of that ratio."""
+    plain = {kind: figures[0].get("ratio_to_hf_generate") for kind, figures in found.items()}
+    said = ", ".join(f"{kind} {ratio['median']:.2f}x" for kind, ratio in plain.items() if ratio)
+    notes = single_row_words(device, dtype)
+    return [" ".join([f"Autoregressive over Hugging Face generate: {said}.", *notes])] if said else []
 
 
 def verdicts(comparison: Comparison, counting: Counting) -> list[str]:

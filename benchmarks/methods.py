@@ -12,6 +12,7 @@ from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Result, compare
 from decoding.compare.contestants import Contestant, format_contestant, parse_contestant
+from decoding.compare.hf_generate import single_row_words
 from decoding.experiments.command import (
     add_counting_argument,
     arguments,
@@ -261,8 +262,8 @@ def main() -> int:
     looping, total = figures[0]["looping_tokens"], figures[0]["tokens"]
     print(f"\n{looping} of {total} tokens were in loops; --counted chooses whether they count above, the JSON has both")
     widen = args.widen if args.target == EMBEDDED else 0
-    for line in goals(figures, bases, widen):
-        print(line)
+    notes = single_row_words(info.device, info.dtype) if "hf_generate" in bases else []
+    print(*goals(figures, bases, widen), *notes, sep="\n")
     print_differences(comparison)
     if not sampling.greedy:
         print("outputs are sampled: they are not compared")
@@ -270,7 +271,7 @@ def main() -> int:
         print("all outputs are identical")
     print(f"{time.perf_counter() - started:.0f} s")
     saved = {
-        "setup": f"{setup}, loops left out", "goals": goals(both["loop_free"], bases, widen),
+        "setup": f"{setup}, loops left out", "goals": [*goals(both["loop_free"], bases, widen), *notes],
         "figures": both["loop_free"], "whole": both["whole"], "prompts": comparison.prompts,
     }  # fmt: skip
     save_figures(args, "methods", saved, pair.target.device, part_of(pair), by_processor=True)

@@ -45,6 +45,7 @@ TABLES = {
     "first-contact-ratios": "First measurements on a GPU",
 }
 LINES = {
+    "identity": "Greedy output against `generate`", "random_runs": "Random calls",
     "scaling": "Cost against size", "recording": "Cost of recording", "offload": "A target mostly off the device",
     "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
@@ -126,7 +127,8 @@ def section(results: dict[str, list[dict]]) -> str:
     blocks += [_batches(record) for record in results.get("batch", ())]
     lines = []
     for name, heading in LINES.items():
-        reported = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
+        said = ((record.get("goals") or [record["summary"]], record) for record in results.get(name, ()))
+        reported = [f"{'; '.join(each)} ({_source(record)})" for each, record in said]
         lines += [f"* {heading}: {line}" for line in reported or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
 

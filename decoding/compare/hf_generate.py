@@ -18,7 +18,17 @@ BASELINES: dict[Baseline, str] = {
     "hf_assisted": "Hugging Face assisted",
     "hf_prompt_lookup": "Hugging Face prompt lookup",
 }
+SINGLE_ROWS = (
+    "In bfloat16 on a CPU, torch's product for a single row took 3 to 7 times as long as for 8 rows, where it was "
+    "measured. Hugging Face generate and the transformers engine multiply single rows; the packed engine pads those of "
+    "large weights. A ratio to generate may flatter: look at the one to our autoregressive loop in the packed engine."
+)
 LOOKUP_TOKENS = 10  # of a chain, as many as `prompt_lookup` drafts at most
+
+
+def single_row_words(device: str, dtype: str) -> list[str]:
+    """What to know of ratios to `generate` where single rows may be slow; empty elsewhere."""
+    return [SINGLE_ROWS] if device == "cpu" and dtype == "bfloat16" else []
 
 
 class _Stopwatch:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import decoding.session.cached_models as models_module
-from benchmarks import batch, block_efficiency, identity, methods, recording
+from benchmarks import batch, block_efficiency, identity, kinds_of_text, methods, recording
 from benchmarks.forks import full_tree, goal_ms, verdicts
+from decoding.compare.hf_generate import SINGLE_ROWS, single_row_words
 from decoding.experiments.command import arguments, choose_prompts, parse_amounts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
@@ -85,6 +86,16 @@ def test_no_pair_takes_the_file_of_another(target, widen, dtype, part):
     info = SimpleNamespace(name=target.rpartition("/")[2], dtype=dtype)
     pair = SimpleNamespace(settings=PairSettings(target, widen=widen), target=SimpleNamespace(info=info))
     assert methods.part_of(pair) == part
+
+
+def test_ratios_to_generate_say_where_its_single_rows_may_be_slow():
+    found = {kind: [{"ratio_to_hf_generate": {"median": 2.5}}] for kind in ("stories", "editing")}
+    assert kinds_of_text.over_generate(found, "cpu", "float32") == [
+        "Autoregressive over Hugging Face generate: stories 2.50x, editing 2.50x."
+    ]
+    (line,) = kinds_of_text.over_generate(found, "cpu", "bfloat16")
+    assert line.endswith(SINGLE_ROWS) and not single_row_words("cuda:0", "bfloat16")
+    assert kinds_of_text.over_generate({"stories": [{"label": "Autoregressive"}]}, "cpu", "bfloat16") == []
 
 
 @pytest.mark.slow

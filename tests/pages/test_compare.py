@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import replace
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -17,7 +18,7 @@ from decoding.common.errors import SettingsError
 from decoding.common.formats import elapsed
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.compare.hf_generate import BASELINES
+from decoding.compare.hf_generate import BASELINES, SINGLE_ROWS
 from decoding.compare.identity import OutputDifference
 from decoding.recorded import home_run, recorded_run
 from decoding.trace.metrics import Spread, spread
@@ -32,6 +33,7 @@ from pages.ui.compare.findings import (
     places,
     rivals,
     same_words,
+    single_rows,
     slower_words,
     steady,
     times_words,
@@ -519,6 +521,17 @@ def test_headline_and_bold_ratio_come_from_the_same_ratios(done: AppTest):
     (said,) = two_medians_words(list(entries), entries[0])
     assert said in findings(entries) and second.contestant.label in said and "1.23" in said and "1.28" in said
     assert two_medians_words(list(entries[:2]), entries[0]) == []
+
+
+def test_a_ratio_to_generate_in_bfloat16_on_a_cpu_comes_with_what_to_know_of_it():
+    def entry(dtype: str, over_hf: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            run=SimpleNamespace(pair=SimpleNamespace(target=SimpleNamespace(device="cpu", dtype=dtype))),
+            over_hf=over_hf,
+        )
+
+    assert single_rows([entry("bfloat16", 2.0)]) == [SINGLE_ROWS]
+    assert single_rows([entry("bfloat16", None)]) == single_rows([entry("float32", 2.0)]) == single_rows([]) == []
 
 
 def test_the_bottom_line_models_larger_batches_by_the_costs_of_each_contestant(done: AppTest):

@@ -14,6 +14,7 @@ from decoding.analysis.slowdown import Slowdown, Stretch, slowdown, stretches
 from decoding.common.cost_model import CostModel
 from decoding.common.formats import duration, plural
 from decoding.compare.comparison import Comparison, Contestant, Score, without_prefill
+from decoding.compare.hf_generate import single_row_words
 from decoding.methods.methods import settings_words
 from decoding.replay.stored_state import method_of
 from decoding.trace.engine_limits import MeasuredChain
@@ -149,7 +150,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     """Sentences: how far to trust the figures, why methods are no faster than plain decoding, what was not measured."""
     plain = plain_of(scores)
     ours = [s for s in scores if s.measured]
-    said = [*filter(None, [unrest_words(ours)]), *two_medians_words(ours, plain)]
+    said = [*filter(None, [unrest_words(ours)]), *single_rows(ours), *two_medians_words(ours, plain)]
     for entry in scores:
         if entry.failure:
             said.append(entry.failure)
@@ -187,6 +188,14 @@ def unrest_words(measured: Sequence[Score]) -> str:
     """A warning where repeats of one call differ so much that the machine is too busy to measure; empty if none do."""
     spreads = [entry.spread_of("throughput") for entry in measured]
     return busy_words(max((found.high / found.low for found in spreads), default=1.0))
+
+
+def single_rows(measured: Sequence[Score]) -> list[str]:
+    """What to know of ratios to Hugging Face generate, where it was measured and its single rows may be slow."""
+    target = next((entry.run.pair.target for entry in measured if entry.run), None)
+    if target is None or all(entry.over_hf is None for entry in measured):
+        return []
+    return single_row_words(target.device, target.dtype)
 
 
 def slower_words(entry: Score, plain: Score) -> list[str]:
