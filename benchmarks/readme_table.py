@@ -24,7 +24,7 @@ from decoding.experiments.estimates import counted, estimate
 from decoding.experiments.experiment import RESULTS, SHIPPED
 from decoding.experiments.rows import RowStore
 from decoding.heads.store import SHIPPED as HEADS_HOME
-from decoding.heads.store import equal_time, read_card
+from decoding.heads.store import equal_time, read_card, same_windows
 from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.models.presets import MODEL_SHAPES, wide_words, widened_words
@@ -247,31 +247,38 @@ def _worth_of_draws(tests: pd.DataFrame) -> str:
 def _heads(home: Path) -> str:
     """What heads of several losses reach that go on from one head for equal numbers of steps, and for equal times."""
     heading, at_16 = "### Losses of draft heads", COMPARED["tokens at 16 nodes"]
+    suite = "python -m decoding.training.head_suite"
     cards = {name: read_card(home / name, name) for name in MEMBERS}
-    timed = equal_time(cards["talf"].pair["target"], home)
-    if timed is None:
-        return f"{heading}\n\nNot measured yet: run `python -m decoding.training.head_suite --minutes 3 --ship`."
+    timed, same = equal_time(cards["talf"].pair["target"], home), same_windows(cards.values(), home)
+    if timed is None or same is None:
+        missing = "--evaluate --corpus TEXTS" if same is None else "--minutes 3"
+        return f"{heading}\n\nNot measured yet: run `{suite} {missing} --ship`."
     first, last = (end(card.created for card in cards.values())[:10] for end in (min, max))
 
-    def row(name: str, trained: str, figures: Mapping[str, float]) -> tuple[str, ...]:
+    def row(name: str, figures: Mapping[str, float]) -> tuple[str, ...]:
         label, took = (cards[name].label, f"{figures['trained_s']:.0f}") if name in cards else ("all go on from it", "")
-        return (
-            label, trained, f"{figures['steps']:,.0f}", took,
-            f"{figures[COMPARED['accepted, depth 3']]:.3f}", f"{figures[at_16]:.3f} ± {figures[f'{at_16}_error']:.3f}",
-        )  # fmt: skip
+        return label, f"{figures['steps']:,.0f}", took, f"{figures[COMPARED['accepted, depth 3']]:.3f}"
 
-    words = f"{timed['minutes']:g} minutes each"
-    rows = [row(name, "equal steps", card.figures) for name, card in cards.items()]
-    rows += [row(name, words if name in cards else "EAGLE's loss", found) for name, found in timed["heads"].items()]
-    heads = ("head", "trained", "steps", "seconds", "accepted, depth 3", "tokens at 16 nodes, exact")
+    equal_steps, equal_times = [], []
+    for name, card in cards.items():
+        each = same["heads"][name]
+        gained = f"{each['gained']:+.4f} ± {each['gained_error']:.4f}" if "gained" in each else ""
+        equal_steps.append((*row(name, card.figures), f"{each['tokens']:.3f} ± {each['error']:.3f}", gained))
+    for name, figures in timed["heads"].items():
+        equal_times.append((*row(name, figures), f"{figures[at_16]:.3f} ± {figures[f'{at_16}_error']:.3f}"))
+    heads = ("head", "steps", "seconds", "accepted, depth 3", "tokens at 16 nodes, exact")
     return (
-        f"{heading}\n\nHeld-out text, temperature 1; tokens of optimal trees with their standard error over windows. "
-        "Heads of equal steps come with the program; those of equal time go on from a first head of "
-        f"their own.\n\n{table(heads, rows, 2)}\n\n"
-        f"Equal steps: {first if first == last else f'{first} to {last}'}; equal time: "
+        f"{heading}\n\nHeld-out text, temperature 1; tokens of optimal trees with their standard error over windows, "
+        f"and the difference to the {cards['eagle'].label} on each of the same {same['heads']['eagle']['windows']:.0f} "
+        "windows, its mean with its standard error: windows differ far more than heads do. These heads come with the "
+        f"program.\n\n{table((*heads, 'minus the EAGLE head'), equal_steps, 1)}\n\n"
+        f"Trained {first if first == last else f'{first} to {last}'}, compared {same['created']}: "
+        f"`{suite} --evaluate {same['asked_windows']} --corpus TEXTS --ship`.\n\n"
+        f"Heads trained for equal times, {timed['minutes']:g} minutes each, that go on from a first head of their own. "
+        "They were not kept: their tokens are over the few windows that their trainings held out, unpaired.\n\n"
+        f"{table(heads, equal_times, 1)}\n\n"
         f"{timed['hardware']['processor']}, {timed['hardware']['cores']} cores, {timed['created']}: "
-        f"`python -m decoding.training.head_suite --base-steps {timed['heads'][BASE]['steps']:.0f} --steps 0 "
-        f"--minutes {timed['minutes']:g} --ship`."
+        f"`{suite} --base-steps {timed['heads'][BASE]['steps']:.0f} --steps 0 --minutes {timed['minutes']:g} --ship`."
     )
 
 

@@ -167,7 +167,8 @@ def equal_time(target: Mapping[str, Any], shipped: Path = SHIPPED) -> dict[str, 
 def same_windows(cards: Iterable[HeadCard], shipped: Path = SHIPPED) -> dict[str, Any] | None:
     """What heads reach on the same held-out windows, as `head_suite` stored it; None where a head was not among them.
 
-    `created` (a day), and by name in `heads` what `head_comparison.compared` found, and when the head was trained.
+    `asked_windows`, `created` (a day), and by name in `heads` what `head_comparison.compared` found and when it was
+    `trained`.
     """
     found = _kept(shipped / SAME_WINDOWS)
     known = {name: figures["trained"] for name, figures in found.get("heads", {}).items()}

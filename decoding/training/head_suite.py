@@ -172,7 +172,7 @@ def evaluate(args: argparse.Namespace, told: argparse.Namespace) -> None:
         print(f"{name:16}{each['windows']:>10.0f}{tokens:>22}{gained:>24}")
     if args.ship:
         kept = {name: {"trained": cards[name].created, **figures} for name, figures in found.items()}
-        content = {"created": f"{datetime.now():%Y-%m-%d}", "heads": kept}
+        content = {"asked_windows": args.evaluate, "created": f"{datetime.now():%Y-%m-%d}", "heads": kept}
         write_whole(SHIPPED / SAME_WINDOWS, json.dumps(content, indent=1).encode() + b"\n")
 
 

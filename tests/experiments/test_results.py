@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -238,3 +239,16 @@ def test_a_readme_without_markers_is_refused():
     for text in ("", f"{END}\n{BEGIN}", f"{BEGIN}\n{BEGIN}\n{END}"):
         with pytest.raises(ValueError, match="once each and in this order"):
             between(text, BEGIN, END, "new")
+
+
+def test_heads_that_were_not_kept_are_in_no_table_of_differences(tmp_path):
+    """Those of equal steps come with the program; those of equal times have the errors that their trainings gave."""
+    said = readme_table._heads(readme_table.HEADS_HOME)
+    tables = [[line for line in part.splitlines() if line.startswith("|")] for part in said.split("\n\n")]
+    paired, unpaired = (lines for lines in tables if lines)
+    assert "minus the EAGLE head" in paired[0] and "minus" not in unpaired[0]
+    assert (len(paired), len(unpaired)) == (2 + 5, 2 + 6) and "go on from it" in unpaired[2]
+    assert sum(line.count("±") == 2 for line in paired) == 4 and all(line.count("±") == 1 for line in unpaired[2:])
+    shutil.copytree(readme_table.HEADS_HOME, tmp_path / "heads")
+    (tmp_path / "heads" / "same_windows.json").unlink()
+    assert "--evaluate --corpus TEXTS --ship" in readme_table._heads(tmp_path / "heads")

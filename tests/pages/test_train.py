@@ -12,12 +12,12 @@ import psutil
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.heads.store import all_heads, equal_time
+from decoding.heads.store import SHIPPED, all_heads, equal_time, same_windows
 from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.run_file import save_run
 from decoding.training.command import FIELDS, VERIFIERS
-from decoding.training.folder import MODULES, TrainingWatcher, trainings
+from decoding.training.folder import EXAMPLE, MODULES, TrainingWatcher, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.jobs import progress_words
 from pages.ui.train.form import arguments_of, estimate_words, title_of
@@ -26,6 +26,7 @@ from pages.ui.widgets.controls import setting_key
 from tests.helpers.traces import bonus, fallback, run_of
 from tests.helpers.trainings import NAME, PHASE, made_training
 from tests.pages.apptest import ROOT, open_page, sentences
+from viz.tokens import visible
 
 PAGE = "pages/train.py"
 
@@ -60,25 +61,52 @@ def test_without_trainings_it_says_what_to_do():
 
 def test_a_finished_training_with_its_gain_stands_beside_the_form(home: Path):
     at = open_page(PAGE)
-    (table,) = [each.value for each in at.dataframe]
+    by_steps, by_time = (each.value for each in at.dataframe)
     shipped = {card.label: card for card in all_heads() if card.shipped}
-    by_time = equal_time(shipped["TALF head"].pair["target"])
-    assert list(table["Head"]) == 2 * ["TALF head", "EAGLE head", "HASS head"]
-    for place, row in table.iterrows():
-        card = shipped[row["Head"]]
-        figures = card.figures if place < 3 else by_time["heads"][card.loss]
-        assert row["Tokens per target pass"] == f"{figures['held_out_tokens_per_pass']:.2f}"
-        assert row["Depth 3"] == f"{figures['held_out_overlap_3']:.0%}"
-        assert row["Training"].startswith(f"{figures['steps']:.0f} steps, ")
-    assert f"equal times, {by_time['minutes']:g} minutes each" in words(at)
-    gained, before = table["Depth 3"][:2]
+    timed, same = equal_time(shipped["TALF head"].pair["target"]), same_windows(shipped.values())
+    for table in (by_steps, by_time):
+        assert list(table["Head"]) == ["TALF head", "EAGLE head", "HASS head"]
+        for _, row in table.iterrows():
+            card = shipped[row["Head"]]
+            figures = card.figures if table is by_steps else timed["heads"][card.loss]
+            assert row["Tokens per pass"] == f"{figures['held_out_tokens_per_pass']:.2f}"
+            assert row["Depth 3"] == f"{figures['held_out_overlap_3']:.0%}"
+            assert row["Training"].startswith(f"{figures['steps']:.0f} steps, ")
+    for _, row in by_steps.iterrows():
+        each = same["heads"][shipped[row["Head"]].name]
+        assert row["At 16 nodes, T = 1"] == f"{each['tokens']:.3f} ± {each['error']:.3f}"
+        gained = f"{each['gained']:+.3f} ± {each['gained_error']:.3f}" if row["Head"] != "EAGLE head" else ""
+        assert row["Minus EAGLE head"] == gained
+    own = timed["heads"]["talf"]
+    assert by_time["At 16 nodes, T = 1"][0].endswith(f"± {own['held_out_tokens_at_16_nodes_error']:.3f}")
+    assert "Minus EAGLE head" not in by_time, "they were not measured on the same windows"
+    assert f"equal times, {timed['minutes']:g} minutes each" in words(at)
+    assert f"over the same {same['heads']['talf']['windows']:.0f} windows" in words(at)
+    gained, before = by_steps["Depth 3"][:2]
     assert f"a chance of {gained}; with the EAGLE head it is {before}" in words(at)
-    (example,) = [each for each in at.expander if "comes with the program" in each.label]
-    assert example.proto.expanded
+    assert open_examples(at) == [True, True]
     made_training(home, "one", Status("finished"))
     at = open_page(PAGE)
     at.button(key="train_new").click().run()
-    assert not next(each for each in at.expander if "comes with the program" in each.label).proto.expanded
+    assert open_examples(at) == [False, False]
+
+
+def open_examples(at: AppTest) -> list[bool]:
+    """Whether the training tree and the finished training stand open above and below the form."""
+    names = ("What a head is trained on", "A finished training")
+    return [each.proto.expanded for name in names for each in at.expander if each.label.startswith(name)]
+
+
+def test_before_any_training_its_tree_mask_and_chain_are_drawn_for_heads_alone(home: Path):
+    at = open_page(PAGE)
+    (figure,) = (json.loads(each.proto.spec) for each in at.get("plotly_chart"))
+    points = {trace["name"]: trace for trace in figure["data"] if trace.get("name")}
+    shipped = json.loads((SHIPPED / EXAMPLE).read_text())
+    assert points["HASS: the text itself"]["text"] == [f" {visible(text)}" for text in shipped["chain"]]
+    assert len(points["TALF: the target's own tree"]["text"]) == sum(map(len, shipped["tree"]))
+    assert "sees ancestors" in points
+    at.button_group(key="train_kind").set_value("selector").run()
+    assert not at.get("plotly_chart") and not open_examples(at)
 
 
 @pytest.mark.parametrize("kind", list(FIELDS))

@@ -88,17 +88,17 @@ TREE_ROOT = "A root of a sample prompt, with the embedded target's own tree."
 FINISHED_DEPTH = 3
 AT_16, GAINED = "At 16 nodes, T = 1", "Minus EAGLE head"
 FIGURES = {
-    "held_out_loss": ("Held-out loss", "{held_out_loss:.2f}"),
-    "held_out_overlap_1": ("Accepted, depth 1", "{held_out_overlap_1:.0%}"),
+    "held_out_loss": ("Loss", "{held_out_loss:.2f}"),
+    "held_out_overlap_1": ("Depth 1", "{held_out_overlap_1:.0%}"),
     "held_out_overlap_2": ("Depth 2", "{held_out_overlap_2:.0%}"),
     "held_out_overlap_3": ("Depth 3", "{held_out_overlap_3:.0%}"),
-    "held_out_tokens_per_pass": ("Tokens per target pass", "{held_out_tokens_per_pass:.2f}"),
+    "held_out_tokens_per_pass": ("Tokens per pass", "{held_out_tokens_per_pass:.2f}"),
     "held_out_tokens_at_16_nodes_error": (
         AT_16, "{held_out_tokens_at_16_nodes:.3f} ± {held_out_tokens_at_16_nodes_error:.3f}",
     ),
 }  # by figure of a head: words and format  # fmt: skip
 FIGURES_WORDS = (
-    "On held-out text: loss in nats; the chance that a token drawn by the head is accepted, by its depth in the draft; "
+    "On held-out text: loss in nats; by depth in the draft, the chance that a token drawn by the head is accepted; "
     "tokens per target pass of SALF on a few short texts, where small differences may be chance; the exact expectation "
     "for optimal trees of 16 nodes, ± its standard error"
 )
