@@ -29,9 +29,11 @@ def few(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "_known", {})
     monkeypatch.setattr(batches, "BATCHES", (1, 2, 4))
     monkeypatch.setattr(batches, "SIZES", (1, 2, 4))
+    monkeypatch.setattr(measuring, "disagreement", lambda *_: "")  # tests beside this one keep the machine busy
 
 
 def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeypatch):
+    monkeypatch.setattr(batches, "disagreement", lambda *_: "")
     reported: list[int] = []
     costs = batch_costs(pair, unrecorded, report=reported.append)
     assert reported == list(costs) == [1, 2, 4] and [each.batch for each in costs.values()] == [1, 2, 4]
@@ -43,7 +45,8 @@ def test_every_batch_is_measured_once_and_read_from_its_file_later(pair, monkeyp
     assert known_batch_costs(pair) == costs
 
 
-def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair):
+def test_a_batch_in_between_costs_what_the_next_larger_one_does(pair, monkeypatch):
+    monkeypatch.setattr(batches, "disagreement", lambda *_: "")
     assert known_batch_costs(pair) is None
     measured = MeasuredPair(pair, Sampling(), unrecorded)
     assert measured.costs(3) == batch_costs(pair, unrecorded)[4]
@@ -92,7 +95,8 @@ def test_one_sequence_costs_what_it_does_with_the_kernels_that_are_for_one(pair)
     assert [point.size for point in one.draft.points] == [point.size for point in two.draft.points] == [1, 2, 4]
 
 
-def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair):
+def test_the_hardware_aware_tree_of_a_batch_uses_the_costs_of_that_batch(pair, monkeypatch):
+    monkeypatch.setattr(batches, "disagreement", lambda *_: "")
     method = METHODS["hardware_aware"]
     alone, four = (
         method.with_settings(batch_size=size).prepared(MeasuredPair(pair, Sampling(), unrecorded)) for size in (1, 4)

@@ -101,9 +101,9 @@ def test_every_choice_stands_in_the_table_beside_the_papers_ratios():
     rows = {row.partition("</th>")[0].rpartition(">")[2]: row for row in table.split("<tr>")[2:]}
     for name in ("Embedded pair", "my target + my draft"):
         assert [f">{words}" in rows[name] for words in ("2.0 ms<", "17.0 ms<", "100.0%<", "2026-01-02, ")] == [True] * 4
-    for name in ("Embedded pair, target 4× as wide", "pythia-2.8b + pythia-70m"):
+    for name in ("Embedded pair, target 4× as wide", "Pythia 2.8B + 70M"):
         assert ">not yet<" in rows[name] and ">–<" in rows[name]
-    assert ">2.5%<" in rows["pythia-2.8b + pythia-70m"] and ">1.6%<" in rows["Embedded pair, target 4× as wide"]
+    assert ">2.5%<" in rows["Pythia 2.8B + 70M"] and ">1.6%<" in rows["Embedded pair, target 4× as wide"]
     assert ">0.5%<" in rows["Llama-2 7B + 70B, offloaded"] and ">5 s<" in rows["Llama-2 7B + 70B, offloaded"]
     assert "0.5% (DySpec, section 5.3: " in papers_words() and "2.5% (DynaTree: " in papers_words()
 

@@ -147,6 +147,11 @@ def test_what_is_measured_is_kept(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "ROUNDS", 3)
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, again: COSTS)
     found = measuring.latency_model(pair, unrecorded)
+    assert found.spread >= 1 and 0 <= found.others <= 1
+    wrong = replace(found, target_s=tuple(1000 * seconds for seconds in found.target_s), spread=1.0)
+    assert "target passes of one row kept from" in measuring.disagreement(pair, wrong)
+    assert "differed by 9.0×" in measuring.disagreement(pair, replace(wrong, spread=9.0))
+    monkeypatch.setattr(measuring, "disagreement", lambda *_: "")  # tests beside this one keep the machine busy
     monkeypatch.setattr(measuring, "LEAST_ROUNDS", 1)
     monkeypatch.setattr(measuring, "BUDGET_S", 0.0)
     timed = measuring.latency_model(pair, unrecorded, "khisti")

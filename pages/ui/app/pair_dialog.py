@@ -83,10 +83,20 @@ def draw_choice() -> None:
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + models.memory_words())
         st.caption(escape_markdown(engine_words(models.info)))
-    chosen = st.radio("Pair", [*presets.PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
-    if chosen in presets.PRESETS:
-        st.caption(escape_markdown(presets.PRESETS[chosen].note))
-    settings = None
+    left, right = st.columns([2, 3], gap="medium")
+    with left:
+        names = [*presets.PRESETS, OWN_PAIR]
+        needs = [_need_words(name) for name in names]  # not in the labels: a choice whose label changes is lost
+        chosen = st.radio("Pair", names, format_func=_preset_words, captions=needs, key="pair_preset")
+        if chosen in presets.PRESETS:
+            st.caption(escape_markdown(presets.PRESETS[chosen].note))
+    with right:
+        _draw_settings(chosen)
+
+
+def _draw_settings(chosen: str) -> None:
+    """How a chosen pair is to be loaded, what that needs and takes, and the button that loads it."""
+    models, settings = manager(), None
     with guarded():
         widen = _width() if chosen == presets.EMBEDDED else 1
         settings = _settings(chosen, widen)
@@ -191,16 +201,23 @@ def precisions(device: str) -> list[str]:
 
 
 def _preset_words(name: str) -> str:
-    """A ready-made pair and the memory it needs with the device and precision chosen below."""
+    """A choice of the dialog."""
     if name not in presets.PRESETS:
-        return "Your own pair: two ids, folders or GGUF files"
+        return "Your own pair"
+    return escape_markdown(presets.PRESETS[name].label)
+
+
+def _need_words(name: str) -> str:
+    """The memory that a ready-made pair needs with the device and precision chosen, or what one's own pair is."""
+    if name not in presets.PRESETS:
+        return "two ids, folders or GGUF files"
     chosen = {
         "device": st.session_state.get("pair_device", "auto"),
         "dtype": st.session_state.get("pair_dtype", "auto"),
         "widen": st.session_state.get("pair_widen", 1) if name == presets.EMBEDDED else 1,
     }
     need = presets.memory_estimate(replace(presets.PRESETS[name].settings, **chosen))
-    return escape_markdown(presets.PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
+    return byte_size(need) if need else ""
 
 
 MEASURE_HELP = "Takes a second or two. Long upper whiskers mean that the machine was busy."
@@ -213,20 +230,21 @@ def draw_costs() -> None:
         "How the time of a pass grows with its nodes decides how large a tree is worthwhile. The method "
         "*Hardware-aware* chooses its depth, width and size from these times."
     )
-    shown = st.container()
-    if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
-        with guarded(shown), shown:
+    table = st.empty()
+    table.html(times_table(kept_costs()))
+    st.caption(
+        "A pair without times is measured when it is loaded: choose it under *Pair* and press *Load this pair*. "
+        "*Measure now* measures the pair in memory, or loads the one named at top."
+    )
+    button, place, shown = st.container(), st.container(), st.container()
+    if button.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
+        with guarded(place), place:
             run_now("Measuring passes", lambda job: models.measure_costs())
-    with shown:
-        st.html(times_table(kept_costs()))
-        st.caption(
-            "A pair without times is measured when it is loaded: choose it under *Pair* and press *Load this pair*. "
-            "*Measure now* measures the pair in memory, or loads the one named at top."
-        )
-        if models.costs is not None:
-            chart(
-                cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT
-            )
+        table.html(times_table(kept_costs()))
+    if models.costs is not None:
+        with shown:
+            lines = cost_line(models.costs.target), cost_line(models.costs.draft)
+            chart(cost_figure(*lines, is_dark()), "costs", HEIGHT)
             st.caption(escape_markdown(measured_words(models.costs)))
 
 
@@ -237,10 +255,11 @@ def times_table(kept: Sequence[tuple[str, CostModel]]) -> str:
     `kept`: names of pairs and their costs, as `kept_costs` gives them.
     """
     heads = (
-        "Pair", Cell("Draft level, 1 row", "number"),
-        *(Cell(f"Target pass, {plural(size, 'row')}", "number") for size in ROWS),
-        Cell("Level ÷ pass of 1 row", "number"), Cell("Draft ÷ target, parameters", "number"), "Measured",
+        "Pair", Cell("Draft level, 1\u00a0row", "number"),
+        *(Cell(f"Target pass, {plural(size, 'row')}".replace(f"{size} ", f"{size}\u00a0"), "number") for size in ROWS),
+        Cell("Level ÷ pass, 1\u00a0row", "number"), Cell("Draft ÷ target, parameters", "number"), "Measured",
     )  # fmt: skip
+    labels = {presets.pair_name(preset.settings): preset.label for preset in presets.PRESETS.values()}
     shares = {
         presets.pair_name(each): parameter_share(each)
         for name, preset in presets.PRESETS.items()
@@ -248,14 +267,14 @@ def times_table(kept: Sequence[tuple[str, CostModel]]) -> str:
     }
     rows: list[tuple[str | Cell, ...]] = []
     for name in [*shares, *sorted({name for name, _ in kept} - shares.keys())]:
-        share = shares.get(name, "–")
+        label, share = labels.get(name, name), shares.get(name, "–")
         found = sorted((costs for known, costs in kept if known == name), key=lambda each: each.placement)
         if not found:
-            rows.append((name, *["–"] * (len(ROWS) + 2), share, "not yet"))
+            rows.append((label, *["–"] * (len(ROWS) + 2), share, "not yet"))
         for costs in found:
             level, *passes = pass_times(costs)
             times = map(duration, (level, *passes))
-            rows.append((name, *times, f"{level / passes[0]:.1%}", share, f"{costs.measured[:10]}, {costs.placement}"))
+            rows.append((label, *times, f"{level / passes[0]:.1%}", share, f"{costs.measured[:10]}, {costs.placement}"))
     rows += [
         (each.name, each.level or "–", each.one_row or "–", *["–"] * (len(ROWS) - 1), each.level_share or "–",
          each.parameter_share or "–", f"as given by {each.paper}")
@@ -306,8 +325,8 @@ def measured_words(costs: CostModel) -> str:
         "the least disturbed stretch, whiskers quartiles of all repeats; the line joins the points and never falls as "
         f"passes grow. {costs.machine}."
     )
-    if costs.disturbed:
-        words += f" Other work disturbed it: {costs.disturbed}."
+    if costs.beside:
+        words += f" Other work went on meanwhile: {costs.beside}."
     if not costs.iterations:
         return f"{words} Passes are so slow that the time outside them is negligible."
     return (
