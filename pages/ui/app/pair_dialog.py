@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OWN_PAIR = "own"
 
 
-class PaperPair(NamedTuple):
+class PublishedPair(NamedTuple):
     """What a paper says of a pair of its own."""
 
     name: str
@@ -40,10 +40,10 @@ class PaperPair(NamedTuple):
     parameter_share: str = ""  # of the target's parameters that the draft has
 
 
-PAPER_PAIRS = (
-    PaperPair("Llama-2 7B + 70B, offloaded", "DySpec, section 5.3", "0.5%", "25 ms", "5 s"),
-    PaperPair("Pythia 70M + 2.8B", "DynaTree", parameter_share="2.5%"),
-    PaperPair("Llama 68M + Llama-2 7B", "DySpec", parameter_share="1%"),
+PUBLISHED = (
+    PublishedPair("Llama-2 7B + 70B, offloaded", "DySpec, section 5.3", "0.5%", "25 ms", "5 s"),
+    PublishedPair("Pythia 70M + 2.8B", "DynaTree", parameter_share="2.5%"),
+    PublishedPair("Llama 68M + Llama-2 7B", "DySpec", parameter_share="1%"),
 )
 ROWS = (1, 16, 64)  # of the passes whose times are named
 WIDTH_HELP = (
@@ -278,7 +278,7 @@ def times_table(kept: Sequence[tuple[str, CostModel]]) -> str:
     rows += [
         (each.name, each.level or "–", each.one_row or "–", *["–"] * (len(ROWS) - 1), each.level_share or "–",
          each.parameter_share or "–", f"as given by {each.paper}")
-        for each in PAPER_PAIRS
+        for each in PUBLISHED
     ]  # fmt: skip
     return html_table(heads, rows, "ruled pair-times", label="Times of passes of every pair")
 
@@ -297,8 +297,8 @@ def pass_times(costs: CostModel) -> tuple[float, ...]:
 
 def papers_words() -> str:
     """The ratios of the papers' pairs, in a sentence."""
-    timed = [f"{each.level_share} ({each.paper}: {each.name})" for each in PAPER_PAIRS if each.level_share]
-    counted = [f"{each.parameter_share} ({each.paper}: {each.name})" for each in PAPER_PAIRS if each.parameter_share]
+    timed = [f"{each.level_share} ({each.paper}: {each.name})" for each in PUBLISHED if each.level_share]
+    counted = [f"{each.parameter_share} ({each.paper}: {each.name})" for each in PUBLISHED if each.parameter_share]
     return (
         f"For comparison, a draft level of the papers costs {listed(timed)} of a target pass, and their drafts have "
         f"{listed(counted)} of the target's parameters."
