@@ -64,7 +64,10 @@ print(sorted({"torch", "transformers", "streamlit", "plotly", "pandas"} & set(sy
     [
         (("bnech",), f"There is no `draftscope bnech`: choose one of {NAMES}."),
         (("--wrong",), f"There is no `draftscope --wrong`: choose one of {NAMES}."),
-        (("train", "all"), "There is no `draftscope train all`: choose one of embedded, head, head_suite, selector."),
+        (
+            ("train", "all"),
+            "There is no `draftscope train all`: choose one of embedded, example, head, head_suite, selector.",
+        ),
     ],
 )
 def test_what_there_is_not_is_refused_in_a_sentence(words, sentence, monkeypatch, capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from decoding.common.errors import DiskError, TrainingError
-from decoding.jobs.process import StoppedError
+from decoding.jobs.process import StoppedError, ending
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
@@ -110,7 +110,7 @@ def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path
         return step(self, number, share)
 
     monkeypatch.setattr(learner, "step", stopping)
-    with pytest.raises(StoppedError):
+    with pytest.raises(StoppedError), ending(folder):
         run(folder.path, arrays)
     monkeypatch.undo()
     assert folder.status().state == "stopped"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from decoding.common.errors import TrainingError
-from decoding.jobs.process import StoppedError
+from decoding.jobs.process import StoppedError, ending
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -128,7 +128,7 @@ def test_a_training_that_stopped_ends_with_the_same_weights(tmp_path, monkeypatc
     monkeypatch.setattr(
         parts, "step", lambda number, share: (number == 6 and folder.ask_to_stop(), step(number, share))[1]
     )
-    with pytest.raises(StoppedError):
+    with pytest.raises(StoppedError), ending(folder):
         train(parts, folder, PhasePlan(steps=12), phase="p", belongs_to={})
     resumed = learner()
     train(resumed, folder, PhasePlan(steps=12), phase="p", belongs_to={}, resume=True)
