@@ -268,7 +268,7 @@ def main() -> int:
     bad = [asdict(o) for o in outcomes if o.verdict not in ("equal", "repeated")]
     header = ("name", "runs", *VERDICTS, "accepted_per_iteration")  # counts, which no load of the machine changes
     tables = {
-        attribute: [dict(zip(header, row, strict=False)) for row in table(outcomes, attribute)]
+        attribute: [dict(zip(header, row[:-1], strict=True)) for row in table(outcomes, attribute)]
         for attribute in ("architecture", "method", "verifier")
     }
     save_figures(args, "random_runs", {"summary": line, **tables, "not_well": bad}, torch.device("cpu"))

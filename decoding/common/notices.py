@@ -23,7 +23,7 @@ _listeners: ContextVar[tuple[Hear, Hear]] = ContextVar("listeners", default=(_pr
 
 @contextmanager
 def heard_by(keep: Hear, show: Hear) -> Iterator[None]:
-    """Have `keep` called with what is told inside, and `show` with what goes on there."""
+    """Have `keep` called with every sentence of `tell` inside, and `show` with those of `doing`."""
     token = _listeners.set((keep, show))
     try:
         yield

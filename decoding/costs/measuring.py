@@ -148,7 +148,7 @@ def held(
 
     What was measured beside other work, or on a machine that has changed, would mislead every method that plans by it:
     what is kept is checked now and then, and after a run that it does not fit. That it was measured again, or beside
-    other work, is told.
+    other work, is said.
 
     Args:
         measure: given why kept ones were replaced, a clause, empty where none were.

@@ -137,7 +137,7 @@ def of_memory(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse
     """One sentence on peak memory of two methods that draft: with the same models a pass's nodes alone differ."""
     nodes = [f"{rows['nodes_per_pass'].mean():.1f} of {name}" for name, rows in
              ((better_name, better), (worse_name, worse))]  # fmt: skip
-    return f"Both hold both models and the text's KV slots; the nodes of a pass, {' and '.join(nodes)}, add little."
+    return f"Both hold both models and the text's KV slots; they differ in the nodes of a pass, {' and '.join(nodes)}."
 
 
 def of_parts(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:

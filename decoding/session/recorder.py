@@ -183,8 +183,8 @@ class TreeFigures:
     final_token: int
     tests_first_path: bool
     selector: SelectorTrace | None
-    # Ids and probabilities of the likeliest tokens, `[num_nodes, 20]`; what the verifier saw of the target's is None
-    # where it was that at temperature 1, or was asked for nothing
+    # Ids and probabilities of the likeliest tokens, `[num_nodes, 20]`; those that the verifier saw of the target's are
+    # None in greedy decoding, which asks for no probabilities
     draft_top: tuple[np.ndarray, np.ndarray]
     target_top: tuple[np.ndarray, np.ndarray]
     tested_top_probs: np.ndarray | None

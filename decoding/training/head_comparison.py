@@ -1,6 +1,6 @@
 """How good draft heads are: exact tokens per pass of optimal trees after held-out windows, the same windows for all.
 
-Windows differ far more than heads do, so that heads are told apart by their differences on each window (`compared`).
+Windows differ far more than heads do, so that heads are compared by their differences on each window (`compared`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -140,25 +140,27 @@ def print_comparison(folders: Sequence[Path]) -> None:
             print(f"{folder.name:16}" + "".join(f"{cell:>20}" for cell in cells))
 
 
-def evaluate(args: argparse.Namespace, told: argparse.Namespace) -> None:
-    """Compare heads on the same held-out windows and print what each reaches; `told` is for `decoding.training.head`.
+def evaluate(args: argparse.Namespace, of_head: argparse.Namespace) -> None:
+    """Compare heads on the same held-out windows and print what each reaches.
+
+    `of_head`: the arguments for `decoding.training.head`.
 
     Raises:
         TrainingError: there are no heads, no text or no two windows to compare them on; `PairError` where a head is of
             another target.
     """
-    if told.corpus is None or args.evaluate < 2:
+    if of_head.corpus is None or args.evaluate < 2:
         raise TrainingError("Heads are compared on at least 2 windows of held-out text: name a folder with --corpus.")
     names = [BASE, *(name + suffix for suffix in ("", BY_TIME) for name in MEMBERS)]
     places = {name: SHIPPED / name if args.out is None else args.out / name / HEADS.folder for name in names}
     cards = {name: read_card(place, name) for name, place in places.items() if (place / HEADS.card).exists()}
     if not cards:
         raise TrainingError(f"{args.out or SHIPPED} has no heads: train them first.")
-    pair = pair_of(told)
+    pair = pair_of(of_head)
     for card in cards.values():
         require_fit(card, pair_identity(pair))
     # As training cuts them; only their beginnings are read, so that the target need not continue any.
-    texts, plan = read_corpus(told.corpus), replace(from_arguments(WindowPlan, told), continued=0.0)
+    texts, plan = read_corpus(of_head.corpus), replace(from_arguments(WindowPlan, of_head), continued=0.0)
     windows = windows_of(pair, texts, plan, range(args.evaluate), held_out=True)
     values = {}
     for name, card in cards.items():

@@ -56,9 +56,9 @@ def test_costs_measured_beside_busy_processes_are_noticed_and_mended(pair, capsy
     with busy():
         poisoned = cost_model(pair, unrecorded)
     assert poisoned.others > QUIET and poisoned.beside and kept(pair) == poisoned
-    waited, told = capsys.readouterr().err.splitlines()
+    waited, said = capsys.readouterr().err.splitlines()
     assert "waiting for them, 1 s at most" in waited
-    assert f"measured beside other work: {poisoned.beside}." in told
+    assert f"measured beside other work: {poisoned.beside}." in said
     # However much else this machine has to do now: beside so many processes passes take several times as long, and
     # what did not slow them need not be mended.
     mended = cost_model(pair, unrecorded)

@@ -247,7 +247,7 @@ def measure(args: argparse.Namespace) -> None:
     for (loss, head), (columns, ids) in in_steps(args, product(heads, prompts), len(heads) * len(prompts)):
         method = METHODS["eagle2"].with_settings(draft_head=head, verifier="greedy")
         records += records_of_shares(pair, method, loss, columns, ids, tokens)
-    for loss, head in in_steps(args, heads, len(heads), "reading on"):
+    for loss, head in in_steps(args, heads, len(heads), "reading texts"):
         parts = [conditioned(pair, head, text, first) for text, first in texts]
         records += records_behind_ranks(parts, loss, [columns for columns, _ in prompts])
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {tokens} tokens; means over prompts, "

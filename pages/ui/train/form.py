@@ -121,7 +121,7 @@ def draw_form(found: Sequence[TrainingWatcher]) -> None:
     if kind == "head" and (SHIPPED / EXAMPLE).exists():
         with st.expander(TREE_LABEL, expanded=not found, icon=":material/account_tree:", key="train_tree"):
             st.caption(f"{TREE_ROOT} {EXAMPLE_WORDS}")
-            draw_training_tree(SHIPPED / EXAMPLE)
+            draw_training_tree(SHIPPED / EXAMPLE, "install Draftscope again")
     values = _widgets(kind)
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)

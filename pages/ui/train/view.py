@@ -110,12 +110,12 @@ def _draw_example(file: Path) -> None:
         draw_training_tree(file)
 
 
-def draw_training_tree(file: Path) -> None:
+def draw_training_tree(file: Path, advice: str = "start the training again") -> None:
     """Tree, chain and mask of an `EXAMPLE` file, or a sentence where it cannot be read."""
     try:
         example = TrainingTree.read(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        st.caption(escape_markdown(f"{file.name} cannot be read ({error}): start the training again."))
+        st.caption(escape_markdown(f"{file.name} cannot be read ({error}): {advice}."))
         return
     figure = training_tree_figure(example, is_dark())
     chart(figure, key="train_example_tree", height=int(figure.layout.height))
