@@ -46,8 +46,8 @@ TABLES = {
 }
 LINES = {
     "identity": "Greedy output against `generate`", "random_runs": "Random calls",
-    "scaling": "Cost against size", "recording": "Cost of recording", "offload": "A target mostly off the device",
-    "kinds_of_text": "A real pair, by kind of text",
+    "roofline": "Passes beside their limits", "scaling": "Cost against size", "recording": "Cost of recording",
+    "offload": "A target mostly off the device", "kinds_of_text": "A real pair, by kind of text",
 }  # fmt: skip
 DRAFTERS_GRID = "heads_that_pay"
 HEADER = (

@@ -1,18 +1,31 @@
-"""Bytes and operations of a pass against the measured ceilings of the device: how near its limit an engine is."""
+"""Bytes and operations of a pass against the measured ceilings of the device: how near its limit an engine is.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+    python -m benchmarks.roofline [--widen 4] [--save]
+
+Ceilings are a large product, a copy of memory and, on a CPU, buffers of several sizes that are read again and again,
+which a cache may hold as it may hold the weights. Then come passes of the target and the draft model, and the phases of
+real runs; texts count whole, and figures are medians of calls or means over iterations. `python -m benchmarks.gpu`
+measures the same on a GPU.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 import numpy as np
 import torch
 
+from decoding.common.errors import run_main
 from decoding.compare.comparison import MOST_TRIES, cold_calls
+from decoding.compare.contestants import parse_contestant
 from decoding.engines.base import Visibility
 from decoding.engines.packed import Float16Linear, can_pack
-from decoding.experiments.command import print_table
+from decoding.experiments.command import arguments, encoded_prompts, goal_line, pair_from, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair, tree_forward
+from decoding.models.presets import add_pair_arguments
 from decoding.papers.measured.mask_order import timed
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import PHASES
@@ -22,14 +35,36 @@ REPEATS = 15
 # Buffers far larger than any cache, so that what is measured is memory.
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}
 MATRIX_SIZE = {"cuda": 8192, "cpu": 1536}
+READ_BYTES = tuple(2**power for power in range(20, 29))  # from what the smallest caches hold to what none does
+ROW_BYTES = 4096  # of a matrix that is read by a product with one vector
+# Runs whose levels are 1 to 8 nodes wide, beside one without a draft.
+RUNS = (
+    "autoregressive",
+    "linear:length=3",
+    "eagle2:node_budget=6,beam_width=3,max_depth=2",
+    "eagle2:node_budget=24,beam_width=8,max_depth=3",
+)
+# What the embedded pair is to reach on a CPU: shares of the limits, and what a level takes from start to end.
+TARGET_SHARE, TARGET_QUERIES, DRAFT_SHARE, LEVEL_MS = 0.75, 16, 0.50, 0.2
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reaches at best: bytes per second of a large copy (read + written), operations of a product."""
+    """What a device reaches at best: bytes per second of a large copy (read + written), operations of a product.
+
+    `reads` are (bytes of a buffer, bytes per second where it is read again and again), smallest first, on a CPU.
+    """
 
     copy_bytes_per_s: float
     product_operations_per_s: float
+    reads: tuple[tuple[int, float], ...] = ()
+
+    def bytes_per_s(self, size: int) -> float:
+        """How fast so many bytes are read again and again: between the measured sizes, if there are any."""
+        if not self.reads:
+            return self.copy_bytes_per_s
+        sizes, rates = zip(*self.reads, strict=True)
+        return float(np.interp(np.log(size), np.log(sizes), rates))
 
 
 @dataclass(frozen=True)
@@ -46,7 +81,7 @@ class PassCost:
 
     def limit_s(self, ceilings: Ceilings) -> float:
         """Seconds that the device cannot undercut."""
-        return max(self.bytes / ceilings.copy_bytes_per_s, self.operations / ceilings.product_operations_per_s)
+        return max(self.bytes / ceilings.bytes_per_s(self.bytes), self.operations / ceilings.product_operations_per_s)
 
 
 def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
@@ -60,6 +95,14 @@ def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
     left, right = (torch.randn((size, size), generator=maker, device=device).to(dtype) for _ in range(2))
     product_s = median_s(lambda: left @ right, device)
     return Ceilings(2 * source.numel() / copy_s, 2 * size**3 / product_s)
+
+
+def read_rate(size: int, device: torch.device) -> float:
+    """Bytes per second at which a buffer of `size` bytes is read again and again, by the fastest of three kernels."""
+    matrix = torch.ones((size // ROW_BYTES, ROW_BYTES // 4), device=device)
+    vector = torch.ones(matrix.shape[1], device=device)
+    calls = (matrix.sum, matrix.max, lambda: matrix @ vector)
+    return size / min(median_s(call, device) for call in calls)
 
 
 def median_s(call: Callable[[], object], device: torch.device, repeats: int = REPEATS) -> float:
@@ -120,7 +163,7 @@ def pass_rows(pair: Pair, ceilings: Ceilings | None, rows: int = 200) -> list[di
             found.append({
                 "model": role, "engine": model.info.engine, "queries": queries, "ms": 1000 * seconds,
                 "megabytes": cost.bytes / 1e6, "gigaoperations": cost.operations / 1e9,
-                "bandwidth_limit_ms": ceilings and 1000 * cost.bytes / ceilings.copy_bytes_per_s,
+                "bandwidth_limit_ms": ceilings and 1000 * cost.bytes / ceilings.bytes_per_s(cost.bytes),
                 "compute_limit_ms": ceilings and 1000 * cost.operations / ceilings.product_operations_per_s,
                 "share_of_limit": ceilings and cost.limit_s(ceilings) / seconds,
             })  # fmt: skip
@@ -153,7 +196,7 @@ def phase_rows(
         seconds = sum(getattr(i.times, f"{phase}_s") for i in iterations) / len(iterations)
         found.append({
             "method": method.label, "phase": phase, "ms": 1000 * seconds, "share": seconds / total,
-            "limit_ms": limits and 1000 * limits.get(phase, 0.0), "cold": cold,
+            "limit_ms": limits and 1000 * limits.get(phase, 0.0), "cold": cold, "levels": levels, "width": width,
         })  # fmt: skip
     return found
 
@@ -162,7 +205,9 @@ def print_roofline(ceilings: Ceilings | None, passes: list[dict], phases: list[d
     """The ceilings where they are known, and the two tables."""
     if ceilings:
         print(f"measured ceilings: copy {ceilings.copy_bytes_per_s / 1e9:.0f} GB/s (read + written), "
-              f"product {ceilings.product_operations_per_s / 1e12:.2f} Top/s\n")  # fmt: skip
+              f"product {ceilings.product_operations_per_s / 1e12:.2f} Top/s")  # fmt: skip
+        read = (f"{size / 2**20:.0f} MiB {rate / 1e9:.0f}" for size, rate in ceilings.reads)
+        print(f"read again and again, GB/s by size: {', '.join(read)}\n" if ceilings.reads else "")
     print_table(
         ("pass", "engine", "queries", "ms", "MB", "Gop", "bandwidth ms", "compute ms", "of the limit"),
         [(r["model"], r["engine"], r["queries"], f"{r['ms']:.2f}", f"{r['megabytes']:.1f}",
@@ -181,3 +226,59 @@ def print_roofline(ceilings: Ceilings | None, passes: list[dict], phases: list[d
 
 def _known(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def roofline_figures(
+    pair: Pair, engines: Sequence[str], methods: Sequence[Method], prompt_ids: list[int], max_new_tokens: int
+) -> dict:
+    """Measure the ceilings, the passes of each engine and the phases of some methods; print them."""
+    ceilings, device = measure_ceilings(pair.target.device, pair.target.dtype), pair.target.device
+    if device.type == "cpu":
+        ceilings = replace(ceilings, reads=tuple((size, read_rate(size, device)) for size in READ_BYTES))
+    passes = [row for engine in engines for row in pass_rows(pair.with_engine(engine), ceilings)]
+    phases = [row for method in methods for row in phase_rows(pair, method, prompt_ids, max_new_tokens, ceilings)]
+    print(f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}")
+    print_roofline(ceilings, passes, phases)
+    return {"ceilings": asdict(ceilings), "passes": passes, "phases": phases}
+
+
+def goals(engine: str, passes: Sequence[dict], phases: Sequence[dict]) -> list[str]:
+    """What an engine's passes of the target and the draft, and levels in real runs, reach of what they are to reach."""
+    few = [row for row in passes if row["engine"] == engine and row["queries"] <= TARGET_QUERIES]
+    lines = []
+    for role, goal in (("target", TARGET_SHARE), ("draft", DRAFT_SHARE)):
+        shares = {row["queries"]: row["share_of_limit"] for row in few if row["model"] == role}
+        each = ", ".join(f"{share:.0%} over {queries}" for queries, share in shares.items())
+        said = f"passes of the {role} reach {each} of their limit, goal {goal:.0%} over 1 to {max(shares)}"
+        lines.append(goal_line(min(shares.values()) >= goal, said))
+    levels = {f"{row['width']} wide": row["ms"] / row["levels"] for row in phases
+              if row["phase"] == "draft" and row["levels"]}  # fmt: skip
+    each = ", ".join(f"{ms:.2f} ms {width}" for width, ms in levels.items())
+    said = f"a draft level with top-k and tree takes {each} in a run, goal at most {LEVEL_MS} ms"
+    return [*lines, goal_line(max(levels.values()) <= LEVEL_MS, said)]
+
+
+def run_on_cpu(args: argparse.Namespace, pair: Pair, part: str | None = None) -> int:
+    """Measure, judge and keep what a pair on a CPU reaches, with the engine that runs it and with transformers'."""
+    started, engine = time.perf_counter(), pair.target.info.engine
+    ids = encoded_prompts(pair, args.prompts, 1)[0][1]
+    methods = [parse_contestant(text).method for text in (RUNS[:2] if args.quick else RUNS)]
+    engines = list(dict.fromkeys((engine, "transformers")))
+    figures = roofline_figures(pair, engines, methods, ids, 16 if args.quick else 128)
+    judged = goals(engine, figures["passes"], figures["phases"])
+    print("", *judged, sep="\n")
+    figures |= {"pair": pair.info.name, "took_s": time.perf_counter() - started, "goals": judged}
+    save_figures(args, "roofline", figures, pair.target.device, part, by_processor=True)
+    return 0
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.set_defaults(device="cpu")
+    args = parser.parse_args()
+    return run_on_cpu(args, pair_from(args), f"widened-{args.widen}x" if args.widen > 1 else None)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu import run_part
-from benchmarks.gpu.measuring import SAMPLINGS, measure_all, roofline_figures
+from benchmarks.gpu.measuring import SAMPLINGS, measure_all
+from benchmarks.roofline import run_on_cpu
 from decoding.common.errors import PairError, run_main
-from decoding.experiments.command import add_counting_argument, arguments, choose_prompts, save_figures
+from decoding.experiments.command import add_counting_argument, arguments
 from decoding.models.pair import embedded_pair
 
 PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
@@ -42,11 +43,7 @@ def main() -> int:
         return measure_all(args)
     if not args.roofline:
         raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
-    pair = embedded_pair("cpu")
-    prompt_ids = pair.vocabulary.encode_prompt(choose_prompts(args.prompts, 1)[0].text)
-    figures = {"pair": pair.info.name, **roofline_figures(pair, ("transformers", "packed"), prompt_ids, 128)}
-    save_figures(args, "roofline", figures, pair.target.device)
-    return 0
+    return run_on_cpu(args, embedded_pair("cpu"))
 
 
 if __name__ == "__main__":

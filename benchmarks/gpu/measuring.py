@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.gpu.report import Budget, Report
 from benchmarks.methods import STEPS as DYNATREE_STEPS
 from benchmarks.methods import figures_of, print_differences, print_figures, ratios
-from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
+from benchmarks.roofline import measure_ceilings, pass_cost, roofline_figures
 from benchmarks.tuning import CHAINS, at_engine, large_trees, suited, trees, tune
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.interruption import CancelledError
@@ -338,18 +338,6 @@ def _bandwidth_limit(pair: Pair, rows: int) -> float | None:
     return ceilings.copy_bytes_per_s / pass_cost(pair.target, 1, rows).bytes
 
 
-def roofline_figures(pair: Pair, engines: tuple[str, ...], prompt_ids: list[int], max_new_tokens: int) -> dict:
-    """Measure the ceilings, the passes of each engine and the phases of some methods; print them."""
-    ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
-    passes = [row for engine in engines for row in pass_rows(pair.with_engine(engine), ceilings)]
-    named = {"autoregressive": "autoregressive", **STEPS}
-    methods = [replace(parse_contestant(text).method, label=name) for name, text in named.items()]
-    phases = [row for method in methods for row in phase_rows(pair, method, prompt_ids, max_new_tokens, ceilings)]
-    print(f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}")
-    print_roofline(ceilings, passes, phases)
-    return {"ceilings": ceilings.__dict__, "passes": passes, "phases": phases}
-
-
 def widened_pair(like: str, folder: Path, dtype: str, context_length: int) -> Pair:
     """The widened pair on the GPU, written to `folder` where it does not lie there yet."""
     target, draft = widened_pair_folders(like, folder, dtype, "cuda")
@@ -386,8 +374,10 @@ def measure_all(args: argparse.Namespace) -> int:
         if budget.left_s > ROOFLINE_S:
             print()
             engines = ("transformers", "packed", "cuda_graph")
+            named = {"autoregressive": "autoregressive", **STEPS}
+            methods = [replace(parse_contestant(text).method, label=name) for name, text in named.items()]
             try:
-                figures |= roofline_figures(pair, engines, prompts[0][1], min(length, 128))
+                figures |= roofline_figures(pair, engines, methods, prompts[0][1], min(length, 128))
             except RUN_ERRORS as error:
                 traceback.print_exc(file=sys.stdout)
                 failed.append(f"bytes and operations could not be measured: {_first_line(error)}")

@@ -249,7 +249,7 @@ def _product_of(target: Model, ids: Tensor | None, copies: int) -> Callable[[Ten
     output_head = OutputHead(target.network, target.info.name)
     rows: Any = slice(None) if ids is None else ids
     weight = fetch_weight(output_head.module).detach().to(target.device)[rows]
-    weight = copies * weight[:, : weight.shape[1] // copies]
+    weight = weight.unflatten(1, (copies, -1)).sum(1)  # the copies of an input share its weight
     bias = getattr(output_head.module, "bias", None)
     made = linear_of(weight, None if bias is None else bias.detach().to(target.device)[rows])
     return lambda features: output_head.behind(made(features))

@@ -1,6 +1,7 @@
 """The embedded pair widened: the same function at the cost of a larger model.
 
-A wide model holds whole numbers of copies of the width, with heads of the same size; every copy computes the same.
+A wide model holds whole numbers of copies of the width, with heads of the same size; every copy computes the same. A
+weight is divided among the copies of its input in powers of two, which no dtype rounds.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ class WideShape:
 
 
 # From the published configurations. Only pythia-2.8b has the embedded target's heads of 80; 70m, 160m and 410m have
-# the draft's heads of 64 (160m takes six copies: in 16 bits a sixth of a weight is rounded once more).
+# the draft's heads of 64.
 PYTHIA_2_8B = WideShape("pythia-2.8b", 2560, 32, 32, 10240, 50_304)
 PYTHIA_70M = WideShape("pythia-70m", 512, 6, 8, 2048, 50_304)
 PYTHIA_160M = WideShape("pythia-160m", 768, 12, 12, 3072, 50_304)
@@ -103,6 +104,13 @@ def load_narrow(role: str, device: str = "cpu") -> Narrow:
     weights = {name: weight.to(device, torch.float32) for name, weight in load_file(file).items()}
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return Narrow(role, config, weights, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def shares(copies: int) -> list[float]:
+    """Powers of two, as equal as they can be, that sum to one: three copies have a half, a quarter and a quarter."""
+    power = 2 ** (copies.bit_length() - 1)
+    halved = 2 * (copies - power)
+    return [1 / power] * (copies - halved) + [0.5 / power] * halved
 
 
 class Widening:
@@ -175,7 +183,11 @@ class Widening:
         weight = self.narrow.weights[name]
         if weight.ndim == 1:
             return weight.to(self.dtype).repeat(self.copies)
-        return (weight / self.copies).to(self.dtype).repeat(self.copies, self.copies)
+        return self._divided(weight).repeat(self.copies, 1)
+
+    def _divided(self, weight: Tensor) -> Tensor:
+        """`[outputs, inputs]` to `[outputs, copies * inputs]`: each copy of the inputs has its share of the weight."""
+        return torch.cat([(weight * share).to(self.dtype) for share in shares(self.copies)], 1)
 
     def _norm_bias(self) -> Tensor:
         bias = self.narrow.weights[NORM_BIAS]
@@ -189,7 +201,7 @@ class Widening:
         tied = self.narrow.config["tie_word_embeddings"]
         real = self.narrow.weights[EMBEDDING if tied else HEAD]
         head = torch.zeros(self.shapes[HEAD], dtype=self.dtype, device=real.device)
-        head[: len(real)] = (real / self.copies).to(self.dtype).repeat(1, self.copies)
+        head[: len(real)] = self._divided(real)
         if self._padded:
             head[len(real) :, : real.shape[1]] = self._padded_row().to(self.dtype)
         return head

@@ -254,10 +254,11 @@ def test_ceilings_that_cannot_be_measured_cost_no_figures(pair, monkeypatch, tmp
         "tuned_for": lambda *_: {},
         "measure": lambda *_: None,
         "report": lambda *_: {"figures": []},
-        "measure_ceilings": fails,
         "save_figures": lambda _args, _name, figures, *_: written.append(sorted(figures)),
     }.items():
         monkeypatch.setattr(gpu_measuring, name, value)
+    for module in (gpu_measuring, roofline):
+        monkeypatch.setattr(module, "measure_ceilings", fails)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("sys.argv", ["gpu", "--quick"])
     assert gpu.main() == 1 and written[-1] == ["T=1", "greedy", "pair"]

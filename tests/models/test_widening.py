@@ -13,22 +13,27 @@ from transformers import AutoModelForCausalLM
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.compare.hf_generate import run_baseline
+from decoding.engines.packed import Float16Linear
 from decoding.heads.head import with_draft
 from decoding.methods.methods import METHODS
 from decoding.models import widening
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
 from decoding.models.presets import DTYPE_BYTES, MODEL_SHAPES, memory_estimate, model_shape
 from decoding.models.widening import (
+    EMBEDDING,
     LIKES,
     NORM_GAIN,
     PADDED_LOGIT,
     PYTHIA_2_8B,
     PYTHIA_70M,
+    PYTHIA_160M,
     WIDENED_FROM,
     Widening,
     WideShape,
     load_narrow,
+    shares,
     widened_pair_folders,
+    widened_target,
 )
 from decoding.session.session import DecodeSession, Limits
 from decoding.widen import main
@@ -211,17 +216,32 @@ def test_shards_of_the_large_pair_stay_small():
     assert widening.weight_bytes() == 4 * MODEL_SHAPES["EleutherAI/pythia-2.8b"].parameters
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_weights_of_the_large_pair_are_the_embedded_ones_unrounded(dtype):
-    """Two copies divide without rounding: the sum over the copies of an input is the embedded weight in the dtype."""
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("like", [PYTHIA_70M, PYTHIA_160M], ids=lambda shape: shape.name)
+def test_weights_of_a_large_draft_are_the_embedded_ones_unrounded(like, dtype):
+    """Any number of copies divides without rounding: their sum over an input is the embedded weight in the dtype."""
     narrow = load_narrow("draft")
-    widening = Widening(narrow, PYTHIA_70M, dtype)
+    widening = Widening(narrow, like, dtype)
     for name in ("gpt_neox.layers.0.attention.query_key_value.weight", "gpt_neox.layers.0.mlp.dense_4h_to_h.weight"):
         weight = narrow.weights[name].to(getattr(torch, dtype))
         rows, columns = weight.shape
-        tiles = widening.tensor(name).float().view(2, rows, 2, columns)
-        for copy in range(2):
-            assert torch.equal(tiles[copy].sum(1), weight.float())
+        tiles = widening.tensor(name).double().view(widening.copies, rows, widening.copies, columns)
+        for tile in tiles:
+            assert torch.equal(tile.sum(1), weight.double())
+
+
+def test_shares_of_copies_are_powers_of_two_that_sum_to_one():
+    assert shares(1) == [1.0] and shares(4) == [0.25] * 4
+    assert shares(3) == [0.5, 0.25, 0.25] and shares(6) == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]
+    assert all(sum(shares(count)) == 1 and len(shares(count)) == count for count in range(1, 40))
+
+
+@pytest.mark.parametrize("copies", (2, 3, 4))
+def test_float16_holds_every_product_of_a_wider_target(copies):
+    """So that each of its passes reads half the bytes of float32."""
+    wide = widened_target(copies, "float32")
+    products = [name for name, shape in wide.shapes.items() if len(shape) == 2 and name != EMBEDDING]
+    assert products and all(Float16Linear.fits(wide.tensor(name)) for name in products[:4] + products[-1:])
 
 
 @pytest.mark.slow
