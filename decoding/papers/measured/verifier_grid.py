@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import cycle, islice, product
 from multiprocessing import get_context
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ import torch
 from decoding.common.errors import ExperimentError, run_main
 from decoding.common.formats import plural
 from decoding.common.prompts import Prompt
-from decoding.costs.latency import ROW_WARM_UPS, RowProbe, latency_model
+from decoding.costs.latency import ROW_WARM_UPS, latency_model
+from decoding.costs.measuring import Probe
 from decoding.drafters import DelayedDrafter
 from decoding.experiments.command import (
     add_counting_argument,
@@ -263,37 +264,38 @@ def figures(trees: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 def time_shares(
     args: argparse.Namespace, pair: Pair, prompts: Sequence[Prompt], latencies: Mapping[str, LatencyModel], runs: int
-) -> dict[str, list[float]]:
-    """Modelled over measured time of whole runs of `CHECKED` tokens by verifier, verifiers in turn.
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Modelled over measured time of whole runs of `CHECKED` tokens by verifier, verifiers in turn; passes over kept.
 
     The iteration that reads the prompt is left out, and those whose trees the length limit would cut. A machine's speed
-    moves within minutes by more than the model errs: passes of one row, timed around each run, say by how much.
+    moves within seconds by more than the model errs, and not alike for all passes: one row waits for memory, many for
+    products. Passes over as many rows as the trees have, timed before and after each run, say how fast it was then;
+    what they take of what is kept of such passes is the second figure, by run.
     """
-    shares = defaultdict(list)
-    known = next(iter(latencies.values()))
-    length = known.lengths[len(known.lengths) // 2]
-    probe = RowProbe(pair.target, length)
+    shares, moved = defaultdict(list), []
+    known = next(iter(latencies.values())).costs.target
+    probe = Probe(pair, pair.target, level=False, sizes=sorted({1 + paths * depth for paths, depth in CHECKED_SHAPES}))
 
-    def slower() -> float:
-        times = [probe.pass_s(length) for _ in range(ROW_WARM_UPS + PROBES)]
-        return min(times[ROW_WARM_UPS:]) / float(known.target_pass_s(length))  # kept times are the least, too
+    def slower(rows: int) -> float:
+        times = [probe.pass_s(rows) for _ in range(ROW_WARM_UPS + PROBES)]
+        return median(times[ROW_WARM_UPS:]) / float(known.seconds(rows))
 
     cases = product(prompts, CHECKED_SHAPES, CHECKED_AT, latencies)
     for prompt, (paths, depth), sampling, verifier in in_steps(args, islice(cycle(cases), runs), runs, "whole runs"):
-        action = Action(paths, 0, depth)
+        action, rows = Action(paths, 0, depth), 1 + paths * depth
         method = METHODS["delayed"].with_settings(verifier=verifier, **action._asdict())
         session = unrecorded(pair, method, pair.vocabulary.encode_prompt(prompt.text), CHECKED, sampling)
         session.step()
-        speeds = [slower()]
+        before = slower(rows)
         lengths, started = [], time.perf_counter()
         while CHECKED - session.new_tokens > depth:
             lengths.append(len(session.tokens))
             session.step()
         measured_s = time.perf_counter() - started
-        speeds.append(slower())
+        moved.append(mean((before, slower(rows))))
         modelled_s = latencies[verifier].action_s(np.array(lengths))[:, ACTIONS.index(action)].sum()
-        shares[verifier].append(mean(speeds) * float(modelled_s) / measured_s)
-    return dict(shares)
+        shares[verifier].append(moved[-1] * float(modelled_s) / measured_s)
+    return dict(shares), moved
 
 
 def print_best(records: Sequence[Mapping[str, Any]], counting: Counting) -> None:
@@ -342,9 +344,10 @@ def measure(args: argparse.Namespace) -> None:
     # Before anything else runs here: these are times. What is stored was measured in one sitting.
     latency_model(pair, unrecorded, again=args.save)
     latencies = {name: latency_model(pair, unrecorded, name) for name in solvers}
-    shares = time_shares(args, pair, prompts, latencies, 2 if args.quick else 200)
+    shares, moved = time_shares(args, pair, prompts, latencies, 2 if args.quick else 200)
     every = [share for each in shares.values() for share in each]
-    print(f"modelled over measured time of {len(every)} whole runs: {estimate(every)}\n", flush=True)
+    print(f"modelled over measured time of {len(every)} whole runs: {estimate(every)}")
+    print(f"passes beside those runs, over kept ones of as many rows: {estimate(moved)}\n", flush=True)
     print_table(
         ("verifier", "runs", "modelled / measured"), [(n, len(each), estimate(each)) for n, each in shares.items()]
     )
@@ -370,7 +373,7 @@ def measure(args: argparse.Namespace) -> None:
     print_best(records, args.counted)
     costs = {name: each.as_json() for name, each in latencies.items()}
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
-    more: dict[str, Any] = {"latencies": costs, "time_shares": shares, "selectors": asked}
+    more: dict[str, Any] = {"latencies": costs, "time_shares": shares, "passes_moved": moved, "selectors": asked}
     if args.again:
         more[TOKENS_FROM] = str(stored_records("verifier_grid")["started"].max())
     save_records(args, "verifier_grid", pair, records, started, **more)
