@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from benchmarks.methods import part_of
 from benchmarks.roofline import measure_ceilings, median_s
 from decoding.analysis.batch import Choice, Rates, iterations_speedup, run_acceptance, speed_by_batch
 from decoding.analysis.bottom_line import paired
@@ -112,8 +113,7 @@ def main() -> int:
             for p in points
         ],
     }  # fmt: skip
-    part = f"widened-{args.widen}x" if args.widen > 1 else None
-    save_figures(args, "batch", figures, pair.target.device, part, by_processor=True)
+    save_figures(args, "batch", figures, pair.target.device, part_of(pair), by_processor=True)
     return 0
 
 

@@ -17,6 +17,7 @@ from statistics import median
 import numpy as np
 import torch
 
+from benchmarks.methods import part_of
 from decoding.common.errors import run_main
 from decoding.compare.comparison import MOST_TRIES, cold_calls
 from decoding.compare.contestants import parse_contestant
@@ -258,7 +259,7 @@ def goals(engine: str, passes: Sequence[dict], phases: Sequence[dict]) -> list[s
     return [*lines, goal_line(max(levels.values()) <= LEVEL_MS, said)]
 
 
-def run_on_cpu(args: argparse.Namespace, pair: Pair, part: str | None = None) -> int:
+def run_on_cpu(args: argparse.Namespace, pair: Pair) -> int:
     """Measure, judge and keep what a pair on a CPU reaches, with the engine that runs it and with transformers'."""
     started, engine = time.perf_counter(), pair.target.info.engine
     ids = encoded_prompts(pair, args.prompts, 1)[0][1]
@@ -268,7 +269,7 @@ def run_on_cpu(args: argparse.Namespace, pair: Pair, part: str | None = None) ->
     judged = goals(engine, figures["passes"], figures["phases"])
     print("", *judged, sep="\n")
     figures |= {"pair": pair.info.name, "took_s": time.perf_counter() - started, "goals": judged}
-    save_figures(args, "roofline", figures, pair.target.device, part, by_processor=True)
+    save_figures(args, "roofline", figures, pair.target.device, part_of(pair), by_processor=True)
     return 0
 
 
@@ -277,7 +278,7 @@ def main() -> int:
     add_pair_arguments(parser)
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
-    return run_on_cpu(args, pair_from(args), f"widened-{args.widen}x" if args.widen > 1 else None)
+    return run_on_cpu(args, pair_from(args))
 
 
 if __name__ == "__main__":
