@@ -52,6 +52,19 @@ def test_known_tokens_of_shapes_give_figures_over_new_times():
         verifier_grid.known_again(made, known, seconds, outside, "stories/x")
 
 
+def test_a_text_whose_trees_come_out_otherwise_is_measured_whole(monkeypatch, capsys):
+    def measured(job):
+        if job.known:
+            raise verifier_grid.OtherTreesError("stories/x: the trees drawn here are not the stored ones")
+        return [{"line": "all shapes"}]
+
+    monkeypatch.setattr(verifier_grid, "_records_of", measured)
+    nothing = dict.fromkeys(("pair", "prompt", "text", "sampling", "solvers", "latencies", "selectors"))
+    job = verifier_grid.GridJob(**nothing, roots=1, trees=1, known={("naive", 1, 8): {}})
+    assert verifier_grid.records_of(job) == [{"line": "all shapes"}]
+    assert "stories/x" in capsys.readouterr().err
+
+
 def test_tests_are_counted_where_the_draft_put_them():
     looping = iteration_of(DYNATREE, final=(3, "No", 0.69), final_kind="recovered", in_loop=True,
                            steps=dynatree_recovered().steps)  # fmt: skip
