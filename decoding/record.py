@@ -116,8 +116,8 @@ def record(
         row_bytes += iteration.logits_bytes
         if row_bytes > MAX_ROW_BYTES:
             raise TraceFileError(
-                f"The full logits of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
-                f"{MAX_ROW_BYTES // 2**20} MB of them: ask for fewer tokens or for --rows top."
+                f"The full logits of {iteration.index + 1} iterations take {row_bytes // 2**20} MiB and a file holds "
+                f"{MAX_ROW_BYTES // 2**20} MiB of them: ask for fewer tokens or for --rows top."
             )
         report(f"{session.new_tokens} of at most {limits.max_new_tokens} tokens, {iteration.index + 1} iterations")
     return session.trace()

@@ -89,7 +89,7 @@ def read_prompt(path: Path, name: Path, instead: str) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: shorten the prompt.")
+            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB: shorten the prompt.")
         text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").strip()
     except UnicodeDecodeError:
         raise PromptError(f"{name} is not UTF-8 text: save it as UTF-8 or {instead}.") from None

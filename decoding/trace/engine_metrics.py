@@ -170,7 +170,7 @@ def load_metrics(file: Path) -> EngineMetrics:
 def read_metrics(data: bytes) -> EngineMetrics:
     """The record of a file's content, whose form is recognised; raises `EngineMetricsError` as `load_metrics` does."""
     if len(data) > MAX_BYTES:
-        raise EngineMetricsError(f"This is larger than {MAX_BYTES // 2**20} MB: give a part of it.")
+        raise EngineMetricsError(f"This is larger than {MAX_BYTES // 2**20} MiB: give a part of it.")
     data = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not data:
         raise EngineMetricsError(f"There is nothing to read: {EXPECTED}.")

@@ -28,7 +28,7 @@ from decoding.trace.validation import check_run
 FORMAT = "draftscope-run"
 MAX_BYTES = 512 * 2**20  # the app's upload limit in .streamlit/config.toml is the same
 # A value takes up to 130 bytes in memory and as few as 2 in the JSON, whose text takes 4 bytes a character where one of
-# them is outside Latin-1: within both bounds the records of a file stay below 768 MB while they are read.
+# them is outside Latin-1: within both bounds the records of a file stay below 768 MiB while they are read.
 MAX_JSON_BYTES = 48 * 2**20
 MAX_VALUES = 5 * 2**20
 MAX_ROW_BYTES = MAX_BYTES - 2 * MAX_JSON_BYTES  # of raw logits: leaves room for everything else in a file
@@ -71,8 +71,8 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         raise TraceFileError(f"This run cannot be saved: its record is invalid ({error}); run it again.") from None
     num_bytes = len(text) + arrays.num_bytes
     if len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES or num_bytes > MAX_BYTES:
-        limit = f"{MAX_JSON_BYTES // 2**20} MB or {MAX_VALUES:,} values of records, and {MAX_BYTES // 2**20} MB in all"
-        size = f"{num_bytes // 2**20} MB"
+        limit = f"{MAX_JSON_BYTES // 2**20} MiB or {MAX_VALUES:,} values of records, and {MAX_BYTES // 2**20} MiB in all"
+        size = f"{num_bytes // 2**20} MiB"
         raise TraceFileError(
             f"This run takes {size}, and a file holds at most {limit}: record fewer tokens, or no full logits."
         )
@@ -197,7 +197,7 @@ def _damaged(detail: str) -> TraceFileError:
 
 
 def _too_large(num_bytes: int, limit_bytes: int) -> TraceFileError:
-    size, limit = f"{num_bytes / 2**20:,.1f} MB", f"{limit_bytes / 2**20:,.1f} MB"
+    size, limit = f"{num_bytes / 2**20:,.1f} MiB", f"{limit_bytes / 2**20:,.1f} MiB"
     return TraceFileError(f"This file takes {size}, and the limit is {limit}: save the run with fewer tokens.")
 
 
@@ -235,7 +235,7 @@ def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int) -> None:
 
 def _check_ratio(info: zipfile.ZipInfo, free_bytes: int) -> None:
     if _is_bomb(info.file_size, info.compress_size, free_bytes):
-        size = f"{info.file_size / 2**20:,.0f} MB of repetitions"
+        size = f"{info.file_size / 2**20:,.0f} MiB of repetitions"
         raise RecordError(f"entry {shown(info.filename)} expands to {size}")
 
 

@@ -61,7 +61,7 @@ def test_a_folder_of_ones_own(tmp_path: Path):
         (b"caf\xe9", "not UTF-8"),
         (b" \n", "is empty"),
         (b"a\0b", "is empty"),
-        (b"x" * (MAX_FILE_BYTES + 1), "larger than 1 MB"),
+        (b"x" * (MAX_FILE_BYTES + 1), "larger than 1 MiB"),
     ],
 )
 def test_a_file_that_is_no_prompt(content: bytes, says: str, tmp_path: Path):

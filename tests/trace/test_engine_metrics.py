@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a position is missing": (scrape(9, 18, 3, [2, 1]).replace('"0"} 2.0', '"7"} 2.0').encode(), "are missing"),
     "not measured": (json.dumps(PROFILE | {"measured": False}).encode(), "not measured"),
     "negative": (json.dumps(PROFILE | {"acceptance_length_histogram": {"0": 3}}).encode(), "-1 accepted draft tokens"),
-    "huge": (b"x" * (engine_metrics.MAX_BYTES + 1), "larger than 64 MB"),
+    "huge": (b"x" * (engine_metrics.MAX_BYTES + 1), "larger than 64 MiB"),
     "many values": (b"[" + b"0," * (6 * 2**20) + b"0]", "give a part"),
 }
 
