@@ -71,7 +71,8 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         raise TraceFileError(f"This run cannot be saved: its record is invalid ({error}); run it again.") from None
     num_bytes = len(text) + arrays.num_bytes
     if len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES or num_bytes > MAX_BYTES:
-        limit = f"{MAX_JSON_BYTES // 2**20} MiB or {MAX_VALUES:,} values of records, and {MAX_BYTES // 2**20} MiB in all"
+        records = f"{MAX_JSON_BYTES // 2**20} MiB or {MAX_VALUES:,} values of records"
+        limit = f"{records}, and {MAX_BYTES // 2**20} MiB in all"
         size = f"{num_bytes // 2**20} MiB"
         raise TraceFileError(
             f"This run takes {size}, and a file holds at most {limit}: record fewer tokens, or no full logits."
