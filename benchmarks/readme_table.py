@@ -115,7 +115,8 @@ def section(results: dict[str, list[dict]]) -> str:
             blocks.append(f"{_source(record)}.")
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
-    blocks += [_judged(record, results.get("modelled_times", ())) for record in results.get("papers", ())]
+    times = results.get("modelled_times", ()), results.get("verifier_grid", ())
+    blocks += [_judged(record, *times) for record in results.get("papers", ())]
     blocks.append(_drafters(RowStore(SHIPPED / DRAFTERS_GRID).frame()))
     blocks.append(_worth_of_draws(stored_records("draft_acceptance")))
     kept = {record["benchmark"] for records in results.values() for record in records if TOKENS_FROM in record}
@@ -133,8 +134,10 @@ def section(results: dict[str, list[dict]]) -> str:
     return "\n\n".join([*blocks, "\n".join(lines)])
 
 
-def _judged(record: dict, times: Iterable[dict]) -> str:
-    """How many orderings hold in stored rows, in both ways of counting; how far off `modelled_times` were."""
+def _judged(record: dict, times: Iterable[dict], grids: Iterable[dict]) -> str:
+    """How many orderings hold in stored rows, in both ways of counting; how far off modelled times were, those of
+    `modelled_times` and those of `verifier_grid`.
+    """
     names = ("holds", "equal within 3%", "does not hold", "not decided", "not run")
     rows, goals = [], []
     for way, words in COUNTINGS.items():
@@ -153,6 +156,16 @@ def _judged(record: dict, times: Iterable[dict]) -> str:
             f"* goal {reached}: times modelled from measured passes are {whole['value']:.2f} ({whole['low']:.2f} to "
             f"{whole['high']:.2f}) of those of {each['runs']} whole runs, {words}, goal within {WITHIN:.0%}; by method "
             f"{min(methods):.2f} to {max(methods):.2f}; passes measured between the runs. {_source(each)}"
+        )
+    for each in grids:
+        by_verifier = {name: estimate(shares) for name, shares in each["time_shares"].items()}
+        whole = estimate([share for shares in each["time_shares"].values() for share in shares])
+        reached = "reached" if abs(whole.value - 1) <= WITHIN else "missed"
+        values = [found.value for found in by_verifier.values()]
+        goals.append(
+            f"* goal {reached}: modelled times of verifiers are {whole.value:.2f} ({whole.low:.2f} to {whole.high:.2f}) of "
+            f"those of {whole.prompts} whole runs, goal within {WITHIN:.0%}; by verifier {min(values):.2f} to "
+            f"{max(values):.2f}; passes measured between the runs. {_source(each)}"
         )
     return (
         "### Do the papers' orderings hold\n\n"

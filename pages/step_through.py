@@ -196,8 +196,9 @@ def status_words(run: Run, changed: str) -> str:
         return f"{words} {'Start decodes one of your own.' if torch_there() else NEEDS_TORCH}"
     if words:
         return words
-    ends = {"length": " · length limit reached", "end_of_text": " · end of text"}.get(run.trace.totals.stopped, "")
-    return f"{run.trace.totals.new_tokens} of {run.trace.max_new_tokens} tokens{ends}"
+    totals = run.trace.totals
+    ends = {"length": "length limit", "end_of_text": "end of text"}.get(totals.stopped)
+    return f"{totals.new_tokens} tokens · {ends}" if ends else f"{totals.new_tokens} of {run.trace.max_new_tokens} tokens"
 
 
 def again_words(before: Run | None, run: Run) -> str:

@@ -122,9 +122,9 @@ def luck_of(iteration: IterationTrace, stops: Collection[int] = (), room: float 
     return Luck(tokens, probs, mean, sqrt(variance))
 
 
-def agrees(iteration: IterationTrace, expected_tokens: float) -> bool:
+def agrees(iteration: IterationTrace, expected_tokens: float, stops: Collection[int] = ()) -> bool:
     """Whether a verifier expects what the record does; if not, another one decided, as it may have before a fork."""
-    luck = luck_of(iteration)
+    luck = luck_of(iteration, stops)
     return luck is None or isclose(luck.expected, expected_tokens, abs_tol=AGREES)
 
 
@@ -137,7 +137,7 @@ def walked_tokens(iteration: IterationTrace) -> int:
 
 def lucks(run: RunTrace) -> list[Luck | None]:
     """The luck of each iteration of a run, without what is after its end; a stop token is known where one ended it."""
-    stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
+    stops = run.ending_ids
     before = accumulate((len(each.committed_ids) for each in run.iterations), initial=0)
     rooms = (
         max(run.max_new_tokens - done, len(each.committed_ids))
@@ -160,7 +160,7 @@ def run_luck(run: RunTrace) -> RunLuck:
 def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int]:
     """How many of some other draws of the run's own verifier over the same tree committed how many tokens.
 
-    Seeds 0, 1, 2, ... begin at the walk; no model is run.
+    What is beyond the end of the text is not counted. Seeds 0, 1, 2, ... begin at the walk; no model is run.
 
     Raises `SettingsError` where the full rows of the iteration were not kept, or another verifier decided it, before a
     fork; `TorchMissingError` where torch, which the exact figures do without, is not installed.
@@ -174,8 +174,9 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
         f"A verdict of iteration {index + 1} was forced: its logits are the target's own, not the "
         "ones that were tested.",
     )
-    replayed = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
-    if replayed.refusal is None and agrees(iteration, replayed.expected_tokens):
+    stops = run.ending_ids
+    replayed = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls, stops)[0]
+    if replayed.refusal is None and agrees(iteration, replayed.expected_tokens, stops):
         return replayed.tokens
     raise SettingsError(
         f"Iteration {index + 1} is from before a fork and used another verifier or temperature: re-roll it in "

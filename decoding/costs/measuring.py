@@ -26,7 +26,7 @@ from decoding.common.errors import DiskError, is_out_of_memory
 from decoding.common.files import user_folder, utc_stamp, write_whole
 from decoding.common.formats import plural
 from decoding.common.interruption import CancelledError, check_wanted, pause_point
-from decoding.common.notices import tell
+from decoding.common.notices import doing, tell
 from decoding.common.other_work import OtherWork, await_quiet
 from decoding.common.prompts import load_prompts
 from decoding.common.settings import present_engines
@@ -43,6 +43,7 @@ ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
 _trusted_until: dict[tuple[Path, str], float] = {}  # of what is kept, by the clock of `time.monotonic`
+_told_until: dict[tuple[Path, str], float] = {}  # that it was doubted and kept, by the same clock
 # Pairs whose kept costs a run gave cause to doubt, and why, a sentence
 _doubts: dict[tuple[Path, str], tuple[Pair, str]] = {}
 
@@ -163,11 +164,13 @@ def held(
         other_work = OtherWork()
         corrected, share = contradiction(kept), other_work.share()
         _trusted_until[key] = time.monotonic() + TRUSTED_S
-        if doubted and not corrected and share > QUIET:
-            tell(f"{doubted} Other programs use {share:.0%} of the processors, so the kept times stay.")
+        if doubted and not corrected and share > QUIET and time.monotonic() >= _told_until.get(key, 0.0):
+            tell(f"{doubted} Other programs use {share:.0%} of the processors: the stored times were not replaced.")
+            _told_until[key] = time.monotonic() + TRUSTED_S
     if kept is not None and not again and not corrected:
         return kept
     await_quiet()
+    doing("measuring how long passes take, a few seconds")
     made = cache.of(pair, entry, lambda: measure(corrected), again=True)
     if corrected:
         tell(

@@ -190,7 +190,7 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
     texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
     before = set(interventions_at(run.iterations, index))
     edited = interventions_of(edit for edit in change.interventions if edit not in before)
-    words = change_words(run, trace), edited.words(lambda token: texts.get(token, f"<{token}>"))
+    words = change_words(run, trace), edited.words(lambda token: f"‘{texts.get(token, f'<{token}>').replace(' ', '·')}’")
     return Fork(
         trace=trace,
         at=index,
@@ -250,10 +250,7 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
             )
     standing = before.changed(method, change.sampling)
     rows.require_draft(standing.method.draft_head)
-    if session:
-        stops = () if session.limits.ignore_end_of_text else session.pair.vocabulary.stop_ids
-    else:  # a record alone tells only the one that ended it
-        stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
+    stops = session.stops if session else run.ending_ids
     step = _step(rows, standing, change.interventions, stops)
     text_of = session.pair.vocabulary.text if session else rows.text
     trace = write_iteration(step, text_of, standing.sampling, "full", full_rows=False)

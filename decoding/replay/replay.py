@@ -1,7 +1,7 @@
 """Verify a recorded tree again from its stored rows: every verifier, exact expectations, as many seeds as wanted."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
 from decoding.trace.interventions import Verdicts
+from decoding.trace.metrics import ended_nodes, expected_tokens
 from decoding.trace.records import ROUNDING, FinalKind, IterationTrace, VerificationStep
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
@@ -61,10 +62,11 @@ class WalkResult:
     tokens: int  # tokens committed, the final one included
     stop_node: int  # the last accepted node, 0 if none was
     accepted: tuple[int, ...]
-    # final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text
+    # final_token, final_kind: -1 and `none` where a walk was cut by the end of the text
     final_token: int
     final_kind: FinalKind
     steps: tuple[VerificationStep, ...]
+    beyond: tuple[int, ...] = ()  # nodes accepted beyond the end of the text, where that is known
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Replayed:
     """One verifier in front of a recorded tree."""
 
     verifier: Verifier
-    expected_tokens: float  # exact expected tokens of this tree, over all draws
+    expected_tokens: float  # exact expected tokens of this tree, over all draws, up to the end of the text
     acceptance_probability: dict[int, float]  # exact probability of being reached and accepted, by node id
     outcome: WalkResult  # what happened with one seed
     tokens: dict[int, int]  # how many of the re-rolled seeds committed how many tokens
@@ -128,13 +130,15 @@ def _drafted_without_model(iteration: IterationTrace) -> bool:
 
 
 def replay(
-    iteration: IterationTrace, sampling: Sampling, verifiers: Sequence[Verifier] | None = None, rerolls: int = 1000
+    iteration: IterationTrace, sampling: Sampling, verifiers: Sequence[Verifier] | None = None, rerolls: int = 1000,
+    stops: Collection[int] = (),
 ) -> tuple[Replayed | Refused, ...]:
     """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.
 
     No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
+    What a walk has beyond `stops`, tokens that end the text, does not count.
     """
-    tree = stored_tree(iteration, sampling)
+    tree, ended = stored_tree(iteration, sampling), ended_nodes(iteration, stops)
     found: list[Replayed | Refused] = []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
         refusal = verifier.refusal(iteration.draft_sampling, sampling)
@@ -142,13 +146,14 @@ def replay(
             found.append(Refused(verifier, refusal))
             continue
         decision = verifier.decide(tree)
-        walks = reroll(decision, range(rerolls))
+        chances = dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True))
+        walks = (outcome_of(walk, ended) for walk in reroll(decision, range(rerolls)))
         replayed = Replayed(
             verifier=verifier,
-            expected_tokens=decision.expected_tokens,
-            acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
-            outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
-            tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
+            expected_tokens=expected_tokens(chances, ended),
+            acceptance_probability=chances,
+            outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed)), ended),
+            tokens=dict(sorted(Counter(walk.tokens for walk in walks).items())),
         )
         found.append(replayed)
     return tuple(found)
@@ -166,15 +171,19 @@ def recorded_outcome(iteration: IterationTrace) -> WalkResult:
     )
 
 
-def outcome_of(verification: Verification) -> WalkResult:
-    """A walk without the tensors behind it."""
+def outcome_of(verification: Verification, ended: Collection[int] = ()) -> WalkResult:
+    """A walk without the tensors behind it, up to the first node that has `ended` the text."""
+    accepted = verification.accepted
+    end = next((place for place, node in enumerate(accepted, start=1) if node in ended), None)
+    kept = accepted[:end]
     return WalkResult(
-        tokens=len(verification.accepted) + 1,
-        stop_node=verification.accepted[-1] if verification.accepted else 0,
-        accepted=verification.accepted,
-        final_token=verification.final_token,
-        final_kind=verification.final_kind,
+        tokens=len(kept) + (end is None),
+        stop_node=kept[-1] if kept else 0,
+        accepted=kept,
+        final_token=verification.final_token if end is None else -1,
+        final_kind=verification.final_kind if end is None else "none",
         steps=verification.steps,
+        beyond=accepted[len(kept) :],
     )
 
 
@@ -189,7 +198,8 @@ def replayed_iteration(
     outcome = replayed.outcome
     left_out = iteration.rule.left_out
     path, first_path = outcome.accepted, replayed.verifier.tests_first_path
-    verdicts = Verdicts(outcome.steps, iteration.flatten_order, path, path, left_out, first_path)
+    reached = (*path, *outcome.beyond)
+    verdicts = Verdicts(outcome.steps, iteration.flatten_order, reached, path, left_out, first_path)
     nodes = []
     for node in iteration.nodes:
         chance = replayed.acceptance_probability.get(node.node_id)
@@ -197,15 +207,16 @@ def replayed_iteration(
             verdict, reason = verdicts.of(node.node_id, node.parent_id, node.token_id)
             node = replace(node, verdict=verdict, reason=reason)
         nodes.append(replace(node, acceptance_probability=chance))
-    tokens = [step.token_id for step in outcome.steps] + [outcome.final_token]
+    final = () if outcome.final_kind == "none" else (outcome.final_token,)
+    tokens = [*(step.token_id for step in outcome.steps), *final]
     texts = {token: text_of(token) if text_of else f"<{token}>" for token in tokens} | dict(iteration.texts)
-    committed = [iteration.nodes[node].text for node in outcome.accepted] + [texts[outcome.final_token]]
+    committed = [*(iteration.nodes[node].text for node in outcome.accepted), *(texts[token] for token in final)]
     return replace(
         iteration,
         nodes=tuple(nodes),
         steps=outcome.steps,
         accepted=outcome.accepted,
-        committed_ids=(*(iteration.nodes[node].token_id for node in outcome.accepted), outcome.final_token),
+        committed_ids=(*(iteration.nodes[node].token_id for node in outcome.accepted), *final),
         committed_texts=tuple(committed),
         final_kind=outcome.final_kind,
         texts=texts,

@@ -5,7 +5,7 @@ probability, tokens per verifier. All is computed from stored rows under one sam
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -266,12 +266,14 @@ def run_theory(
     iterations: Sequence[IterationTrace],
     sampling: Sampling,
     proceed: Callable[[int, int], bool] = lambda done, total: True,
+    stops: Collection[int] = (),
 ) -> RunTheory | None:
     """Aggregate a run; every distinct node counts once.
 
     Args:
         sampling: temperature and top-p may differ from the run's, the draft's temperature may not.
         proceed: called after each tree with how many of how many are done; its False ends the work with None.
+        stops: tokens that end the text, beyond which nothing is committed.
     """
     drafted = [iteration for iteration in iterations if iteration.drafted]
     chosen = [iteration for iteration in drafted if has_rows(iteration)]
@@ -287,7 +289,7 @@ def run_theory(
             ids = [tree.tokens[child] for child in dict.fromkeys(tree.entries[node])]
             for pair in zip(draft[ids].tolist(), target[ids].tolist(), strict=True):
                 tokens[min(int(pair[0] * BINS), BINS - 1)].append(pair)  # probability 1 belongs to the last bin
-        for replayed in replay(iteration, replace(sampling, seed=0), rerolls=0):
+        for replayed in replay(iteration, replace(sampling, seed=0), rerolls=0, stops=stops):
             if replayed.refusal is None:
                 expected[replayed.verifier.name].append(replayed.expected_tokens)
         if not proceed(done, len(chosen)):

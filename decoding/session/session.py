@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -129,6 +129,11 @@ class DecodeSession:
     def finished(self) -> bool:
         """True once the end of text or the length limit is reached."""
         return self.stopped != "unfinished"
+
+    @property
+    def stops(self) -> Collection[int]:
+        """Tokens that end the text; none where they are ignored."""
+        return () if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids
 
     @property
     def in_loop(self) -> bool:
@@ -312,7 +317,7 @@ class DecodeSession:
             standing=SessionState(self.method, self.sampling, self._state, self._draws),
             tokens=self.tokens,
             room=self.limits.max_new_tokens - self.new_tokens,
-            stops=() if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids,
+            stops=self.stops,
             interventions=self._interventions,
             record=self.limits.record == "full",
         )

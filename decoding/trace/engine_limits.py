@@ -103,8 +103,8 @@ def verifier_limits(label: str, run: RunTrace, figures: DraftFigures, known: tup
 def figure_notes(run: RunTrace, figures: DraftFigures, load_test: bool = False) -> list[str]:
     counted = len(figures.accepted)
     notes = [
-        f"Figures are of {counted} of this run's {counted + figures.left_out} iterations, on one prompt: mean accepted "
-        f"length {figures.mean_accepted:.2f}. Left out are those that drafted nothing, that a person changed, or that "
+        f"Figures are of {counted} of this run's {counted + figures.left_out} iterations, on one prompt: "
+        f"{_accepted(figures)}. Left out are those that drafted nothing, that a person changed, or that "
         "the end of the text or the requested length may have cut short."
     ]
     if load_test and not figures.fixed:
@@ -126,7 +126,12 @@ def rounded_up(figures: DraftFigures) -> str:
     tokens = plural(figures.chain_length, "token")
     if figures.drafted_by == "text":
         return f"up to {tokens}, the longest of this run"
-    return f"{tokens}, the mean accepted length of {figures.mean_accepted:.2f} rounded up"
+    return f"{tokens}: {_accepted(figures)}, rounded up"
+
+
+def _accepted(figures: DraftFigures) -> str:
+    accepted = figures.mean_accepted
+    return f"{accepted:.2f} accepted draft tokens per pass (engines log it as mean acceptance length {1 + accepted:.2f})"
 
 
 def speed_words(chain: MeasuredChain) -> str:

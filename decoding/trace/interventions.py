@@ -81,8 +81,8 @@ class Interventions:
         return changed
 
     def words(self, text_of: Callable[[int], str]) -> str:
-        """The edits in words: `' cat' forced in · ' dog' force-rejected`."""
-        return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
+        """The edits in words, of texts as they are to be shown: `·cat forced in · ·dog force-rejected`."""
+        return " · ".join(f"{text_of(path[-1])} {WORDS[kind]}" for kind, path in self)
 
 
 def interventions_of(forced: Iterable[tuple[str, Path]]) -> Interventions:

@@ -543,6 +543,11 @@ class RunTrace:
         """Committed tokens after the prompt, `[new_tokens]`."""
         return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
 
+    @property
+    def ending_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text, as far as a record tells: the one that ended this, or none."""
+        return self.output_ids[-1:] if self.totals.stopped == "end_of_text" else ()
+
     def without_logits(self) -> "RunTrace":
         """The same run without the raw logits of both models."""
         iterations = (replace(each, draft_logits=None, target_logits=None) for each in self.iterations)

@@ -14,7 +14,7 @@ from tests.browser.test_links import ROOT, holds, query, shows
 pytestmark = pytest.mark.slow
 
 ADDRESS = "/step_through?method=Linear+chain&length=4&max_new_tokens=40&text=Once+upon+a+time"
-ENDED = re.compile("end of text|length limit reached")
+ENDED = re.compile("end of text|length limit")
 
 
 def settled(page) -> None:

@@ -40,7 +40,7 @@ def busy() -> Iterator[None]:
 def alone(tmp_path, monkeypatch):
     """What is kept is this test's, and a busy machine is waited for as long as in the program."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("_known", "_trusted_until", "_doubts"):
+    for name in ("_known", "_trusted_until", "_told_until", "_doubts"):
         monkeypatch.setattr(measuring, name, {})
     monkeypatch.setattr(other_work, "WAIT_S", 1.0)
 
@@ -56,8 +56,8 @@ def test_costs_measured_beside_busy_processes_are_noticed_and_mended(pair, capsy
     with busy():
         poisoned = cost_model(pair, unrecorded)
     assert poisoned.others > QUIET and poisoned.beside and kept(pair) == poisoned
-    waited, said = capsys.readouterr().err.splitlines()
-    assert "waiting for them, 1 s at most" in waited
+    waited, measured, said = capsys.readouterr().err.splitlines()
+    assert "waiting for them, 1 s at most" in waited and measured.startswith("measuring how long passes take")
     assert f"measured beside other work: {poisoned.beside}." in said
     # However much else this machine has to do now: beside so many processes passes take several times as long, and
     # what did not slow them need not be mended.

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -341,6 +342,13 @@ def test_the_list_tells_how_many_orderings_hold():
     assert summary(every)[0] == "all"
     none = judge(paper_result, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
     assert summary(none)[0] == "none" and FIXED in orderings_html(none.judged)
+
+    def mark(*verdicts: str) -> str:
+        judged = tuple(replace(none.judged[0], verdict=verdict) for verdict in verdicts)
+        return summary(replace(none, judged=judged))[0]
+
+    assert mark("equal within 3%", "equal within 3%") == "equal"
+    assert mark("equal within 3%", "does not hold") == "none" and mark("equal within 3%", "not decided") == "open"
     assert summary(judge(paper_result, rows()[:0]))[0] == "not run" and summary(None)[0] == "judging"
 
 

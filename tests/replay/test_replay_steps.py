@@ -55,6 +55,26 @@ def reported(iteration) -> dict[str, Replayed]:
     return {each.verifier.name: each for each in replay(iteration, SAMPLED, rerolls=0) if each.refusal is None}
 
 
+def test_a_walk_ends_where_the_text_does(pair):
+    """Of a token that ends the text comes nothing: no expectation, no final token; what was accepted below is marked."""
+    greedy = Sampling()
+    method = METHODS["fixed_tree"].with_settings(max_depth=4, branching=2)
+    iteration = max(decode(pair, method, 24, greedy)[:-1], key=lambda each: len(each.accepted))
+    first, *others = iteration.accepted
+    stops = (iteration.nodes[first].token_id,)
+    (whole,) = replay(iteration, greedy, [VERIFIERS["greedy"]()], rerolls=4)
+    (cut,) = replay(iteration, greedy, [VERIFIERS["greedy"]()], rerolls=4, stops=stops)
+    assert others and whole.expected_tokens == whole.outcome.tokens == len(iteration.accepted) + 1
+    assert cut.expected_tokens == cut.outcome.tokens == 1 and cut.tokens == {1: 4}
+    assert (cut.outcome.accepted, cut.outcome.final_kind, cut.outcome.stop_node) == ((first,), "none", first)
+    assert cut.outcome.beyond == tuple(others)
+    shown = replayed_iteration(iteration, cut)
+    assert shown.committed_ids == stops and shown.final_text is None
+    assert [shown.nodes[node].reason for node in others] == ["text_ended"] * len(others)
+    probs = token_distribution(iteration, cut.acceptance_probability, stops)
+    assert sum(tokens * p for tokens, p in probs.items()) == pytest.approx(cut.expected_tokens)
+
+
 def steps_of(iteration, replayed, node: int = 0, sampling: Sampling = SAMPLED):
     return node_steps(iteration, sampling, replayed, node, str)
 

@@ -288,5 +288,5 @@ def test_a_row_of_which_nothing_is_left_is_refused():
 
 def test_words_name_every_edit():
     interventions = Interventions(force_in=((1, 2),), reject=((0,),))
-    assert interventions.words(lambda token: f" t{token}") == "' t2' forced in · ' t0' force-rejected"
+    assert interventions.words(lambda token: f"‘·t{token}’") == "‘·t2’ forced in · ‘·t0’ force-rejected"
     assert not Interventions() and interventions and list(interventions) == [("force_in", (1, 2)), ("reject", (0,))]

@@ -196,7 +196,7 @@ def test_a_tree_becomes_a_chain_where_an_engine_has_no_trees_and_says_so():
     assert not figures.chains
     for engine in ("vllm", "tensorrt-llm", "llama.cpp", "transformers"):
         (limit,) = engine_config(run, engine).limits
-        assert f"mean accepted length of {figures.mean_accepted:.2f} rounded up" in limit
+        assert f"{figures.mean_accepted:.2f} accepted draft tokens per pass" in limit and "rounded up" in limit
         assert f"linear:length={figures.chain_length}" in limit and "not measured" in limit
     for engine, said in (("vllm", True), ("sglang", True), ("llama.cpp", True), ("tensorrt-llm", False)):
         assert any("The load test has" in note for note in engine_config(run, engine).notes) == said

@@ -6,11 +6,11 @@ texts = continuations(run_a, run_b, 4)      # both texts from iteration 4 on, an
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from decoding.common.formats import difference, duration, number, plural, relative_change
-from decoding.trace.metrics import shared_tokens
+from decoding.trace.metrics import ended_nodes, expected_tokens, shared_tokens
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
 from viz.scope.panels import Span, iteration_spans, tokens_html
@@ -149,18 +149,19 @@ class Continuations:
         return self.shared == min(len(self.first), len(self.second))
 
 
-def expected_tokens(iteration: IterationTrace) -> float | None:
-    """Expected committed tokens of a verified tree over the verifier's draws, the final token included.
+def expected(iteration: IterationTrace, stops: Collection[int] = ()) -> float | None:
+    """Expected committed tokens of a verified tree up to tokens that end the text; None where a chance is unknown."""
+    verified = [node for node in iteration.nodes[1:] if node.flat_index is not None]
+    known = {n.node_id: n.acceptance_probability for n in verified if n.acceptance_probability is not None}
+    if not iteration.nodes or len(known) < len(verified):
+        return None
+    return expected_tokens(known, ended_nodes(iteration, stops))
 
-    The sum of the nodes' probabilities of being reached and accepted, plus one. None where one of them is unknown.
-    """
-    chances = [node.acceptance_probability for node in iteration.nodes[1:] if node.flat_index is not None]
-    known = [chance for chance in chances if chance is not None]
-    return 1.0 + sum(known) if iteration.nodes and len(known) == len(chances) else None
 
-
-def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[ComparedMeasure, ...]:
-    """Two iterations in numbers; a replayed one has no time."""
+def fork_measures(
+    first: IterationTrace, second: IterationTrace, stops: Collection[int] = ()
+) -> tuple[ComparedMeasure, ...]:
+    """Two iterations in numbers, whose texts end with one of `stops`; a replayed one has no time."""
     diff = compare_trees(first, second)
     only = str(len(diff.only_first)), str(len(diff.only_second))
     counted = (
@@ -173,7 +174,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
             ("tokens committed", len(first.committed_ids), len(second.committed_ids)),
         )
     )
-    one, other = expected_tokens(first), expected_tokens(second)
+    one, other = (expected(each, stops) for each in (first, second))
     more = "" if one is None or other is None else difference(round(round(other, 2) - round(one, 2), 2))
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:

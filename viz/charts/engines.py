@@ -41,7 +41,7 @@ def positions_figure(metrics: EngineMetrics, run: Sequence[float], run_label: st
             marker={"symbol": SERIES_SYMBOLS[1], "size": 8}, hovertemplate="depth %{x}: %{y:.1f}%<extra></extra>",
         )  # fmt: skip
     style(figure, dark, barmode="group").update_xaxes(title_text="position of the draft token", dtick=1)
-    return figure.update_yaxes(title_text="accepted (% of passes)", rangemode="tozero", range=[0, 105])
+    return figure.update_yaxes(title_text="accepted (%)", rangemode="tozero", range=[0, 105])
 
 
 def _errors(shares: Sequence[tuple[float | None, float | None]]) -> dict | None:

@@ -348,8 +348,8 @@ def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str
     decision = {
         "too_few": "too few iterations to judge",
         "hold": "inside the band, so settings stay",
-        "bolder": "above the band, so draft more",
-        "more_careful": "below the band, so draft less",
+        "bolder": "above the band, so trust the draft more",
+        "more_careful": "below the band, so trust it less",
         "off": "adaptation is off",
     }.get(history.decision, history.decision)
     caption = (

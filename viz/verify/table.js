@@ -73,7 +73,8 @@ function drawRow(table, row) {
   html("span", "bar", lane).style.width = (100 * row.expected) / table.data.most + "%";
   const seed = cell("seed", line);
   html("b", "", seed, String(row.tokens));
-  const text = html("span", "tokens", seed);
+  // Rows differ in what comes last: where there is no room, the beginning is cut off.
+  const text = html("span", "line", html("span", "tokens", seed));
   for (const token of row.path) html("span", "t p-drafted", text, token);
   if (row.final) html("span", "t p-" + row.kind, text, row.final).title = row.kind + " token";
   html("small", "", seed, row.stop);

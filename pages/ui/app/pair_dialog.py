@@ -80,6 +80,7 @@ def pair_dialog(tab: str = "Pair") -> None:
 def draw_choice() -> None:
     """The widgets to choose and load a pair. The old pair is released before the new one is loaded."""
     models = manager()
+    _begin_with(models.settings)
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + models.memory_words())
         st.caption(escape_markdown(engine_words(models.info)))
@@ -92,6 +93,23 @@ def draw_choice() -> None:
             st.caption(escape_markdown(presets.PRESETS[chosen].note))
     with right:
         _draw_settings(chosen)
+
+
+def _begin_with(settings: presets.PairSettings) -> None:
+    """Have the form begin with the pair in memory; what was chosen since it was opened stays."""
+    names = settings.target, settings.draft
+    ready = {(each.settings.target, each.settings.draft): name for name, each in presets.PRESETS.items()}
+    chosen = ready.get(names, OWN_PAIR)
+    known = {
+        "preset": chosen, f"chat_{chosen}": settings.chat, "widen": settings.widen, "device": settings.device,
+        "dtype": settings.dtype if settings.dtype in precisions(settings.device) else "auto",
+        "engine": settings.engine, "context": settings.context_length, "limit": settings.max_memory_gib,
+        "split": settings.split,
+    }  # fmt: skip
+    if chosen == OWN_PAIR:
+        known |= {"target": settings.target, "draft": settings.draft}
+    for name, value in known.items():
+        st.session_state.setdefault(f"pair_{name}", value)
 
 
 def _draw_settings(chosen: str) -> None:
@@ -121,7 +139,7 @@ def _draw_settings(chosen: str) -> None:
 def _width() -> int:
     """How many times as wide the embedded target is to be, and what that means."""
     width = st.segmented_control(
-        "Width of the target", presets.WIDTHS, default=1, format_func=lambda n: f"{n}×", key="pair_widen",
+        "Width of the target", presets.WIDTHS, format_func=lambda n: f"{n}×", key="pair_widen",
         required=True, help=WIDTH_HELP,
     )  # fmt: skip
     if said := presets.wide_words(width):
@@ -166,7 +184,6 @@ def _settings(chosen: str, widen: int) -> presets.PairSettings | None:
         "Context, tokens",
         presets.MIN_CONTEXT,
         presets.MAX_CONTEXT,
-        presets.CONTEXT_LENGTH,
         step=256,
         key="pair_context",
     )
@@ -175,7 +192,8 @@ def _settings(chosen: str, widen: int) -> presets.PairSettings | None:
     )
     with split_place:
         split = st.toggle("Split over GPUs", key="pair_split", help="For a target larger than one GPU.")
-        chat = st.toggle("Chat template", chat_default, key=f"pair_chat_{chosen}", disabled=not chat_possible)
+        st.session_state.setdefault(f"pair_chat_{chosen}", chat_default)
+        chat = st.toggle("Chat template", key=f"pair_chat_{chosen}", disabled=not chat_possible)
     if not target.strip() or not draft.strip():
         return None
     return presets.PairSettings(

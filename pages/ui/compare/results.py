@@ -257,7 +257,7 @@ def draw_overview(
     left, right = st.columns([11, 9], gap="medium")
     with left:
         st.markdown(
-            "**Tokens per second** · dotted: plain decoding · ×: median of paired ratios",
+            "**Tokens per second** · dotted: baselines · ×: median of paired ratios",
             help=f"{explain_term('throughput')}\n\n{PAIRED}",
         )
         bars = speed_bars(scores)

@@ -37,7 +37,10 @@ from viz.charts.engines import speedup_by_batch_figure
 from viz.tables import Cell, html_table
 
 CHART_HEIGHT = 380
-EXAMPLE = "An example: acceptance of a recorded run, models of nobody. Paste your engine's log on the left for yours."
+EXAMPLE = (
+    "An example: acceptance of a recorded run that drafted trees, with models and an accelerator chosen for show. Paste "
+    "your engine's log on the left for yours."
+)
 LIMITS = (
     "Everything here is modelled: bytes and FLOPs of each pass over what a data sheet gives, plus fixed costs. "
     "Published bf16 and fp8 passes of dense models in recent engines are within 12% of it; with experts or int4 it is "

@@ -143,8 +143,11 @@ def next_words(metrics: EngineMetrics) -> str:
     if enough < most:
         which = f"Position {most} adds" if enough + 1 == most else f"Positions {enough + 1} to {most} add"
         return f"{which} {whole - lengths[enough]:.2f} of the {whole:.2f} tokens that a pass commits."
-    if (last := metrics.positions[-1].conditional or 0.0) > WORTH:
-        return f"The last position is still accepted in {last:.0%} of its tests: try a larger K."
+    last = metrics.positions[-1]
+    rate, off = last.conditional or 0.0, 2 * (last.conditional_error or 0.0)
+    if rate - off > WORTH:  # few tests tell little
+        within = f" (± {off:.0%})" if off >= 0.005 else ""
+        return f"The last position is still accepted in {rate:.0%}{within} of its tests: try a larger K."
     return ""
 
 

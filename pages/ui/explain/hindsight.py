@@ -57,7 +57,8 @@ def draw_luck(run: Run) -> None:
             key = ("tokens", run.key, index, rolled is not None, is_dark())
             figure = kept(key, lambda: charts.token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
-        if not luck.certain and luck_of(iteration).probs == luck.probs:  # a re-roll counts the whole walk
+        # A re-roll knows the end of the text, and not how much room was left.
+        if not luck.certain and luck_of(iteration, run.trace.ending_ids).probs == luck.probs:
             reroll_button(run, iteration, rolled is not None)
     with right:
         st.html(f'<div class="why summary">{run_html(whole)}</div>')

@@ -23,6 +23,7 @@ ICONS = {
     "all": ":material/check_circle:",
     "some": ":material/rule:",
     "none": ":material/cancel:",
+    "equal": ":material/equal:",
     "open": ":material/help:",
     "shown": ":material/show_chart:",
     "not run": ":material/radio_button_unchecked:",
@@ -31,13 +32,14 @@ ICONS = {
     "judging": ":material/more_horiz:",
 }
 LEGEND = {
-    "all": "all orderings hold", "some": "some", "none": "none", "open": "not decided", "shown": "none claimed",
-    "not run": "not run", "explained": "an explanation", "judging": "being judged",
+    "all": "all orderings hold", "some": "some", "none": "none", "equal": "equal", "open": "not decided",
+    "shown": "none claimed", "not run": "not run", "explained": "an explanation", "judging": "being judged",
 }  # fmt: skip
 ORDERING = (
     "An ordering is a paper's claim that one method is ahead of another. Both are equal if the whole 95% interval of "
     "our difference over prompts lies within 3%; else it holds if all of it agrees, does not hold if all of it says "
-    f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts."
+    f"the opposite, and is not decided otherwise or with fewer than {FEWEST} prompts. Tables and charts have "
+    "intervals by resampling prompts, claims by Student's t."
 )
 UNDECIDED = (
     "Many are not decided: few prompts ({prompts} each) give wide intervals, and a small pair's methods often lie "
@@ -114,8 +116,8 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
 def summary(outcome: Reproduction | None) -> tuple[str, str]:
     """Whether the orderings are reproduced: a mark, and a sentence.
 
-    The mark is `all`, `some` or `none` of them; `open` where none is and some are undecided, `shown` where the paper
-    claims no order, `not run` without results, `judging` before they are judged.
+    The mark is `all`, `some` or `none` of them; where none is, `open` if some are undecided and `equal` if all are;
+    `shown` where the paper claims no order, `not run` without results, `judging` before they are judged.
 
     Args:
         outcome: None while it is being judged.
@@ -131,7 +133,9 @@ def summary(outcome: Reproduction | None) -> tuple[str, str]:
     words = f"{held} of {len(verdicts)} orderings of the paper hold."
     if held:
         return "all" if held == len(verdicts) else "some", words
-    return "none" if set(verdicts) == {"does not hold"} else "open", words
+    if "not decided" in verdicts:
+        return "open", words
+    return "none" if "does not hold" in verdicts else "equal", words
 
 
 def draw_explained(explained: Explained) -> None:

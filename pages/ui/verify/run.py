@@ -67,7 +67,7 @@ def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
     from decoding.replay.theory import run_theory
 
     key = run_key(run, sampling)
-    found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"))
+    found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"), run.stops)
     return None if found is None else (("run_theory", run.key), (key, found))
 
 

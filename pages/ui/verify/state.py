@@ -3,7 +3,7 @@
 Results are cached by tree and sampling, so that returning to a setting is free.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,11 @@ class Looked:
     verifier: str
     sampling: "Sampling"
     drafted_here: bool = False
+
+    @property
+    def stops(self) -> Collection[int]:
+        """Tokens that end the text; a tree drafted here goes on beyond them."""
+        return () if self.drafted_here else self.run.stops
 
     @property
     def scene(self) -> str:
@@ -83,7 +88,7 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed | Refuse
     """Every verifier on the tree, without re-rolled seeds: tens of milliseconds for 64 nodes."""
     from decoding.replay.replay import replay
 
-    return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0))
+    return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0, stops=looked.stops))
 
 
 def own_walk(looked: Looked) -> "Replayed | None":
@@ -110,7 +115,7 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
         return None
 
     def roll() -> dict[str, dict[int, int]]:
-        results = replay(looked.iteration, sampling, rerolls=rerolls)
+        results = replay(looked.iteration, sampling, rerolls=rerolls, stops=looked.stops)
         return {replayed.verifier.name: replayed.tokens for replayed in results if replayed.refusal is None}
 
     return kept(key, roll)

@@ -144,7 +144,8 @@ def table_data(
     """Data of the component: plain texts and numbers."""
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
     distributions = {
-        name: token_distribution(looked.iteration, each.acceptance_probability) for name, each in fitting.items()
+        name: token_distribution(looked.iteration, each.acceptance_probability, looked.stops)
+        for name, each in fitting.items()
     }
     most = max(replayed.expected_tokens for replayed in fitting.values())
     longest = looked.iteration.tree_depth + 1

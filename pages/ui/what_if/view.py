@@ -52,7 +52,8 @@ def draw_message(history: History) -> None:
             if branch.bias:
                 parts.append(f'<div class="fork-bias" role="note"><b>{side}:</b> {html.escape(branch.bias)}</div>')
         if one is not None and other is not None:
-            parts.append(diff.measures_html(diff.fork_measures(one, other)))
+            stops = {token for branch in history.shown() for token in branch.run.stops}
+            parts.append(diff.measures_html(diff.fork_measures(one, other, stops)))
         a, b = history.shown()
         texts = diff.continuations(a.run.trace, b.run.trace, part)
         parts.append(diff.continuation_html(texts))
