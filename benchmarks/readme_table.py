@@ -158,14 +158,13 @@ def _judged(record: dict, times: Iterable[dict], grids: Iterable[dict]) -> str:
             f"{min(methods):.2f} to {max(methods):.2f}; passes measured between the runs. {_source(each)}"
         )
     for each in grids:
-        by_verifier = {name: estimate(shares) for name, shares in each["time_shares"].items()}
+        values = [estimate(shares).value for shares in each["time_shares"].values()]
         whole = estimate([share for shares in each["time_shares"].values() for share in shares])
         reached = "reached" if abs(whole.value - 1) <= WITHIN else "missed"
-        values = [found.value for found in by_verifier.values()]
         goals.append(
-            f"* goal {reached}: modelled times of verifiers are {whole.value:.2f} ({whole.low:.2f} to {whole.high:.2f}) of "
-            f"those of {whole.prompts} whole runs, goal within {WITHIN:.0%}; by verifier {min(values):.2f} to "
-            f"{max(values):.2f}; passes measured between the runs. {_source(each)}"
+            f"* goal {reached}: modelled times of verifiers are {whole} of those of {whole.prompts} whole runs, goal "
+            f"within {WITHIN:.0%}; by verifier {min(values):.2f} to {max(values):.2f}; "
+            f"passes measured between the runs. {_source(each)}"
         )
     return (
         "### Do the papers' orderings hold\n\n"

@@ -250,7 +250,12 @@ def goals(engine: str, passes: Sequence[dict], phases: Sequence[dict]) -> list[s
     for role, goal in (("target", TARGET_SHARE), ("draft", DRAFT_SHARE)):
         shares = {row["queries"]: row["share_of_limit"] for row in few if row["model"] == role}
         each = ", ".join(f"{share:.0%} over {queries}" for queries, share in shares.items())
-        said = f"passes of the {role} reach {each} of their limit, goal {goal:.0%} over 1 to {max(shares)}"
+        one = next(row for row in few if row["model"] == role)
+        said = (
+            f"passes of the {role} reach {each} of their limit, goal {goal:.0%} over 1 to {max(shares)}; one over "
+            f"{one['queries']} takes {one['ms']:.2f} ms, of which bytes and products need "
+            f"{one['ms'] * one['share_of_limit']:.2f}"
+        )
         lines.append(goal_line(min(shares.values()) >= goal, said))
     levels = {f"{row['width']} wide": row["ms"] / row["levels"] for row in phases
               if row["phase"] == "draft" and row["levels"]}  # fmt: skip

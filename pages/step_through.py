@@ -198,7 +198,9 @@ def status_words(run: Run, changed: str) -> str:
         return words
     totals = run.trace.totals
     ends = {"length": "length limit", "end_of_text": "end of text"}.get(totals.stopped)
-    return f"{totals.new_tokens} tokens · {ends}" if ends else f"{totals.new_tokens} of {run.trace.max_new_tokens} tokens"
+    return (
+        f"{totals.new_tokens} tokens · {ends}" if ends else f"{totals.new_tokens} of {run.trace.max_new_tokens} tokens"
+    )
 
 
 def again_words(before: Run | None, run: Run) -> str:

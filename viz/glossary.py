@@ -120,7 +120,7 @@ CACHE: dict[str, str] = {
     "compaction": "KV slots of accepted nodes are moved together in the cache; nothing is recomputed.",
     "rebuild": "All KV slots of the tree are dropped and a second target pass recomputes the committed tokens.",
     "commit": "The accepted path and the final token become text, and the cache keeps only the accepted KV slots.",
-    "history adaptation": "Settings follow recent iterations: the draft is trusted more when much is accepted, less when little is.",
+    "history adaptation": "Settings follow recent iterations: the draft is trusted more the more is accepted.",
     "window": "The most recent iterations, which history adaptation averages.",
     "prefill": "The first pass of both models, over the whole prompt.",
 }

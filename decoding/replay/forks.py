@@ -190,7 +190,10 @@ def _made(origin: Origin, index: int, live: bool) -> Fork:
     texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
     before = set(interventions_at(run.iterations, index))
     edited = interventions_of(edit for edit in change.interventions if edit not in before)
-    words = change_words(run, trace), edited.words(lambda token: f"‘{texts.get(token, f'<{token}>').replace(' ', '·')}’")
+    words = (
+        change_words(run, trace),
+        edited.words(lambda token: f"‘{texts.get(token, f'<{token}>').replace(' ', '·')}’"),
+    )
     return Fork(
         trace=trace,
         at=index,

@@ -130,7 +130,10 @@ def _drafted_without_model(iteration: IterationTrace) -> bool:
 
 
 def replay(
-    iteration: IterationTrace, sampling: Sampling, verifiers: Sequence[Verifier] | None = None, rerolls: int = 1000,
+    iteration: IterationTrace,
+    sampling: Sampling,
+    verifiers: Sequence[Verifier] | None = None,
+    rerolls: int = 1000,
     stops: Collection[int] = (),
 ) -> tuple[Replayed | Refused, ...]:
     """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.

@@ -131,7 +131,9 @@ def rounded_up(figures: DraftFigures) -> str:
 
 def _accepted(figures: DraftFigures) -> str:
     accepted = figures.mean_accepted
-    return f"{accepted:.2f} accepted draft tokens per pass (engines log it as mean acceptance length {1 + accepted:.2f})"
+    return (
+        f"{accepted:.2f} accepted draft tokens per pass (engines log it as mean acceptance length {1 + accepted:.2f})"
+    )
 
 
 def speed_words(chain: MeasuredChain) -> str:

@@ -304,7 +304,11 @@ def test_where_other_work_explains_a_run_the_kept_times_stay_and_it_is_said(pair
         doubt(pair, passes(3.0))
         assert settle_doubts(unrecorded) == [(pair, COSTS)]
     measured, said = capsys.readouterr().err.splitlines()  # the second run says nothing new within the next minutes
-    assert measured.startswith("measuring") and "took 1.5 times as long" in said and "60% of the processors: the stored times were not replaced." in said
+    assert (
+        measured.startswith("measuring")
+        and "took 1.5 times as long" in said
+        and "60% of the processors: the stored times were not replaced." in said
+    )
 
 
 def test_a_session_that_ends_doubts_the_costs_of_what_it_ran(pair, cache, measured, monkeypatch):

@@ -158,7 +158,8 @@ def test_edits_replayed_are_edits_live(greedy, sampled, kind):
         path = {"force_in": recovered, "force_out": taken, "accept": beside, "reject": taken}[kind]
         made = check_both_ways(session, iteration.index, ForkChange(interventions=Interventions(**{kind: (path,)})))
         changed = made.trace.iterations[-1]
-        assert made.words.endswith(f"{changed.texts[path[-1]]!r} {WORDS[kind]}")
+        shown = changed.texts[path[-1]].replace(" ", "·")
+        assert made.words.endswith(f"‘{shown}’ {WORDS[kind]}")
         by_path = dict(zip(node_paths(changed), changed.nodes, strict=True))
         verdicts = {"force_out": ("not_verified",), "accept": ("accepted",), "reject": ("rejected", "not_reached")}
         assert by_path[path].verdict in verdicts.get(kind, ("accepted", "rejected", "not_reached"))

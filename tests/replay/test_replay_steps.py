@@ -56,7 +56,7 @@ def reported(iteration) -> dict[str, Replayed]:
 
 
 def test_a_walk_ends_where_the_text_does(pair):
-    """Of a token that ends the text comes nothing: no expectation, no final token; what was accepted below is marked."""
+    """After a token that ends the text nothing counts, and no final token comes; what was accepted below is marked."""
     greedy = Sampling()
     method = METHODS["fixed_tree"].with_settings(max_depth=4, branching=2)
     iteration = max(decode(pair, method, 24, greedy)[:-1], key=lambda each: len(each.accepted))

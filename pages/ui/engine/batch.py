@@ -38,8 +38,8 @@ from viz.tables import Cell, html_table
 
 CHART_HEIGHT = 380
 EXAMPLE = (
-    "An example: acceptance of a recorded run that drafted trees, with models and an accelerator chosen for show. Paste "
-    "your engine's log on the left for yours."
+    "An example: acceptance of a recorded run that drafted trees, with models and an accelerator chosen for show. "
+    "Paste your engine's log on the left for yours."
 )
 LIMITS = (
     "Everything here is modelled: bytes and FLOPs of each pass over what a data sheet gives, plus fixed costs. "

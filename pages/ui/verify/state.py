@@ -88,7 +88,9 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed | Refuse
     """Every verifier on the tree, without re-rolled seeds: tens of milliseconds for 64 nodes."""
     from decoding.replay.replay import replay
 
-    return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0, stops=looked.stops))
+    return kept(
+        ("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0, stops=looked.stops)
+    )
 
 
 def own_walk(looked: Looked) -> "Replayed | None":
