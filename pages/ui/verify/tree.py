@@ -38,9 +38,9 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool)
     from decoding.replay.replay import replayed_iteration
 
     iteration = looked.iteration if recorded else replayed_iteration(looked.iteration, replayed, text_reader(looked))
-    final = visible(iteration.final_text or "", 14)
-    said = f"{walker}: {plural(len(iteration.accepted), 'node')} accepted"
-    said += f", then {final} ({iteration.final_kind})" if final else ""
+    final = iteration.final_text
+    said = f"{walker}: {plural(len(iteration.accepted), 'node')} accepted, "
+    said += "where the text ended" if final is None else f"then {visible(final, 14)} ({iteration.final_kind})"
     lone_tree(
         iteration,
         "verify_tree",
