@@ -43,7 +43,7 @@ ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
 _trusted_until: dict[tuple[Path, str], float] = {}  # of what is kept, by the clock of `time.monotonic`
-_told_until: dict[tuple[Path, str], float] = {}  # that it was doubted and kept, by the same clock
+_said_until: dict[tuple[Path, str], float] = {}  # that it was doubted and kept, by the same clock
 # Pairs whose kept costs a run gave cause to doubt, and why, a sentence
 _doubts: dict[tuple[Path, str], tuple[Pair, str]] = {}
 
@@ -164,9 +164,9 @@ def held(
         other_work = OtherWork()
         corrected, share = contradiction(kept), other_work.share()
         _trusted_until[key] = time.monotonic() + TRUSTED_S
-        if doubted and not corrected and share > QUIET and time.monotonic() >= _told_until.get(key, 0.0):
+        if doubted and not corrected and share > QUIET and time.monotonic() >= _said_until.get(key, 0.0):
             tell(f"{doubted} Other programs use {share:.0%} of the processors: the stored times were not replaced.")
-            _told_until[key] = time.monotonic() + TRUSTED_S
+            _said_until[key] = time.monotonic() + TRUSTED_S
     if kept is not None and not again and not corrected:
         return kept
     await_quiet()

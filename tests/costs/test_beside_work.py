@@ -40,7 +40,7 @@ def busy() -> Iterator[None]:
 def alone(tmp_path, monkeypatch):
     """What is kept is this test's, and a busy machine is waited for as long as in the program."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("_known", "_trusted_until", "_told_until", "_doubts"):
+    for name in ("_known", "_trusted_until", "_said_until", "_doubts"):
         monkeypatch.setattr(measuring, name, {})
     monkeypatch.setattr(other_work, "WAIT_S", 1.0)
 

@@ -205,7 +205,7 @@ def test_an_engine_that_pads_is_measured_at_its_sizes(pair, monkeypatch):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "_known", {})
-    for name in ("_trusted_until", "_told_until", "_doubts"):
+    for name in ("_trusted_until", "_said_until", "_doubts"):
         monkeypatch.setattr(measuring, name, {})
     return tmp_path / "draftscope" / "calibration"
 

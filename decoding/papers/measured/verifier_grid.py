@@ -362,7 +362,7 @@ def measure(args: argparse.Namespace) -> None:
     shares, moved = time_shares(args, pair, prompts, latencies, 2 if args.quick else 200)
     every = [share for each in shares.values() for share in each]
     print(f"modelled over measured time of {len(every)} whole runs: {estimate(every)}")
-    print(f"passes beside those runs, over kept ones of as many rows: {estimate(moved)}\n", flush=True)
+    print(f"passes around those runs, over kept ones of as many rows: {estimate(moved)}\n", flush=True)
     print_table(
         ("verifier", "runs", "modelled / measured"), [(n, len(each), estimate(each)) for n, each in shares.items()]
     )
