@@ -1,6 +1,7 @@
 """The model manager when a pair loads but cannot decode."""
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from decoding.analysis.doctor import CHECKS
 from decoding.models.pair import PairSettings, embedded_pair
@@ -32,6 +33,40 @@ def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
         for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
             monkeypatch.setattr(pair_dialog.presets, "choose_device", lambda _, chosen=chosen: chosen)
             assert pair_dialog.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
+
+
+def choice() -> None:
+    from pages.ui.app.pair_dialog import draw_choice
+
+    draw_choice()
+
+
+OWN = {"target": "/models/big", "draft": "/models/small"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "preset"),
+    [
+        (PairSettings(widen=3, context_length=1024, dtype="float32"), EMBEDDED),
+        (PairSettings(**OWN, chat=True), pair_dialog.OWN_PAIR),
+    ],
+    ids=["wide", "own"],
+)
+def test_the_form_begins_with_the_pair_in_memory_and_keeps_what_is_chosen_then(settings, preset, monkeypatch):
+    fresh = models.ModelManager()
+    fresh.settings = settings
+    monkeypatch.setattr(pair_dialog, "manager", lambda: fresh)
+    at = AppTest.from_function(choice, default_timeout=60).run()
+    assert not at.exception and at.radio(key="pair_preset").value == preset
+    assert at.number_input(key="pair_context").value == settings.context_length
+    assert at.selectbox(key="pair_dtype").value == settings.dtype
+    assert at.toggle(key=f"pair_chat_{preset}").value == settings.chat
+    if preset == EMBEDDED:
+        assert any("at the cost of a target of 96.4 M" in each.value for each in at.caption)
+    else:
+        assert {role: at.text_input(key=f"pair_{role}").value for role in OWN} == OWN
+    at.number_input(key="pair_context").set_value(512).run()
+    assert at.number_input(key="pair_context").value == 512
 
 
 def test_the_environment_names_the_first_pair(monkeypatch):
