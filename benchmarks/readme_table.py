@@ -128,8 +128,8 @@ def section(results: dict[str, list[dict]]) -> str:
     blocks += [_batches(record) for record in results.get("batch", ())]
     lines = []
     for name, heading in LINES.items():
-        said = ((record.get("goals") or [record["summary"]], record) for record in results.get(name, ()))
-        reported = [f"{'; '.join(each)} ({_source(record)})" for each, record in said]
+        said = ((record.get("goals") or [record.get("summary", "")], record) for record in results.get(name, ()))
+        reported = [f"{'; '.join(each)} ({_source(record)})" for each, record in said if any(each)]
         lines += [f"* {heading}: {line}" for line in reported or [_not_measured(name)]]
     return "\n\n".join([*blocks, "\n".join(lines)])
 

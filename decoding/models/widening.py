@@ -1,7 +1,7 @@
 """The embedded pair widened: the same function at the cost of a larger model.
 
 A wide model holds whole numbers of copies of the width, with heads of the same size; every copy computes the same. A
-weight is divided among the copies of its input in powers of two, which no dtype rounds.
+weight is divided among the copies of its input in powers of two, which round none of this pair's in any dtype.
 """
 
 import hashlib

@@ -132,7 +132,8 @@ def rounded_up(figures: DraftFigures) -> str:
 def _accepted(figures: DraftFigures) -> str:
     accepted = figures.mean_accepted
     return (
-        f"{accepted:.2f} accepted draft tokens per pass (engines log it as mean acceptance length {1 + accepted:.2f})"
+        f"{accepted:.2f} accepted draft tokens per pass ({1 + accepted:.2f} with the final one: mean acceptance length "
+        "in vLLM, accept length in SGLang)"
     )
 
 

@@ -228,6 +228,9 @@ def test_parts_widened_weights_and_the_gpu_are_reported():
 
 @pytest.mark.slow
 def test_what_is_missing_says_what_to_run():
+    unjudged = {name: value for name, value in RECORD.items() if name not in ("goals", "summary")}
+    text = section({"roofline": [unjudged]})  # of a GPU, which has no goals
+    assert "* Passes beside their limits: not measured yet: run `python -m benchmarks.roofline --save`" in text
     text = section({"scaling": [{**RECORD, "goals": ["goal MISSED: a", "goal reached: b"]}]})
     assert "run `python -m benchmarks.methods --save`." in text
     assert "run `python -m benchmarks.gpu --save` on a CUDA machine." in text

@@ -241,7 +241,7 @@ def test_float16_holds_every_product_of_a_wider_target(copies):
     """So that each of its passes reads half the bytes of float32."""
     wide = widened_target(copies, "float32")
     products = [name for name, shape in wide.shapes.items() if len(shape) == 2 and name != EMBEDDING]
-    assert products and all(Float16Linear.fits(wide.tensor(name)) for name in products[:4] + products[-1:])
+    assert len(products) == 33 and all(Float16Linear.fits(wide.tensor(name)) for name in products)
 
 
 @pytest.mark.slow
