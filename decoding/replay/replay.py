@@ -13,6 +13,7 @@ from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
 from decoding.trace.interventions import Verdicts
+from decoding.trace.metrics import ended_nodes, expected_tokens
 from decoding.trace.records import ROUNDING, FinalKind, IterationTrace, VerificationStep
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
@@ -140,7 +141,7 @@ def replay(
     No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
     What a walk has beyond `stops`, tokens that end the text, does not count.
     """
-    tree, ended = stored_tree(iteration, sampling), _ended_nodes(iteration, stops)
+    tree, ended = stored_tree(iteration, sampling), ended_nodes(iteration, stops)
     found: list[Replayed | Refused] = []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
         refusal = verifier.refusal(iteration.draft_sampling, sampling)
@@ -152,23 +153,13 @@ def replay(
         walks = (outcome_of(walk, ended) for walk in reroll(decision, range(rerolls)))
         replayed = Replayed(
             verifier=verifier,
-            # The token that ends a text takes the place of the final one.
-            expected_tokens=1.0 + sum(chance for node, chance in chances.items() if node and node not in ended),
+            expected_tokens=expected_tokens(chances, ended),
             acceptance_probability=chances,
             outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed)), ended),
             tokens=dict(sorted(Counter(walk.tokens for walk in walks).items())),
         )
         found.append(replayed)
     return tuple(found)
-
-
-def _ended_nodes(iteration: IterationTrace, stops: Collection[int]) -> frozenset[int]:
-    """Nodes of a tree that end the text, and all below them: no token is committed after such a node."""
-    found: set[int] = set()
-    for node in iteration.nodes[1:] if stops else ():  # parents come first
-        if node.token_id in stops or node.parent_id in found:
-            found.add(node.node_id)
-    return frozenset(found)
 
 
 def recorded_outcome(iteration: IterationTrace) -> WalkResult:

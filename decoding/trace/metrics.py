@@ -9,7 +9,7 @@
 * block efficiency (tokens per iteration): committed tokens / verification passes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
@@ -112,6 +112,24 @@ def measure_run(
         peak_memory_bytes=run.totals.peak_memory_bytes,
         **counts,
     )
+
+
+def ended_nodes(iteration: IterationTrace, stops: Collection[int]) -> frozenset[int]:
+    """Nodes of a tree that end the text, and all below them: no token is committed after such a node."""
+    found: set[int] = set()
+    for node in iteration.nodes[1:] if stops else ():  # parents come first
+        if node.token_id in stops or node.parent_id in found:
+            found.add(node.node_id)
+    return frozenset(found)
+
+
+def expected_tokens(chances: Mapping[int, float], ended: Collection[int] = ()) -> float:
+    """Expected committed tokens of a verified tree over the verifier's draws, the final token included.
+
+    The sum of the nodes' probabilities of being reached and accepted, `chances` by node, plus one; the token that ends
+    a text takes the place of the final one, and what is below it does not count: nodes that have `ended`.
+    """
+    return 1.0 + sum(chance for node, chance in chances.items() if node and node not in ended)
 
 
 def node_agreement(iterations: Sequence[IterationTrace]) -> tuple[int, int] | None:

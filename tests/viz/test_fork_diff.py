@@ -10,7 +10,7 @@ from viz.branches.diff import (
     NO_TIME,
     continuation_html,
     continuations,
-    expected_tokens,
+    expected,
     fork_measures,
     fork_summary,
     measures_html,
@@ -35,25 +35,25 @@ def measure(measures, words: str):
 
 
 def test_expected_tokens_are_one_more_than_the_chances_of_all_nodes():
-    assert expected_tokens(dynatree_recovered()) == pytest.approx(3.0)
-    assert expected_tokens(autoregressive()) == 1.0
-    assert expected_tokens(summary()) is None
+    assert expected(dynatree_recovered()) == pytest.approx(3.0)
+    assert expected(autoregressive()) == 1.0
+    assert expected(summary()) is None
     tree = dynatree_recovered()
     unknown = replace(tree.nodes[3], acceptance_probability=None)
-    assert expected_tokens(replace(tree, nodes=(*tree.nodes[:3], unknown, *tree.nodes[4:]))) is None
+    assert expected(replace(tree, nodes=(*tree.nodes[:3], unknown, *tree.nodes[4:]))) is None
 
 
 def test_expected_tokens_leave_out_what_was_not_verified():
     tree = dynatree_recovered()
     cut = replace(tree.nodes[13], flat_index=None, acceptance_probability=None)
-    assert expected_tokens(replace(tree, nodes=(*tree.nodes[:13], cut))) == pytest.approx(3.0)
+    assert expected(replace(tree, nodes=(*tree.nodes[:13], cut))) == pytest.approx(3.0)
 
 
 def test_nothing_is_expected_beyond_a_token_that_ends_the_text():
     tree = dynatree_recovered()
     children = [node for node in tree.nodes if node.parent_id == 0 and node.flat_index is not None]
     stops = {node.token_id for node in children}
-    assert expected_tokens(tree, stops) == 1.0, "either a child ends the text, or the final token comes at once"
+    assert expected(tree, stops) == 1.0, "either a child ends the text, or the final token comes at once"
     measures = fork_measures(tree, tree, stops)
     assert measure(measures, "expected tokens").first == "1.00"
 

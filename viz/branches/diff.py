@@ -9,9 +9,8 @@ import html
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from decoding.analysis.luck import luck_of
 from decoding.common.formats import difference, duration, number, plural, relative_change
-from decoding.trace.metrics import shared_tokens
+from decoding.trace.metrics import ended_nodes, expected_tokens, shared_tokens
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
 from viz.scope.panels import Span, iteration_spans, tokens_html
@@ -150,10 +149,13 @@ class Continuations:
         return self.shared == min(len(self.first), len(self.second))
 
 
-def expected_tokens(iteration: IterationTrace, stops: Collection[int] = ()) -> float | None:
-    """Expected committed tokens of a verified tree up to tokens that end the text; None where it is not known."""
-    luck = luck_of(iteration, stops)
-    return None if luck is None else luck.expected
+def expected(iteration: IterationTrace, stops: Collection[int] = ()) -> float | None:
+    """Expected committed tokens of a verified tree up to tokens that end the text; None where a chance is unknown."""
+    verified = [node for node in iteration.nodes[1:] if node.flat_index is not None]
+    known = {n.node_id: n.acceptance_probability for n in verified if n.acceptance_probability is not None}
+    if not iteration.nodes or len(known) < len(verified):
+        return None
+    return expected_tokens(known, ended_nodes(iteration, stops))
 
 
 def fork_measures(
@@ -172,7 +174,7 @@ def fork_measures(
             ("tokens committed", len(first.committed_ids), len(second.committed_ids)),
         )
     )
-    one, other = (expected_tokens(each, stops) for each in (first, second))
+    one, other = (expected(each, stops) for each in (first, second))
     more = "" if one is None or other is None else difference(round(round(other, 2) - round(one, 2), 2))
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:
