@@ -74,7 +74,7 @@ def test_recorded_run_is_there_at_once_and_everything_fits_on_one_screen(open_pa
 def test_to_the_end_and_no_further(started):
     page = started
     page.click(".st-key-to_end button")
-    page.get_by_text(re.compile("end of text|length limit")).wait_for()
+    page.locator(".st-key-status").get_by_text(re.compile("end of text|length limit")).wait_for()
     settled(page)
     assert page.locator(".st-key-one_more button").first.is_disabled()
     no_stack_trace(page)
