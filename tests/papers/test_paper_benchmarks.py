@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
+from decoding.common.prompts import load_prompts
 from decoding.experiments import sweep
 from decoding.experiments.command import in_both_ways
 from decoding.experiments.experiment import GRIDS, RESULTS
@@ -60,7 +61,7 @@ def test_a_text_whose_trees_come_out_otherwise_is_measured_whole(monkeypatch, ca
 
     monkeypatch.setattr(verifier_grid, "_records_of", measured)
     nothing = dict.fromkeys(("pair", "prompt", "text", "sampling", "solvers", "latencies", "selectors"))
-    job = verifier_grid.GridJob(**nothing, roots=1, trees=1, known={("naive", 1, 8): {}})
+    job = verifier_grid.GridJob(**nothing, roots=1, trees=1, asked=1, known={("naive", 1, 8): {}})
     assert verifier_grid.records_of(job) == [{"line": "all shapes"}]
     assert "stories/x" in capsys.readouterr().err
 
@@ -147,6 +148,17 @@ def test_expected_tokens_of_every_shape_are_those_of_the_paths_inside_one_tree()
                        for level, token in enumerate(deep)])  # fmt: skip
     assert found["naive", 1, 5] == pytest.approx(1 + kept.sum())
     assert found["traversal", 1, 5] >= found["naive", 1, 5]
+
+
+def test_a_selector_draws_as_many_trees_at_a_root_as_it_is_asked_for(pair, monkeypatch):
+    monkeypatch.setattr(verifier_grid, "_pair", lambda settings: pair)
+    card = next(card for card in all_selectors() if card.shipped and card.verifier == "nss")
+    job = verifier_grid.GridJob(
+        pair.settings, load_prompts()[0], {"sample": "x"}, Sampling(), ("nss",), {"nss": LATENCY}, {"nss": card},
+        roots=2, trees=1, asked=3,
+    )  # fmt: skip
+    counted = {(line["method"], line["counted"]) for line in verifier_grid.records_of(job)}
+    assert counted == {("iid_paths", 2), ("delayed", 6)}
 
 
 def test_figures_of_a_text_count_roots_outside_loops_apart():

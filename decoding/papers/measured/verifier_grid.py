@@ -111,6 +111,7 @@ class GridJob:
         text: what records say of the prompt.
         latencies: times of the pair that is judged on this machine, by verifier.
         selectors: that are asked, by verifier. roots, trees: places in the text, and draws at each.
+        asked: draws of each selector's tree at a place, the first of them with the seeds of the others.
         known: stored figures of all shapes inside the same trees, which are not computed again.
     """
 
@@ -123,6 +124,7 @@ class GridJob:
     selectors: Mapping[str, SelectorCard]
     roots: int
     trees: int
+    asked: int
     known: Mapping[Key, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -175,17 +177,18 @@ def _records_of(job: GridJob) -> list[dict[str, Any]]:
     for root in roots(pair, ids, job.sampling, tuple(FIRST + SPACING * place for place in range(job.roots))):
         length = np.array([len(root.session.tokens)])
         asked_s = {name: job.latencies[name].action_s(length, selecting=True)[0] for name in methods}
-        loops += [root.in_loop] * job.trees
-        lengths += [len(root.session.tokens)] * job.trees
+        loops.append(root.in_loop)
+        lengths.append(len(root.session.tokens))
         session = root.session
         for method in list(methods.values())[:1]:
             session = session.fork(method)
             session.peek()  # reads the text as selectors need it, once for all of them
-        for seed in range(job.trees):
+        for seed in range(max(job.trees, job.asked if methods else 0)):
             here = Root(session.fork(sampling=replace(job.sampling, seed=1000 * session.new_tokens + seed)))
-            for key, expected in (check_of(here) if job.known else expected_at(here, job.solvers)).items():
-                tokens[key].append(expected)
-            for name, method in methods.items():
+            if seed < job.trees:
+                for key, expected in (check_of(here) if job.known else expected_at(here, job.solvers)).items():
+                    tokens[key].append(expected)
+            for name, method in methods.items() if seed < job.asked else ():
                 tree = here.tree(method)
                 chosen = Action(*(int(tree.draft.settings[part]) for part in Action._fields))
                 tokens[name, 0, 0].append(tree.expected((name,))[name])
@@ -197,15 +200,18 @@ def _records_of(job: GridJob) -> list[dict[str, Any]]:
         "roots": job.roots, "temperature": job.sampling.temperature, "top_p": job.sampling.top_p,
         "draft_temperature": job.sampling.draft_temperature, "repeat": 0,
     }  # fmt: skip
-    outside = [not each for each in loops]
-    plain_s = {name: each.action_s(np.array(lengths)) for name, each in job.latencies.items()}  # [trees, actions]
+    outside = ~np.array(loops)
+    plain_s = {name: each.action_s(np.array(lengths)) for name, each in job.latencies.items()}  # [roots, actions]
     for name, paths, depth in {**tokens, **job.known}:
         if paths:
             column = plain_s[name][:, ACTIONS.index(Action(paths, 0, depth))]
-            seconds[name, paths, depth] = column.tolist()
-    made = {key: in_both_ways(list(zip(tokens[key], seconds[key], strict=True)), outside, figures) for key in tokens}
+            seconds[name, paths, depth] = column.repeat(job.trees).tolist()
+    made = {}
+    for key, of_trees in tokens.items():
+        taken = list(zip(of_trees, seconds[key], strict=True))
+        made[key] = in_both_ways(taken, outside.repeat(len(taken) // len(loops)).tolist(), figures)
     if job.known:
-        made |= known_again(made, job.known, seconds, outside, job.text["sample"])
+        made |= known_again(made, job.known, seconds, outside.repeat(job.trees).tolist(), job.text["sample"])
     return [line_of(key, job.selectors) | conditions | made[key] for key in made]
 
 
@@ -338,7 +344,7 @@ def main() -> int:
                         "and measure the times anew")  # fmt: skip
     args = parse_amounts(
         parser, count=(16, 2, "prompts"), roots=(8, 1, "roots per prompt and sampling"),
-        trees=(8, 1, "drawn at each root"),
+        trees=(8, 1, "drawn at each root"), asked=(24, 1, "trees of each selector drawn at each root"),
     )  # fmt: skip
     if args.again and args.quick:
         parser.error("--again keeps the tokens of a whole run: leave out --quick")
@@ -370,7 +376,7 @@ def measure(args: argparse.Namespace) -> None:
     jobs = [
         GridJob(
             replace(pair.settings, widen=1), prompt, text_columns(prompt, args.prompts), sampling, solvers, latencies,
-            cards, count, trees, known.get((prompt.hash, count, sampling.temperature, sampling.top_p), {}),
+            cards, count, trees, args.asked, known.get((prompt.hash, count, sampling.temperature, sampling.top_p), {}),
         )
         for prompt in prompts for sampling in samplings
     ]  # fmt: skip
@@ -383,8 +389,8 @@ def measure(args: argparse.Namespace) -> None:
     finally:
         workers.shutdown(cancel_futures=True)
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {trees} "
-          f"trees, {len(samplings)} samplings; exact over verification, means over prompts, "
-          f"{COUNTINGS[args.counted]}\n")  # fmt: skip
+          f"trees, {args.asked} of each selector, {len(samplings)} samplings; exact over verification, "
+          f"means over prompts, {COUNTINGS[args.counted]}\n")  # fmt: skip
     print_best(records, args.counted)
     costs = {name: each.as_json() for name, each in latencies.items()}
     asked = {name: {"name": card.name, "created": card.created} for name, card in cards.items()}
