@@ -1,7 +1,8 @@
 """`python -m benchmarks.pictures`: make every picture of the docs from the real app, in a headless Chromium.
 
-All are of runs that come with the program, in the light theme: `step_through.gif` goes through the phases of one
-iteration and on to the next, the others are single pages. A person looks at them before they are committed.
+All are in the light theme, of runs that come with the program or of what a link decodes: `step_through.gif` goes
+through the phases of one iteration and on to the next, the others are single pages. A person looks at them before they
+are committed.
 """
 
 import argparse
@@ -9,7 +10,9 @@ import io
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode
 
 from PIL import Image, ImageColor
 
@@ -46,15 +49,47 @@ def spread(page) -> None:
     page.locator(".vt-row .column .bar").first.wait_for(state="attached", timeout=WAIT_MS)
 
 
+def drafting(page, steps: int) -> None:
+    """Step through: so many steps of drafting after its first phase."""
+    page.locator(SCOPE).focus()
+    for key in ("[", *"." * steps):
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+
+
+def shapes(page) -> None:
+    """Step through: the map of all shapes that a selector could choose, with the trees that were measured."""
+    why = page.locator(".st-key-why")
+    why.get_by_text("Why this shape", exact=True).click()
+    find = why.locator(".st-key-why_best_action")
+    find.locator("button").first.click(timeout=WAIT_MS)
+    find.wait_for(state="detached", timeout=WAIT_MS)
+    why.evaluate("each => each.scrollIntoView()")
+
+
 def finish(page) -> None:
     """Race: to the end, where the result stands."""
     page.locator(".race-root").focus()
     page.keyboard.press("End")
 
 
+def link(**view: str | float) -> str:
+    """The third iteration of a run that the page decodes first, by the words of a link."""
+    view = {"prompt": "Stories · Frog and boat", "seed": 3, "iteration": 3} | view
+    return "/step_through?" + urlencode(view)
+
+
 SCOPE = ".ds-root[data-drawn-scene]"
+WARM = {"temperature": 0.8, "draft_temperature": 0.8}
 PICTURES = (
     Picture("step_through", "/step_through", SCOPE),
+    Picture("heap", link(method="DySpec greedy", node_budget=16, **WARM), SCOPE, partial(drafting, steps=9)),
+    Picture(
+        "rounds", link(method="SALF", node_budget=40, batch=8, gain_threshold=0.5), SCOPE, partial(drafting, steps=2)
+    ),
+    Picture(
+        "shapes", link(method="Delayed expansion", selector="specinfer", verifier="specinfer", **WARM), SCOPE, shapes
+    ),
     Picture("verifiers", "/verifiers", f".st-key-verify_tree {SCOPE}", spread),
     Picture("race", "/race", ".race-root", finish),
     Picture("papers", "/papers", ".st-key-papers_list"),

@@ -4,7 +4,7 @@ beside them, and what asking costs. It is kept as other costs are.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -178,18 +178,22 @@ def verifier_times(pair: Pair, latency: LatencyModel, decoder: Decoder, verifier
 
 @dataclass(frozen=True, eq=False)
 class FixedChooser(Chooser):
-    """A chooser that is asked and always takes the same action."""
+    """A chooser that is asked and always takes the same action; `asked_s` gets the seconds that each answer took."""
 
     action: Action = ASKED_WITH
+    asked_s: list[float] = field(default_factory=list)
 
     def choose(self, past: Past) -> ChosenAction:
+        begun = time.perf_counter()
         chosen = super().choose(past)
+        self.asked_s.append(time.perf_counter() - begun)
         return ChosenAction(self, self.action, past, chosen.scalars, chosen.outputs)
 
 
 def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
     """Seconds more of real iterations in which a selector is asked: the same trees with and without, in turn.
 
+    No less than the answers alone take: of iterations that other work disturbs the difference may come out as nothing.
     The network's weights are random, its size is that of trained ones.
     """
     sizes, names = (pair.target.info.hidden_size, pair.draft.info.hidden_size), SCALARS
@@ -213,4 +217,4 @@ def asking_s(pair: Pair, latency: LatencyModel, decoder: Decoder) -> float:
             session.step()
             taken.append(time.perf_counter() - begun)
         more_s.append(taken[0] - taken[1] if len(more_s) % 2 else taken[1] - taken[0])
-    return max(median(more_s[2:] or more_s), 0.0)
+    return max(median(times[2:] or times) for times in (more_s, chooser.asked_s))

@@ -170,7 +170,7 @@ def test_what_is_pressed_next_comes_after_the_report_of_the_iteration(shown):
     )
     page.get_by_text("tree speculative decoding").first.wait_for()
     page.get_by_role("link", name="Step through").first.click()
-    page.get_by_text(re.compile("iteration 4 of")).wait_for()
+    page.locator(SCOPE).get_by_text(re.compile("iteration 4 of")).wait_for()
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_iteration_and_zoom_survive_another_page(shown):
     page.get_by_text("tree speculative decoding").first.wait_for()
     page.get_by_role("link", name="Step through").first.click()
     page.wait_for_selector(f"{SCOPE}.ds-scope[data-drawn-scene]")
-    page.get_by_text(re.compile("iteration 4 of")).wait_for()
+    page.locator(SCOPE).get_by_text(re.compile("iteration 4 of")).wait_for()
     assert page.locator(f"{SCOPE} .world").get_attribute("transform") == zoomed
 
 

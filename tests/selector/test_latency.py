@@ -1,6 +1,7 @@
 """Modelled time of every action against sums worked out by hand, and a measurement that is kept."""
 
 import json
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 from decoding.costs import latency as measuring
 from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel, VerifierTimes
+from decoding.selector.chooser import Chooser
 from decoding.session.session import Limits, unrecorded
 from tests.helpers.selectors import COSTS, LATENCY
 
@@ -138,6 +140,20 @@ def test_json_comes_back_and_damage_is_noticed():
     for change in ({"lengths": [5, 4]}, {"draft_s": [0.1]}, {"selector_s": -1.0}, {"costs": {}}):
         with pytest.raises((ValueError, KeyError, TypeError)):
             LatencyModel.from_json({**content, **change})
+
+
+def test_asking_takes_no_less_than_the_answers_whatever_else_slows_the_iterations(pair, monkeypatch):
+    def decoder(pair, method, *_):
+        chooser = method.drafter.chooser
+        answer = (lambda: chooser.choose(None)) if chooser else (lambda: time.sleep(0.003))  # something else is slow
+        return SimpleNamespace(step=answer, finished=False)
+
+    def choose(chooser, past):
+        time.sleep(0.001)
+        return SimpleNamespace(scalars=None, outputs=None)
+
+    monkeypatch.setattr(Chooser, "choose", choose)
+    assert measuring.asking_s(pair, LATENCY, decoder) >= 0.001
 
 
 @pytest.mark.slow
