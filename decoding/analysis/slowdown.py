@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from decoding.trace.metrics import shared_tokens
+from decoding.trace.metrics import decoded, shared_tokens
 from decoding.trace.records import PHASES, RunTrace
 
 # Phases with a reason of their own; the others are bookkeeping.
@@ -14,7 +14,7 @@ REASONS: tuple[str, ...] = (DRAFT, VERIFY, REBUILD, REST, TOKENS)
 
 @dataclass(frozen=True)
 class PhaseMeans:
-    """Means over the iterations of a run."""
+    """Means over the iterations of a run after its prompt was read."""
 
     # Seconds per iteration by reason (`REASONS` without `tokens`); what no phase claims is in `rest`
     seconds: dict[str, float]
@@ -43,13 +43,14 @@ class Slowdown:
 
 
 def phase_means(run: RunTrace) -> PhaseMeans:
-    """Means of a run that has iterations and committed something."""
-    count = len(run.iterations)
-    total = sum(each.times.total_s for each in run.iterations) / count
-    phase = {name: sum(each.phase_s[name] for each in run.iterations) / count for name in PHASES}
+    """Means of a run that has `decoded` iterations and committed something in them."""
+    iterations = decoded(run.iterations)
+    count = len(iterations)
+    total = sum(each.times.total_s for each in iterations) / count
+    phase = {name: sum(each.phase_s[name] for each in iterations) / count for name in PHASES}
     own = {name: phase[name] for name in (DRAFT, VERIFY, REBUILD)}
     own[REST] = max(0.0, total - sum(own.values()))
-    return PhaseMeans(own, sum(len(each.committed_ids) for each in run.iterations) / count)
+    return PhaseMeans(own, sum(len(each.committed_ids) for each in iterations) / count)
 
 
 def slowdown(run: RunTrace, other: RunTrace) -> Slowdown:
@@ -92,12 +93,18 @@ class Stretch:
 
 
 def stretches(run: RunTrace, other: RunTrace) -> tuple[Stretch, ...]:
-    """Two runs of the same text side by side, in order, as far as their texts are equal."""
+    """Two runs of the same text side by side, in order, as far as their texts are equal.
+
+    A stretch in which an iteration of one of them reads the prompt is left out.
+    """
     ends = [[0, *accumulate(len(each.committed_ids) for each in one.iterations)] for one in (run, other)]
     same = shared_tokens(run.output_ids, other.output_ids)
     shared = sorted(end for end in {*ends[0]} & {*ends[1]} if end <= same)
+    reads_prompt = any(len(decoded(one.iterations)) < len(one.iterations) for one in (run, other))
     found = []
     for start, end in pairwise(shared):
+        if reads_prompt and start == 0:
+            continue
         mine, theirs = (tuple(range(each.index(start), each.index(end))) for each in ends)
         cut = [replace(one, iterations=tuple(one.iterations[place] for place in places))
                for one, places in ((run, mine), (other, theirs))]  # fmt: skip

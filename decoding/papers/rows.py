@@ -264,13 +264,14 @@ def modelled(rows: pd.DataFrame, own: CostModel, other: CostModel) -> pd.DataFra
     first = np.where(plain, 0.0, more / passes.clip(lower=1))
     after_first = rows["new_tokens"] - rows["tokens_per_iteration"]
     wall = rows["wall_s"] + more + prefill
+    tpot = rows["tpot_s"] + (more - first) / after_first.where(after_first > 0)
     return rows.assign(
         wall_s=wall,
         ttft_s=rows["ttft_s"] + first + prefill,
         prefill_s=rows["prefill_s"] + prefill,
-        tpot_s=rows["tpot_s"] + (more - first) / after_first.where(after_first > 0),
+        tpot_s=tpot,
         throughput=rows["new_tokens"] / wall,
-        decode_throughput=rows["new_tokens"] / (wall - rows["prefill_s"] - prefill),
+        decode_throughput=np.where(plain, 1 / tpot, rows["new_tokens"] / (wall - rows["prefill_s"] - prefill)),
         verify_s=verify,
         rebuild_s=rebuild,
     )

@@ -302,6 +302,7 @@ class DecodeSession:
                 peak_memory_bytes=self._models.peak_memory(),
             ),
             own_from=self._checkpoints.made_by(self.method, self.sampling, self._count),
+            stop_ids=tuple(sorted(self.stops)),
         )
 
     def _prefill(self) -> None:

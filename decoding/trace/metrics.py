@@ -49,8 +49,8 @@ class RunMetrics:
     new_tokens: int
     wall_s: float
     prefill_s: float | None
-    # throughput, decode_throughput: tokens per second with and without prefill; like `tpot_s` None where an iteration
-    # was replayed from stored rows, so that its time is not known
+    # throughput, decode_throughput: tokens per second with prefill, and without it and what it commits; like `tpot_s`
+    # None where an iteration was replayed from stored rows, so that its time is not known
     throughput: float | None
     decode_throughput: float | None
     ttft_s: float
@@ -99,12 +99,13 @@ def measure_run(
         found = [sum(each) for each in zip(*agreement[: len(iterations)], strict=True)] if agreement else ()
         counts |= dict(zip(("agreeing", "compared"), found or node_agreement(iterations) or (None, None), strict=True))
     phases = {phase: sum(i.phase_s[phase] for i in iterations) for phase in PHASES}
-    if iterations[0].kv_draft is None:  # without a draft the first pass reads the prompt: it is the prefill
+    if reads_prompt := len(decoded(iterations)) < len(iterations):
         phases["verify"] = max(0.0, phases["verify"] - run.totals.prefill_s)
     return _metrics(
         timeline,
         timed=all(each.timed for each in iterations),
         prefill_s=run.totals.prefill_s,
+        reads_prompt=reads_prompt,
         draft_forwards=sum(i.draft_forwards for i in iterations),
         draft_passes_s=sum(sum(i.times.draft_levels_s) for i in iterations) or None,
         target_passes=sum(i.target_passes for i in iterations),
@@ -112,6 +113,12 @@ def measure_run(
         peak_memory_bytes=run.totals.peak_memory_bytes,
         **counts,
     )
+
+
+def decoded(iterations: Sequence[IterationTrace]) -> Sequence[IterationTrace]:
+    """Iterations after the prompt was read: without a draft model the first one reads it, and is left out."""
+    reads_prompt = len(iterations) > 0 and iterations[0].index == 0 and iterations[0].kv_draft is None
+    return iterations[1:] if reads_prompt else iterations
 
 
 def ended_nodes(iteration: IterationTrace, stops: Collection[int]) -> frozenset[int]:
@@ -150,17 +157,22 @@ def measure_timeline(timeline: Timeline, peak_memory_bytes: int | None) -> RunMe
     return _metrics(timeline, peak_memory_bytes=peak_memory_bytes)
 
 
-def _metrics(timeline: Timeline, timed: bool = True, prefill_s: float | None = None, **counts) -> RunMetrics:
+def _metrics(
+    timeline: Timeline, timed: bool = True, prefill_s: float | None = None, reads_prompt: bool = False, **counts
+) -> RunMetrics:
     tokens, wall_s, iterations = timeline.tokens[-1], timeline.seconds[-1], len(timeline.tokens)
     after_first = tokens - timeline.tokens[0]
-    after_prefill_s = 0.0 if prefill_s is None else wall_s - prefill_s  # totals of a file may contradict its iterations
+    after_prefill, after_prefill_s = tokens, 0.0 if prefill_s is None else wall_s - prefill_s
+    if reads_prompt:  # what the prefill commits goes with it
+        after_prefill, after_prefill_s = after_first, wall_s - timeline.seconds[0]
     accepted, drafted, verified = map(counts.get, ("accepted", "drafted", "verified"))
     return RunMetrics(
         new_tokens=tokens,
         wall_s=wall_s,
         prefill_s=prefill_s,
         throughput=tokens / wall_s if timed else None,
-        decode_throughput=tokens / after_prefill_s if timed and after_prefill_s > 0 else None,
+        # Totals of a file may contradict its iterations.
+        decode_throughput=after_prefill / after_prefill_s if timed and after_prefill and after_prefill_s > 0 else None,
         ttft_s=timeline.seconds[0],
         tpot_s=(wall_s - timeline.seconds[0]) / after_first if timed and after_first else None,
         iterations=iterations,

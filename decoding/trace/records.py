@@ -518,6 +518,7 @@ class RunTrace:
     # Index of the first iteration made by this method and sampling; earlier ones of a fork are its parent's, which may
     # have had others
     own_from: Count = 0
+    stop_ids: tuple[Count, ...] = ()  # tokens that end its text; none where they were ignored, and in older records
 
     @property
     def timed(self) -> bool:
@@ -545,8 +546,8 @@ class RunTrace:
 
     @property
     def ending_ids(self) -> tuple[int, ...]:
-        """Tokens that end a text, as far as a record tells: the one that ended this, or none."""
-        return self.output_ids[-1:] if self.totals.stopped == "end_of_text" else ()
+        """Tokens that end the text, as far as a record tells: an older one names only that which ended it."""
+        return self.stop_ids or (self.output_ids[-1:] if self.totals.stopped == "end_of_text" else ())
 
     def without_logits(self) -> "RunTrace":
         """The same run without the raw logits of both models."""

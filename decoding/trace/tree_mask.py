@@ -49,7 +49,7 @@ def tree_mask(iteration: IterationTrace) -> TreeMask:
             parent = iteration.nodes[node_id].parent_id
             if parent in row_of:
                 allowed[row_of[node_id]] |= allowed[row_of[parent]]
-    return TreeMask(allowed, order, iteration.kv_target.slots_before)
+    return TreeMask(allowed, order, iteration.prefix_length - 1)  # the first pass may have read some of it itself
 
 
 @dataclass(frozen=True, slots=True)

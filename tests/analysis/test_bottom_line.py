@@ -7,7 +7,7 @@ from math import exp, log
 import pytest
 
 from decoding.analysis.bottom_line import Interval, Option, between, bottom_line, paired
-from decoding.analysis.slowdown import TOKENS, slowdown, stretches
+from decoding.analysis.slowdown import TOKENS, phase_means, slowdown, stretches
 from decoding.trace.records import IterationTrace
 from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
 from viz.explain.bottom_line import bottom_line_words, ended_words, stretch_words
@@ -131,6 +131,17 @@ def test_two_runs_of_a_text_are_set_side_by_side_where_both_begin_an_iteration()
     assert [each.lost_s for each in found] == pytest.approx([0.4 - 0.2, 0.4 - 0.1]) and all(x.parts for x in found)
     alike = stretches(tree, tree)
     assert len(alike) == 4 and not any(each.parts for each in alike) and {each.lost.ratio for each in alike} == {1.0}
+
+
+def test_what_reads_the_prompt_is_neither_a_stretch_nor_an_iteration_of_the_means():
+    first, *later = committed(1, 2, 2, seconds=0.2)
+    first = replace(first, times=replace(first.times, total_s=9.0))
+    lookup = run_of([replace(each, kv_draft=None) for each in (first, *later)])
+    chain = run_of(committed(1, 1, 3, seconds=0.1))
+    for pair in ((lookup, chain), (chain, lookup)):
+        assert [(each.start, each.end) for each in stretches(*pair)] == [(1, 5)]
+    assert phase_means(lookup).tokens == 2.0 and phase_means(lookup).token_s == pytest.approx(0.1)
+    assert phase_means(chain).tokens == pytest.approx(5 / 3)
 
 
 def test_runs_are_not_compared_beyond_the_place_where_their_texts_differ():

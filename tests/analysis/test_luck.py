@@ -48,8 +48,24 @@ def test_the_run_adds_up(run):
     assert whole.happened == len(run.output_ids), "block efficiency counts the same tokens"
     assert whole.mean == pytest.approx(sum(luck.expected for luck in each))
     assert whole.deviation**2 == pytest.approx(sum(luck.deviation**2 for luck in each))
-    assert [luck.probs for luck in each[:-1]] == [luck_of(iteration).probs for iteration in run.iterations[:-1]]
+    assert [luck.probs for luck in each[:-1]] == [luck_of(each, run.ending_ids).probs for each in run.iterations[:-1]]
     assert whole.score == pytest.approx((whole.happened - whole.mean) / whole.deviation)
+
+
+def test_a_run_that_did_not_end_its_text_knows_the_tokens_that_would_have(run, pair):
+    assert run.totals.stopped == "length" and run.ending_ids == tuple(sorted(pair.vocabulary.stop_ids))
+    older = replace(run, stop_ids=())
+    assert older.ending_ids == ()
+    assert replace(older, totals=replace(run.totals, stopped="end_of_text")).ending_ids == run.output_ids[-1:]
+    inner = [
+        (place, each.nodes[node.parent_id])
+        for place, each in enumerate(run.iterations)
+        for node in each.nodes
+        if node.depth > 1 and node.acceptance_probability > 0.01
+    ]
+    place, stop = inner[0]
+    ends = replace(run, stop_ids=(stop.token_id,))
+    assert lucks(ends)[place].expected < lucks(older)[place].expected
 
 
 def test_token_law_by_hand():

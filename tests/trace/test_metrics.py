@@ -26,7 +26,7 @@ from decoding.trace.metrics import (
     tokens_before_loop,
 )
 from tests.helpers import traces
-from tests.helpers.traces import run_mixed, run_replayed
+from tests.helpers.traces import run_autoregressive, run_mixed, run_of, run_replayed
 
 
 def test_timeline_metrics_by_hand():
@@ -48,6 +48,18 @@ def test_totals_of_a_file_that_contradict_its_iterations_divide_nothing_by_zero(
     run = run_mixed()
     whole = replace(run, totals=replace(run.totals, prefill_s=run.iterations[-1].ended_s))
     assert measure_run(whole).decode_throughput is None
+
+
+def test_a_prefill_that_commits_takes_its_tokens_out_of_the_speed_without_prefill():
+    plain = run_autoregressive(8)
+    speed, first, last = measure_run(plain).decode_throughput, plain.iterations[0], plain.iterations[-1]
+    assert speed == pytest.approx(7 / (last.ended_s - first.ended_s)) == pytest.approx(1 / measure_run(plain).tpot_s)
+    assert measure_run(run_autoregressive(1)).decode_throughput is None
+    run = run_of([traces.bonus(), traces.bonus()])
+    tokens, seconds = len(run.output_ids), run.iterations[-1].ended_s
+    assert measure_run(run).decode_throughput == pytest.approx(tokens / (seconds - run.totals.prefill_s))
+    lookup = replace(run, iterations=tuple(replace(each, kv_draft=None) for each in run.iterations))
+    assert measure_run(lookup).decode_throughput == pytest.approx(tokens / 2 / (seconds - run.iterations[0].ended_s))
 
 
 def test_nodes_agree_where_their_token_is_the_targets_after_their_parent():

@@ -16,6 +16,7 @@ from decoding.trace.tree_mask import tree_mask
 from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
+from viz.explain.known import Known
 from viz.scope.export import tree_figure
 from viz.scope.panels import (
     MAX_CELLS,
@@ -27,6 +28,7 @@ from viz.scope.panels import (
     text_html,
     text_spans,
 )
+from viz.scope.phases import phases_of
 from viz.scope.scene import build_scene
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
 from viz.tokens import columns, escaped, visible
@@ -78,10 +80,10 @@ def test_each_cache_says_which_end_of_the_text_it_lacks():
     kept = recovered.kv_draft.moved_from
     behind = replace(recovered, kv_draft=replace(recovered.kv_draft, moved_from=kept[: len(recovered.accepted)]))
     target, draft = cache_strips(behind)
-    assert target.rest == f"next pass: {final}"
-    assert draft.rest == f"next pass: {visible(recovered.committed_texts[-2])} {final}"
+    assert target.rest == f"left for a next pass: {final}"
+    assert draft.rest == f"left for a next pass: {visible(recovered.committed_texts[-2])} {final}"
     far = replace(recovered, kv_draft=replace(recovered.kv_draft, slots_before=recovered.kv_target.slots_before - 9))
-    assert cache_strips(far)[1].rest.startswith("next pass: ") and "earlier and" in cache_strips(far)[1].rest
+    assert cache_strips(far)[1].rest.startswith("left for a next pass: ") and "earlier and" in cache_strips(far)[1].rest
 
 
 def test_the_last_token_of_a_text_gets_no_row():
@@ -116,6 +118,17 @@ def test_a_rebuild_moves_nothing():
     assert target.rebuilt and not any(cell.moved for cell in target.after) and "second pass" in target.note
     assert not draft.rebuilt
     assert len(cache_strips(traces.autoregressive())) == 1
+
+
+def test_a_first_pass_that_reads_the_prompt_has_it_before_the_root():
+    first = replace(traces.bonus(0), kv_draft=None)
+    before, rows = first.prefix_length - 1, 1 + first.verified
+    first = replace(first, kv_target=replace(first.kv_target, slots_before=0, slots_written=before + rows))
+    assert tree_mask(first).prefix_columns == before
+    said = {phase.key: phase.caption for phase in phases_of(Known(first), ())}
+    assert f"over {before} earlier tokens, the root and {first.verified} nodes took" in said["verify"]
+    assert f"a mask of {rows} × {before + rows}" in said["mask"]
+    assert "earlier" not in {phase.key: phase.caption for phase in phases_of(Known(traces.bonus(0)), ())}["verify"]
 
 
 def test_a_long_strip_keeps_every_kept_row_and_counts_the_rest():

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decoding.common.formats import chance, compared, duration, limit_and_drawn, listed, number, ordinal, plural
+from decoding.trace.metrics import decoded
 from decoding.trace.records import (
     PHASES,
     RESIDUAL_TOKENS,
@@ -393,7 +394,7 @@ def history_changes(history: HistoryTrace | None) -> str:
     )
 
 
-def phase_seconds(iterations: tuple[IterationTrace, ...]) -> dict[str, float]:
+def phase_seconds(iterations: Sequence[IterationTrace]) -> dict[str, float]:
     """Seconds by phase over some iterations; time outside all phases is `other`."""
     seconds = {name: sum(i.phase_s[name] for i in iterations) for name in PHASES}
     total = sum(i.times.total_s for i in iterations)
@@ -402,17 +403,18 @@ def phase_seconds(iterations: tuple[IterationTrace, ...]) -> dict[str, float]:
 
 
 def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
-    """What limits a run, from its measured phases; against a measured baseline where one is given."""
-    count = len(run.iterations)
+    """What limits a run after its prompt was read, from its measured phases; against a measured baseline if given."""
+    iterations = decoded(run.iterations)
+    count = len(iterations)
     if not count:
-        return "No iteration has been run yet."
+        return "Only the prompt has been read yet." if run.iterations else "No iteration has been run yet."
     if not run.timed:
         return "An iteration of this run was replayed from recorded logits: its times were not measured."
-    seconds = phase_seconds(run.iterations)
+    seconds = phase_seconds(iterations)
     total = sum(seconds.values())
-    tokens = sum(len(i.committed_ids) for i in run.iterations) / count
-    accepted = sum(len(i.accepted) for i in run.iterations) / count
-    passes = sum(i.target_passes for i in run.iterations)
+    tokens = sum(len(i.committed_ids) for i in iterations) / count
+    accepted = sum(len(i.accepted) for i in iterations) / count
+    passes = sum(i.target_passes for i in iterations)
     pass_s = (seconds["verify"] + seconds["rebuild"]) / max(passes, 1)
     largest = max(seconds, key=lambda phase: seconds[phase])
     if not tokens:
@@ -425,10 +427,9 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
-    if baseline is not None and baseline.iterations:
-        plain_total = sum(i.times.total_s for i in baseline.iterations)
-        plain_s = plain_total / (sum(len(i.committed_ids) for i in baseline.iterations) or 1)
-        iteration_s = sum(i.times.total_s for i in run.iterations) / count
+    if baseline is not None and (plain := decoded(baseline.iterations)):
+        plain_s = sum(i.times.total_s for i in plain) / (sum(len(i.committed_ids) for i in plain) or 1)
+        iteration_s = sum(i.times.total_s for i in iterations) / count
         said += (
             f" {baseline.label} takes {duration(plain_s)} per token, so this run is {plain_s / token_s:.2f}x as "
             f"fast; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."

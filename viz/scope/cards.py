@@ -72,7 +72,7 @@ def _node_card(known: Known, node_id: int) -> dict:
         facts.append(["children", children])
     if node.flat_index is not None and iteration.verified:
         seen = listed([str(each) for each in iteration.path(node_id)[:-1]] + ["itself"])
-        facts.append(["attends to", f"{plural(iteration.kv_target.slots_before, 'prefix token')}, {seen}"])
+        facts.append(["attends to", f"{plural(iteration.prefix_length - 1, 'prefix token')}, {seen}"])
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
         facts.append(["target's next token", best])

@@ -24,7 +24,7 @@ const KV_MEANINGS = {
 };
 const KV_HINT = "first box: earlier slots · in a box its node, below its slot";
 const KV_HINT_DENSE = "first box: earlier slots · then a box per slot";
-const REST_NOTE = "chosen after the pass, or a leaf that the draft never read: the next pass writes these slots";
+const REST_NOTE = "chosen after the pass, or a leaf that the draft never read: a next pass would write these slots";
 const END_NOTE = "no pass follows the last token: its slot is freed although it was accepted";
 
 // A panel with a heading; its tooltip explains the term.

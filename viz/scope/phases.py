@@ -281,6 +281,8 @@ def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
     part = f"{rows - 1:,} of " if rows - 1 < iteration.drafted else ""
     what = f"the root and {part}{plural(iteration.drafted, 'node')}" if rows > 1 else "the one new token"
+    if (earlier := iteration.kv_target.slots_written - 1 - iteration.verified) > 0:  # as the pass that reads the prompt
+        what = f"{plural(earlier, 'earlier token')}{',' if rows > 1 else ' and'} {what}"
     took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from recorded logits"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]

@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,11 +63,6 @@ class Run:
     def has_models(self) -> bool:
         """Whether the pair that decoded it is still in memory."""
         return self.session is not None and not self.session.pair.target.released
-
-    @property
-    def stops(self) -> Collection[int]:
-        """Tokens that end its text, as far as they are known."""
-        return self.trace.ending_ids if self.session is None else self.session.stops
 
     @property
     def has_logits(self) -> bool:

@@ -18,7 +18,7 @@ from decoding.compare.hf_generate import single_row_words
 from decoding.methods.methods import settings_words
 from decoding.replay.stored_state import method_of
 from decoding.trace.engine_limits import MeasuredChain
-from decoding.trace.metrics import Spread
+from decoding.trace.metrics import Spread, decoded
 from decoding.trace.records import RunTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
@@ -134,10 +134,10 @@ def _speeds(scores: Sequence[Score | None]) -> dict[tuple[int, int], float]:
 
 
 def _against_plain(entry: Score, plain: Score) -> Slowdown | None:
-    """An iteration of a method against one of plain decoding, whose first one reads the prompt."""
-    if entry.run is None or plain.run is None or len(plain.run.iterations) < 2:
+    """An iteration of a method against one of plain decoding; None where one of them only read the prompt."""
+    if entry.run is None or plain.run is None or not all(decoded(one.run.iterations) for one in (entry, plain)):
         return None
-    return slowdown(entry.run, replace(plain.run, iterations=plain.run.iterations[1:]))
+    return slowdown(entry.run, plain.run)
 
 
 def times_words(ratio: Spread) -> str:

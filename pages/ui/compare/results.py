@@ -159,7 +159,8 @@ def _rows(
     return [
         row("Tokens/s", "New tokens / wall time of the call, prefill included: median (quartiles) over the repeats.",
             WINNER, _spread("throughput")),
-        row("Tokens/s without prefill", "The same without the prefill of the models.", "high",
+        row("Tokens/s without prefill", "The same without the prefill of the models; where the first pass "
+            "reads the prompt, also without its tokens.", "high",
             _spread("decode_throughput")),
         row("Speed-up over autoregressive", "Tokens/s / those of our autoregressive loop in the same repeat.", WINNER,
             _spread("over_autoregressive", 1, 2, "×")),

@@ -11,6 +11,7 @@ from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, lucks, rerol
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH
 from decoding.common.formats import chance, percent, plural
+from decoding.trace.metrics import decoded
 from decoding.trace.records import IterationTrace
 from pages.ui import PAGES
 from pages.ui.app.address import request_of, take_over
@@ -352,6 +353,9 @@ def draw_measured(run: Run, counted: Sequence[IterationTrace]) -> float | None:
     """Tokens per second that iterations really made, beside what is modelled; None where they were not measured."""
     if not all(each.timed for each in counted):
         st.caption("The run itself was not measured: an iteration was replayed from recorded logits.")
+        return None
+    if not (counted := decoded(counted)):
+        st.caption("Only the prompt has been read yet, so the run has no speed without prefill.")
         return None
     rate = sum(len(each.committed_ids) for each in counted) / sum(each.times.total_s for each in counted)
     here = own_costs(run) is not None

@@ -52,8 +52,10 @@ class Trial:
 
 def whole_words(method: "Method", metrics, loops: int, parted: int | None, greedy: bool) -> str:
     """The last whole generation as text."""
+    rate = metrics.decode_throughput
+    speed = "too short for a speed without prefill" if rate is None else f"{rate:,.0f} tokens/s without prefill"
     parts = [
-        f"{decoding.method_label(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
+        f"{decoding.method_label(method)}: {speed}, "
         f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
         f"{metrics.tokens_per_iteration:.2f} tokens each. This is the average over the text; “tokens / s here” is one "
         "iteration at one place."
@@ -304,8 +306,9 @@ class Bench:
             f"{metrics.accepted or 0} of {plural(metrics.drafted or 0, 'drafted node')} accepted"
             + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
         )
-        speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
-        self.whole_points.append(Tried(decoding.method_label(method), speed, share, WHOLE, details))
+        if (speed := metrics.decode_throughput) is not None:
+            share = metrics.acceptance_drafted or 0.0
+            self.whole_points.append(Tried(decoding.method_label(method), speed, share, WHOLE, details))
         greedy = self.sampling is None or self.sampling.greedy
         pairs = enumerate(zip(run.output_ids, text.output_ids, strict=False))
         parted = next((place for place, (one, other) in pairs if one != other), None)

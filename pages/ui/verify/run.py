@@ -67,7 +67,7 @@ def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
     from decoding.replay.theory import run_theory
 
     key = run_key(run, sampling)
-    found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"), run.stops)
+    found = run_theory(run.trace.iterations, sampling, job.proceed("tree {} of {}"), run.trace.ending_ids)
     return None if found is None else (("run_theory", run.key), (key, found))
 
 
@@ -115,7 +115,7 @@ def charts(key: tuple, theory: "RunTheory", draws: int) -> None:
         "the delayed-expansion paper.",
         "Drafted tokens by draft probability, in bins of 0.1. min(1, target / draft): the acceptance probability of a "
         "single draw tested first; its mean over a bin is drawn. Compare Figure 2 of DySpec.",
-        "Exact expected tokens of a tree, the final one and those after the end of the text included: mean over "
+        "Exact expected tokens of a tree, the final one included and none after the end of the text: mean over "
         f"{plural(theory.trees, 'tree')} ± standard error. Verifiers that would bias these trees are left out. All "
         "verifiers see the same trees, so small differences mean more than the whiskers suggest.",
     )

@@ -41,7 +41,7 @@ class Looked:
     @property
     def stops(self) -> Collection[int]:
         """Tokens that end the text; a tree drafted here goes on beyond them."""
-        return () if self.drafted_here else self.run.stops
+        return () if self.drafted_here else self.run.trace.ending_ids
 
     @property
     def scene(self) -> str:

@@ -209,8 +209,8 @@ def heads(longest: int, seeds: int) -> list[dict]:
             "title": "Expected tokens",
             "said": "exact · bold: most",
             "about": "Mean number of tokens that one pass over this tree commits, over all draws of the verifier, the "
-            "final token included; ends of text and the length limit are ignored. A sampled tree is this one drawn "
-            "tree, not a mean over trees",
+            "final token included; none counts after the end of the text, the length limit is ignored. A sampled tree "
+            "is this one drawn tree, not a mean over trees",
         },
         {
             "title": "What one pass commits",

@@ -52,7 +52,7 @@ def draw_message(history: History) -> None:
             if branch.bias:
                 parts.append(f'<div class="fork-bias" role="note"><b>{side}:</b> {html.escape(branch.bias)}</div>')
         if one is not None and other is not None:
-            stops = {token for branch in history.shown() for token in branch.run.stops}
+            stops = {token for branch in history.shown() for token in branch.run.trace.ending_ids}
             parts.append(diff.measures_html(diff.fork_measures(one, other, stops)))
         a, b = history.shown()
         texts = diff.continuations(a.run.trace, b.run.trace, part)
