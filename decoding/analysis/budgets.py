@@ -75,11 +75,12 @@ class RunBudgets:
     places: tuple[int, ...]
     each: tuple[Budgets, ...]  # their budgets
     left_out: int
+    plain_s: float  # modelled time of an iteration of plain decoding, which has no draft to look after
 
     @property
     def rate(self) -> float:
         """Tokens per second of the trees as they were."""
-        return self.capped_rate(max(budgets.nodes for budgets in self.each))
+        return self._rate([budgets.nodes for budgets in self.each])
 
     @property
     def trees(self) -> int:
@@ -88,7 +89,7 @@ class RunBudgets:
 
     @property
     def best_rate(self) -> float:
-        """Most tokens per second of the run, over all choices of a part of every tree (Dinkelbach 1967).
+        """Most tokens per second of the run, over all choices of a part of every tree (Dinkelbach 1967), or of none.
 
         The part with most tokens per second of its own iteration need not be it: a slow iteration is worth its tokens
         less what the run makes meanwhile.
@@ -96,11 +97,11 @@ class RunBudgets:
         best = 0.0
         while (rate := self._rate([int((each.tokens - best * each.seconds).argmax()) for each in self.each])) > best:
             best = rate
-        return best
+        return max(best, self.capped_rate(0))
 
     def capped_rate(self, most: int) -> float:
-        """Tokens per second with at most so many nodes in every iteration."""
-        return self._rate([most] * len(self.each))
+        """Tokens per second with at most so many nodes in every iteration; with none in any it is plain decoding."""
+        return self._rate([most] * len(self.each)) if most else 1 / self.plain_s
 
     def _rate(self, nodes: Sequence[int]) -> float:
         """Tokens per second with at most so many nodes in each iteration."""
@@ -193,7 +194,7 @@ def run_budgets(
         if not proceed(len(found), len(run.iterations)):
             return None
     known = {place: each for place, each in found.items() if each is not None}
-    return RunBudgets(tuple(known), tuple(known.values()), len(found) - len(known))
+    return RunBudgets(tuple(known), tuple(known.values()), len(found) - len(known), costs.plain_iteration_s)
 
 
 class _Parts:

@@ -51,6 +51,7 @@ class ModelShape:
     other: int
     projected: int  # numbers that attention projects a hidden state to (queries, keys, values)
     intermediate: int  # width of a dense MLP
+    borrows: bool = False  # embedding and output head are those of the target, which holds them already
 
     @property
     def head(self) -> int:
@@ -59,7 +60,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """All of them; of embeddings that are also the output head one copy."""
+        """All of its own; of embeddings that are also the output head one copy."""
         return self.stored(self.experts)
 
     @property
@@ -69,7 +70,7 @@ class ModelShape:
 
     def stored(self, experts: float) -> int:
         """Parameters with so many experts per layer."""
-        embeddings = self.head * (1 if self.tied else 2)
+        embeddings = 0 if self.borrows else self.head * (1 if self.tied else 2)
         return round(embeddings + self.other + self.body(experts))
 
     def body(self, experts: float) -> float:
@@ -197,7 +198,7 @@ def eagle_head(target: ModelShape, vocabulary: int | None = None) -> ModelShape:
         name=f"EAGLE{'-3' if vocabulary else ''} head of {target.name}",
         layers=1,
         dense_layers=1,
-        tied=True,  # the embedding is the target's
+        tied=True, borrows=not vocabulary,  # the embedding is the target's, the first form's output head too
         vocabulary=vocabulary or target.vocabulary,
         attention=target.attention + (target.hidden * target.projected if vocabulary else 0),
         mlp=3 * target.hidden * target.intermediate,

@@ -11,15 +11,14 @@ model is from what others measured, which `python -m benchmarks.roofline_publish
 """
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from math import ceil
 from statistics import median
 
 from decoding.analysis.batch import MOST_NODES
 from decoding.analysis.model_shape import ModelShape
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.common.errors import require
+from decoding.common.errors import SettingsError, require
 from decoding.common.files import ROOT
 
 BATCHES = tuple(2**power for power in range(9))
@@ -251,13 +250,17 @@ def roofline_costs(target: ModelShape, draft: ModelShape | None, setup: Setup, b
 
 
 def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, batch: int) -> float:
-    """Memory that weights and KV caches of a pair take on all devices together."""
+    """Memory that weights and KV caches of a pair take on all devices together.
+
+    Each device holds one key/value head at least: with more devices than heads the caches are there several times.
+    """
     weight_bytes, _ = WEIGHTS[setup.weights]
     needed = 0.0
     for model in (target, draft) if draft else (target,):
         embeddings = model.parameters - model.body(model.experts)
         needed += weight_bytes * model.body(model.experts) + max(HEAD_BYTES, weight_bytes) * embeddings
-        needed += CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
+        copies = setup.devices / min(setup.devices, model.kv_heads)
+        needed += copies * CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
     return needed
 
 
@@ -265,13 +268,16 @@ def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -
     """The largest batch whose weights and KV caches have room; `SettingsError` where not even one sequence has."""
     room, one = setup.devices * setup.accelerator.memory, needed_bytes(target, draft, setup, 1)
     each = needed_bytes(target, draft, setup, 2) - one
-    fewest = ceil(one / setup.accelerator.memory)
-    require(
-        one <= room,
-        f"{target.name} has no room: weights and the KV cache of one sequence take {one / 1e9:,.0f} GB, and "
-        f"{setup.devices} x {setup.accelerator.label} has {room / 1e9:,.0f}; set tensor parallel to {fewest} or more, "
-        "or take smaller weights.",
-    )
+    if one > room:
+        more = (replace(setup, devices=count) for count in range(setup.devices + 1, MOST_DEVICES + 1))
+        fits = (way for way in more if needed_bytes(target, draft, way, 1) <= way.devices * way.accelerator.memory)
+        fewest = next((way.devices for way in fits), None)
+        advice = f"set tensor parallel to {fewest} or more, or take smaller weights"
+        raise SettingsError(
+            f"{target.name} has no room: weights and the KV cache of one sequence take {one / 1e9:,.0f} GB, and "
+            f"{setup.devices} x {setup.accelerator.label} has {room / 1e9:,.0f}; "
+            f"{advice if fewest else 'take smaller weights, a smaller cache or a shorter context'}."
+        )
     return min(MOST_BATCH, 1 + int((room - one) / each)) if each else MOST_BATCH
 
 

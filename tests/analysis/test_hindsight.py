@@ -109,6 +109,9 @@ def test_a_run_is_the_sum_of_its_iterations():
     assert whole.places == (0, 1, 2) and (whole.trees, whole.left_out) == (2, 0)
     assert whole.rate == pytest.approx(7 / (first.seconds[-1] + second.seconds[-1] + 0.005))  # without a tree: one pass
     assert whole.best_rate >= whole.capped_rate(whole.best_cap) >= whole.rate
+    assert whole.capped_rate(0) == pytest.approx(1 / COSTS.plain_iteration_s), "no drafting in any is plain decoding"
+    cheap = run_budgets(run, replace(COSTS, plain_s=-0.0045))
+    assert cheap.best_cap == 0 and cheap.best_rate == cheap.capped_rate(0) == pytest.approx(1 / 0.0005)
     assert run_budgets(run, COSTS, proceed=lambda *_: False) is None
 
 
@@ -116,7 +119,7 @@ def test_the_best_rate_of_a_run_is_the_best_of_all_choices_of_parts():
     random = np.random.default_rng(4)
     for _ in range(40):
         each = tuple(Budgets(np.cumsum(random.random(4) + 0.05), np.cumsum(random.random(4) + 0.02)) for _ in range(3))
-        whole = RunBudgets((0, 1, 2), each, 0)
+        whole = RunBudgets((0, 1, 2), each, 0, plain_s=np.inf)
         rates = [
             sum(b.tokens[n] for b, n in zip(each, nodes, strict=True))
             / sum(b.seconds[n] for b, n in zip(each, nodes, strict=True))

@@ -22,6 +22,7 @@ from decoding.analysis.roofline import (
     ACCELERATORS,
     BATCHES,
     MOST_BATCH,
+    MOST_CONTEXT,
     Accelerator,
     Efficiency,
     Setup,
@@ -180,7 +181,7 @@ def test_the_sentence_fits_the_case():
     assert always.chain_ends == () and "at every batch up to 256" in always.sentence
     assert "bandwidth (attention)" in always.sentence
     never = answer(target, known_shape("Qwen3-8B"), setup, Rates((0.5,)))
-    assert "do not speculate, at no batch from 1 to 256" in never.sentence
+    assert "do not speculate, at no batch from 1 to 136" in never.sentence  # beyond, two caches have no room
     assert "of a plain pass to make" in never.sentence
     slow = replace(setup, efficiency=Efficiency(draft_s=0.02))
     assert "the engine's own work in a round" in answer(target, None, slow, Rates((0.3,))).sentence
@@ -206,6 +207,17 @@ def test_memory():
     assert most_sequences(target, None, setup) == int(room / (1000 * 131_072)) == 60
     assert most_sequences(target, None, replace(setup, devices=2)) > 200
     assert most_sequences(target, None, replace(setup, context=0)) == MOST_BATCH
+    # 16 devices for 8 key/value heads: each holds one of them, so all caches are there twice.
+    large, shared = known_shape("Llama-3.1-70B"), Setup(ACCELERATORS["h100-sxm"], devices=16, context=8192)
+    row, room = 2 * 2 * large.layers * large.kv_heads * large.head_dim, 16 * 80e9 - 2 * large.parameters
+    assert most_sequences(large, None, shared) == int(room / (2 * 8192 * row)) == 212
+    # A first EAGLE head has no embedding and no output head of its own.
+    head = eagle_head(target)
+    own = head.attention + head.mlp + head.other
+    assert needed_bytes(target, head, setup, 1) - needed_bytes(target, None, setup, 1) == 2 * own + 1000 * 4096
+    far = replace(setup, context=MOST_CONTEXT)
+    with pytest.raises(SettingsError, match="take smaller weights, a smaller cache or a shorter context"):
+        most_sequences(known_shape("DeepSeek-V3"), None, far)
     with pytest.raises(SettingsError, match=r"take 141 GB, and 1 x RTX 4090 has 24; set tensor parallel to 6 or more"):
         most_sequences(known_shape("Llama-3.1-70B"), None, setup)
 

@@ -185,6 +185,14 @@ def test_a_lane_is_called_the_fastest_only_where_three_repeats_say_so(speeds, fa
     assert shown["finish"]["headline"]
 
 
+def test_lanes_are_compared_within_each_repeat():
+    drift = (1.0, 1.05, 0.95, 1.04, 0.96)
+    tree, other = (repeated(replace(TREE, label=name), *(speed * each for each in drift))
+                   for name, speed in (("Tree", 820.0), ("Other", 800.0)))  # fmt: skip
+    line = decided([tree, other, repeated(PLAIN, *[500.0] * len(drift))])
+    assert line.winner is not None and line.winner.label == "Tree", "both drift alike: the tree is always ahead"
+
+
 def test_the_replayed_calls_are_compared_where_nothing_is_known_of_others():
     line = decided([TREE, PLAIN])
     assert line.best.figure.value == pytest.approx(160 / 130) and line.best.figure.count == 1

@@ -33,7 +33,7 @@ def decided(lanes: Sequence[Lane]) -> BottomLine | None:
     speeds = [{(0, at): speed for at, speed in enumerate(each)} for each in repeats]
     base = speeds[reference_lane(lanes)] if plain.plain else None
     options = [
-        Option(lane.label, paired(mine, base), speculates=not lane.plain)
+        Option(lane.label, paired(mine, base), speculates=not lane.plain, speeds=mine)
         for lane, mine in zip(lanes, speeds, strict=True)
     ]
     return bottom_line(options, plain.label if plain.plain else "")

@@ -128,8 +128,9 @@ def _draw_settings(chosen: str) -> None:
             st.caption(f"Needs about {byte_size(need)}: weights, KV caches of {context} tokens, logits of one tree.")
     if settings is not None:
         st.caption(escape_markdown(f"{pass_words(settings)} {papers_words()}"))
-    place = st.container()
-    if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
+    pressed = st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None)
+    place = st.container()  # below the button, which stays where it was pressed
+    if pressed:
         with guarded(place):
             with place:
                 run_now("Loading the pair", lambda job: models.load(settings), alone=True)
