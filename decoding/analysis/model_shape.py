@@ -51,7 +51,7 @@ class ModelShape:
     other: int
     projected: int  # numbers that attention projects a hidden state to (queries, keys, values)
     intermediate: int  # width of a dense MLP
-    borrows: bool = False  # embedding and output head are those of the target, which holds them already
+    borrows: bool  # embedding and output head are those of the target, which holds them already
 
     @property
     def head(self) -> int:
@@ -242,7 +242,7 @@ def _shape(config: Config) -> ModelShape:
     return ModelShape(
         name=config.label,
         layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary,
-        tied=config.flag("tie_word_embeddings", family.tied),
+        tied=config.flag("tie_word_embeddings", family.tied), borrows=False,
         mlp=_mlp(config, hidden, inner),
         dense_layers=layers - sparse,
         local_layers=local, window=window, intermediate=inner,
