@@ -51,7 +51,9 @@ def spread(page) -> None:
 
 def drafting(page, steps: int) -> None:
     """Step through: so many steps of drafting after its first phase."""
-    page.locator(SCOPE).focus()
+    scope = page.locator(SCOPE)
+    scope.get_by_text(f"iteration {DECODED} of {DECODED} ").wait_for(timeout=WAIT_MS)
+    scope.focus()
     for key in ("[", *"." * steps):
         page.keyboard.press(key)
         page.wait_for_timeout(100)
@@ -74,12 +76,13 @@ def finish(page) -> None:
 
 
 def link(**view: str | float) -> str:
-    """The third iteration of a run that the page decodes first, by the words of a link."""
-    view = {"prompt": "Stories · Frog and boat", "seed": 3, "iteration": 3} | view
+    """The last iteration of a run that the page decodes first, by the words of a link."""
+    view = {"prompt": "Stories · Frog and boat", "seed": 3, "iteration": DECODED} | view
     return "/step_through?" + urlencode(view)
 
 
 SCOPE = ".ds-root[data-drawn-scene]"
+DECODED = 3  # iterations
 WARM = {"temperature": 0.8, "draft_temperature": 0.8}
 PICTURES = (
     Picture("step_through", "/step_through", SCOPE),

@@ -80,10 +80,10 @@ def test_each_cache_says_which_end_of_the_text_it_lacks():
     kept = recovered.kv_draft.moved_from
     behind = replace(recovered, kv_draft=replace(recovered.kv_draft, moved_from=kept[: len(recovered.accepted)]))
     target, draft = cache_strips(behind)
-    assert target.rest == f"left for a next pass: {final}"
-    assert draft.rest == f"left for a next pass: {visible(recovered.committed_texts[-2])} {final}"
+    assert target.rest == f"no slot: {final}"
+    assert draft.rest == f"no slot: {visible(recovered.committed_texts[-2])} {final}"
     far = replace(recovered, kv_draft=replace(recovered.kv_draft, slots_before=recovered.kv_target.slots_before - 9))
-    assert cache_strips(far)[1].rest.startswith("left for a next pass: ") and "earlier and" in cache_strips(far)[1].rest
+    assert cache_strips(far)[1].rest.startswith("no slot: ") and "earlier and" in cache_strips(far)[1].rest
 
 
 def test_the_last_token_of_a_text_gets_no_row():

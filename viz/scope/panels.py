@@ -171,7 +171,7 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
     texts = " ".join(visible(text, REST_COLUMNS) for text in iteration.committed_texts[-missing:])
     if missing > len(iteration.committed_texts):
         texts = f"{missing - len(iteration.committed_texts)} earlier and {texts}"
-    return f"no slot for {texts}: the text ends" if is_cut(iteration) else f"left for a next pass: {texts}"
+    return f"no slot for {texts}: the text ends" if is_cut(iteration) else f"no slot: {texts}"
 
 
 def _moved_words(goes_to: dict[int, int], nodes: dict[int, int]) -> str:
