@@ -312,7 +312,13 @@ function paintRows(view, line, strip, asWritten, size) {
     set(at, "data-slot", row);
   }
   if (rest)
-    paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.endsWith("the text ends") ? END_NOTE : REST_NOTE, null);
+    paintPart(
+      at.nextSibling,
+      "kv-more",
+      rest,
+      asWritten ? rest : rest.endsWith("the text ends") ? END_NOTE : REST_NOTE,
+      null,
+    );
 }
 
 function rowWords(view, node, kept) {
