@@ -142,6 +142,10 @@ class Drafter(WithSettings):
         """State before the first iteration; None for drafters that learn nothing."""
         return None
 
+    def carried(self, state: Any, before: Any, prompt_ids: list[int]) -> Any:
+        """What the same drafter has learned with other settings, `before`, as far as it holds for these."""
+        return state if self == before else self.start(prompt_ids)
+
     def prepared(self, measured: Measured) -> "Drafter":
         """The same drafter with what it has to know of a pair filled in, unless it was given."""
         return self

@@ -193,6 +193,13 @@ class DynaTreeDrafter(LevelDrafter):
     def start(self, prompt_ids) -> Adapted:
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability, self.confidence_low)
 
+    def carried(self, state, before, prompt_ids) -> Adapted:
+        """A setting that was changed begins at its new value, the others stay where history has moved them."""
+        names = ("base_depth", "confidence_high", "deep_probability", "confidence_low")
+        kept = {name: getattr(state, name) for name in names if getattr(self, name) == getattr(before, name)}
+        window = state.window if self.history_statistic == before.history_statistic else ()
+        return replace(self.start(prompt_ids), **kept, window=window)
+
     def level_rule(self, settings, depth_limit) -> LevelRule:
         """Lines 13 to 25 of Algorithm 1; a drafted token has there a depth less by 1."""
         base_depth = settings["base_depth"]

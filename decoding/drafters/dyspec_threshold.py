@@ -57,6 +57,10 @@ class DySpecThresholdDrafter(DrawnDrafter):
     def start(self, prompt_ids) -> SoughtThreshold | None:
         return SoughtThreshold(self.threshold) if self.mean_nodes else None
 
+    def carried(self, state, before, prompt_ids) -> SoughtThreshold | None:
+        """The threshold that was found so far, where it began at the same one."""
+        return state if self.mean_nodes and self.threshold == before.threshold else self.start(prompt_ids)
+
     def observe(self, state, outcome):
         if not self.mean_nodes:
             return state, None

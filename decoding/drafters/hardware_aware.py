@@ -238,6 +238,11 @@ class HardwareAwareDrafter(Drafter):
         factors = self.factors if self.odds else np.ones(2)
         return Learned(np.log(factors), np.full(2, PRIOR_INFORMATION))
 
+    def carried(self, state, before, prompt_ids) -> Learned:
+        """Odds and costs as they were planned with: what was learned of them stays."""
+        mine, theirs = ((each.verify_ms, each.level_ms, each.odds) for each in (self, before))
+        return state if mine == theirs else self.start(prompt_ids)
+
     def draft(self, state: Learned, source, root_token, draws) -> Draft:
         require(
             bool(self.verify_ms and self.level_ms and self.odds),

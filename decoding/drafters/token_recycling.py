@@ -88,6 +88,10 @@ class TokenRecyclingDrafter(Drafter):
     def start(self, prompt_ids) -> Matrix:
         return load_matrix(self.matrix) if self.matrix else {}
 
+    def carried(self, state, before, prompt_ids) -> Matrix:
+        """The matrix holds for every template."""
+        return state if self.matrix == before.matrix else self.start(prompt_ids)
+
     def draft(self, state: Matrix, source, root_token, draws) -> Draft:
         builder = TreeBuilder(source, root_token)
         tree = builder.tree

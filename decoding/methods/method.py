@@ -62,9 +62,12 @@ class Method:
         """What is declared of every setting, by name."""
         return {**settings_of(type(self.drafter)), **settings_of(type(self.verifier)), **settings_of(Method)}
 
-    def drafts_like(self, other: "Method") -> bool:
-        """Whether what another method's drafter has learned holds for this one's: the same drafter and draft."""
-        return (self.drafter, self.draft_head) == (other.drafter, other.draft_head)
+    def carried(self, state: Any, before: "Method", prompt_ids: list[int]) -> Any:
+        """What the drafter has learned under another method, as far as it holds for this one; else where it starts."""
+        alike = type(self.drafter) is type(before.drafter) and self.draft_head == before.draft_head
+        if state is None or not alike:
+            return self.drafter.start(prompt_ids)
+        return self.drafter.carried(state, before.drafter, prompt_ids)
 
     def settings(self) -> dict[str, Setting]:
         """Every setting by name; `optional` ones, `draft_head` and `node_order` only where they are not as usual."""

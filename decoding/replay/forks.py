@@ -36,8 +36,11 @@ def change_words(before: RunTrace, after: RunTrace) -> str:
     else:
         words = _differences(before.settings, after.settings, after.method)
     # The pair's draft model is no setting.
-    drafting = after.method not in METHODS or METHODS[after.method].drafter.uses_draft_model
-    if drafting and before.settings.get("draft_head") != after.settings.get("draft_head"):
+    drafted, drafting = (each.method not in METHODS or METHODS[each.method].drafter.uses_draft_model
+                         for each in (before, after))  # fmt: skip
+    if drafting and not drafted and after.draft_head:
+        words.append(f"draft {after.pair.draft.name}")
+    elif drafting and drafted and before.settings.get("draft_head") != after.settings.get("draft_head"):
         words.append(f"draft {before.pair.draft.name} → {after.pair.draft.name}")
     return " · ".join(words + _differences(asdict(before.sampling), asdict(after.sampling)))
 

@@ -122,7 +122,13 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
 
 
 def _drafted_without_model(iteration: IterationTrace) -> bool:
-    """Whether a drafter chose the tree alone: then the children of a node are all that it could draft there."""
+    """Whether a drafter chose the tree alone: then the children of a node are all that it could draft there.
+
+    Where it drew them, their probabilities add up to 1; where it ranked them, by counts or by what the target said
+    before, they may leave room for others.
+    """
+    if iteration.draft_sampling == "deterministic":
+        return not iteration.draft_forwards
     given: dict[int, float] = {}
     for node in iteration.nodes[1:]:
         given[node.parent_id] = given.get(node.parent_id, 0.0) + (node.draft_probability or 0.0)

@@ -253,7 +253,7 @@ class CachedModels:
         if draft_rows is not None and self.draft_cache is not None and same_draft:
             other.draft_cache = _first_rows(self.draft_cache, draft_rows)
         elif draft_rows is not None:
-            other.draft_cache = pair.drafting.engine.new_cache(capacity)
+            other.draft_cache, other.prefilled = pair.drafting.engine.new_cache(capacity), False
         if pair.head is not None or needs_past:
             other.features = FeatureRows(capacity) if self.features is None else self.features.first(target_rows)
             # A head reads the text while the caches are filled: its first forward takes what was committed last.

@@ -215,12 +215,14 @@ class SessionState:
     draws: GeneratorDraws
 
     def changed(self, method: Method | None, sampling: Sampling | None) -> "SessionState":
-        """The same with another method or sampling: another drafter begins anew, and so do draws of another seed."""
+        """The same with another method or sampling: another drafter begins anew, and so do draws of another seed.
+
+        The same drafter with other settings keeps what it has learned as far as that holds for them.
+        """
         method, sampling = method or self.method, sampling or self.sampling
         method.check(sampling)
-        kept = method.drafts_like(self.method)
         draws = self.draws if sampling.seed == self.sampling.seed else GeneratorDraws(sampling.seed)
-        return SessionState(method, sampling, self.state if kept else method.drafter.start([]), draws)
+        return SessionState(method, sampling, method.carried(self.state, self.method, []), draws)
 
 
 @dataclass(frozen=True)

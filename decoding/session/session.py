@@ -193,8 +193,7 @@ class DecodeSession:
         other._interventions = self._interventions if interventions is None else interventions
         drafter = other.method.drafter
         other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
-        if not other.method.drafts_like(self.method):
-            other._state = other.method.drafter.start(list(self.prompt_ids))
+        other._state = other.method.carried(self._state, self.method, list(self.prompt_ids))
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
@@ -309,8 +308,8 @@ class DecodeSession:
         """Fill the caches; reading the text again after they were released is no part of the call."""
         took_s = self._models.prefill(self.tokens, again=self._count > 0)
         if not self._count:
+            self.elapsed_s += took_s - self.prefill_s  # in place of the one of the run that this was forked from
             self.prefill_s = took_s
-            self.elapsed_s += took_s
 
     def _next(self) -> Iteration:
         return Iteration(

@@ -356,9 +356,13 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
     call = "**inputs, generation_config=config"
     if figures.drafted_by == "text":
         options.append(f"prompt_lookup_num_tokens={length}")
+        if (longest := run.settings.get("longest")) is not None:
+            options.append(f"max_matching_ngram_size={longest}")
     else:
+        # A run with a head records the head in place of the pair's draft model.
+        assistant = "path/to/the/draft-model" if figures.drafted_by == "head" else run.pair.draft.name
         lines += [
-            f"draft = AutoModelForCausalLM.from_pretrained({quoted(run.pair.draft.name)})",
+            f"draft = AutoModelForCausalLM.from_pretrained({quoted(assistant)})",
             f"draft.generation_config.num_assistant_tokens = {length}",
             'draft.generation_config.num_assistant_tokens_schedule = "constant"',
             "draft.generation_config.assistant_confidence_threshold = 0.0",

@@ -81,8 +81,8 @@ ENGINE_SOURCES: dict[str, EngineSource] = {
         {
             "src/transformers/generation/configuration_utils.py": (
                 "GenerationConfig", "num_assistant_tokens", "num_assistant_tokens_schedule", "constant",
-                "assistant_confidence_threshold", "prompt_lookup_num_tokens", "do_sample", "temperature", "top_p",
-                "top_k", "max_new_tokens",
+                "assistant_confidence_threshold", "prompt_lookup_num_tokens", "max_matching_ngram_size",
+                "do_sample", "temperature", "top_p", "top_k", "max_new_tokens",
             ),
             "src/transformers/generation/candidate_generator.py": ("generation_config",),
             "src/transformers/generation/utils.py": ("assistant_model", "generation_config"),

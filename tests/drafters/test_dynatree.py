@@ -29,6 +29,16 @@ def stop_reason(draft_, node):
     return STOP_REASONS[draft_.tree.stop_reason[node]]
 
 
+def test_what_history_has_moved_stays_where_another_setting_changes():
+    before = DynaTreeDrafter()
+    moved = replace(before.start([]), base_depth=3, confidence_high=0.7, window=(0.5, 0.25))
+    narrow, shallow = replace(before, node_budget=20), replace(before, base_depth=2)
+    assert before.carried(moved, before, []) == narrow.carried(moved, before, []) == moved
+    assert shallow.carried(moved, before, []) == replace(moved, base_depth=2)
+    other = replace(before, history_statistic="accepted_over_drafted")
+    assert other.carried(moved, before, []) == replace(moved, window=())
+
+
 def test_first_level_is_the_top_token_alone_as_in_the_paper():
     drafted, _ = draft(DynaTreeDrafter(max_depth=2, base_depth=1), default=UNSURE)
     assert [path_tokens(drafted.tree, n) for n in range(drafted.tree.size) if drafted.tree.depths[n] == 1] == [(0,)]

@@ -11,7 +11,9 @@ from decoding.drafters.base import IterationFeedback
 from decoding.drafters.token_recycling import template
 from decoding.methods.methods import METHODS
 from decoding.replay.forks import ForkChange, fork
+from decoding.replay.replay import replay
 from decoding.replay.stored_state import state_before
+from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.interventions import Interventions
 from decoding.trace.records import STOP_REASONS
@@ -117,7 +119,22 @@ def test_rewound_and_forked_runs_draft_the_same_trees(session, tmp_path):
         assert replayed.kind == "replayed"
         assert trees(replayed.trace.iterations) == trees(live.trace.iterations)
     narrow = ForkChange(METHOD.with_settings(node_budget=8))
-    assert fork(opened, None, place, narrow).trace.iterations[-1].nodes[0].stop_reason == "unread"
+    for other in (fork(opened, None, place, narrow), fork(session.trace(), session, place, narrow, live=True)):
+        made = other.trace.iterations[place]
+        assert 1 < made.drafted <= 8 and made.nodes[0].stop_reason == "expanded", "the matrix is that of the parent"
+
+
+def test_a_tree_of_counts_is_verified_again_from_its_rows(pair):
+    ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    for name in ("token_recycling", "suffix"):
+        method = METHODS[name].with_settings(verifier="nss")
+        run = DecodeSession(pair, method, ids, Sampling(0.8), Limits(30, rows="full"))
+        drafted = [each for each in run if each.drafted]
+        assert drafted
+        for iteration in drafted:
+            (again,) = replay(iteration, Sampling(0.8), [method.verifier], rerolls=0)
+            accepted = sum(node.acceptance_probability for node in iteration.nodes if node.flat_index is not None)
+            assert again.refusal is None and again.expected_tokens == pytest.approx(accepted, abs=1e-4)
 
 
 def test_reasons_name_what_the_target_said_before(session):

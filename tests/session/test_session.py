@@ -154,6 +154,28 @@ def test_fork_continues_alike_and_leaves_the_original_alone(embedded):
     assert [i.settings for i in rest_of_fork] == [i.settings for i in rest]
 
 
+def test_a_draft_that_a_fork_lacks_reads_the_text_before_the_first_iteration_is_timed(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    plain = DecodeSession(embedded, METHODS["autoregressive"], ids, limits=Limits(12))
+    for _ in range(4):
+        plain.step()
+    later, first = plain.fork(METHODS["linear"]), plain.rewind(0).fork(METHODS["linear"])
+    assert later.step().kv_draft.slots_before == len(plain.tokens) - 1
+    assert first.step().kv_draft.slots_before == first.iterations[0].kv_target.slots_before == len(ids) - 1
+    for session in (first, first.rewind(0).fork(METHODS["autoregressive"]), first.rewind(0).fork(METHODS["linear"])):
+        list(session)
+        run = session.trace()
+        before = 0.0 if run.iterations[0].kv_draft is None else run.totals.prefill_s
+        spent = before + sum(each.times.total_s for each in run.iterations)
+        assert session.tokens == finished_tokens(embedded, ids) and run.totals.wall_s == pytest.approx(spent, abs=1e-4)
+
+
+def finished_tokens(pair, ids: list[int]) -> list[int]:
+    session = DecodeSession(pair, METHODS["autoregressive"], ids, limits=Limits(12))
+    list(session)
+    return session.tokens
+
+
 def test_fork_from_autoregressive_to_a_tree_and_back(embedded):
     ids = prompt(embedded)
     session = DecodeSession(embedded, METHODS["autoregressive"], ids, limits=Limits(max_new_tokens=20))

@@ -228,6 +228,10 @@ def test_a_draft_head_is_none_that_an_engine_loads(engine):
 
 def test_a_draft_head_in_transformers_and_its_trees_in_tensorrt():
     assert "assistant_model" in engine_config(with_head("race_linear"), "transformers").limits[0]
+    recorded = with_head("race_linear")  # as a session writes it: the head stands where the pair's draft model would
+    named = replace(recorded, pair=replace(recorded.pair, draft=replace(recorded.pair.draft, name="TALF head")))
+    written = engine_config(named, "transformers").text
+    assert "TALF head" not in written and 'from_pretrained("path/to/the/draft-model")' in written
     given = yaml.safe_load(engine_config(with_head("tree_helps"), "tensorrt-llm").text)["speculative_config"]
     assert given["use_dynamic_tree"] is True
     most = given["dynamic_tree_max_topK"] * given["max_draft_len"]
@@ -362,13 +366,14 @@ def test_a_chain_that_was_measured_stands_for_a_tree_with_its_price():
     assert engine_config(chain, "vllm", measured) == engine_config(chain, "vllm"), "a chain needs no other one"
 
 
-def test_lookups_carry_their_settings_to_vllm():
+def test_lookups_carry_their_settings():
     given = {
         name: json.loads(shlex.split(engine_config(RUNS[name](), "vllm").text)[-1])
         for name in ("no model", "prompt lookup", "suffix")
     }
     assert given["no model"]["method"] == "ngram" and "prompt_lookup_min" not in given["no model"]
     assert (given["prompt lookup"]["prompt_lookup_min"], given["prompt lookup"]["prompt_lookup_max"]) == (2, 4)
+    assert "max_matching_ngram_size=4" in engine_config(RUNS["prompt lookup"](), "transformers").text
     suffix = given["suffix"]
     assert suffix["method"] == "suffix" and suffix["suffix_decoding_max_cached_requests"] == 0
     assert (suffix["suffix_decoding_max_spec_factor"], suffix["suffix_decoding_min_token_prob"]) == (1.5, 0.1)

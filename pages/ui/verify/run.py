@@ -80,7 +80,7 @@ def said(theory: "RunTheory | None", current: bool) -> str:
     sampling = theory.sampling
     parts = [
         f"{plural(theory.trees, 'tree')}, {plural(theory.nodes, 'node')} with logits of both models, "
-        f"{plural(theory.tokens, 'drafted token')}",
+        f"{plural(theory.tokens, 'token')} drafted below them",
         f"replayed at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
     ]
     if theory.without_logits:
