@@ -162,7 +162,8 @@ def test_a_draft_that_a_fork_lacks_reads_the_text_before_the_first_iteration_is_
     later, first = plain.fork(METHODS["linear"]), plain.rewind(0).fork(METHODS["linear"])
     assert later.step().kv_draft.slots_before == len(plain.tokens) - 1
     assert first.step().kv_draft.slots_before == first.iterations[0].kv_target.slots_before == len(ids) - 1
-    for session in (first, first.rewind(0).fork(METHODS["autoregressive"]), first.rewind(0).fork(METHODS["linear"])):
+    others = METHODS["autoregressive"], METHODS["linear"], replace(METHODS["linear"], draft_head="talf")
+    for session in (first, *(first.rewind(0).fork(method) for method in others)):
         list(session)
         run = session.trace()
         before = 0.0 if run.iterations[0].kv_draft is None else run.totals.prefill_s
