@@ -120,7 +120,9 @@ def test_saved_forked_and_rewound_runs_begin_with_it(pair, tmp_path):
         assert trees(decoded(session.rewind(index)).iterations) == trees(session.iterations)
     changed = METHOD.with_settings(matrix="mine", node_budget=8)
     live = session.rewind(1).fork(changed)
-    assert live.step().drafted <= 8 and same(live.standing(1).state, store.load_matrix("mine"))
+    assert live.step().drafted <= 8 and same(live.standing(1).state, session.standing(1).state)
+    empty = session.rewind(1).fork(METHOD.with_settings(matrix="", node_budget=8))
+    assert empty.step().drafted == 0 and empty.standing(1).state == {}, "another matrix begins anew"
     replayed = fork(opened, None, 1, ForkChange(METHOD.with_settings(matrix=session.method.settings()["matrix"])))
     assert trees(replayed.trace.iterations) == trees(session.iterations[: len(replayed.trace.iterations)])
 

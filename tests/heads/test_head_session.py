@@ -205,7 +205,8 @@ def test_a_fork_may_take_another_draft_and_come_back(good, tmp_path, monkeypatch
     plain = session.rewind(2).fork(method_of("salf", head=""))
     assert plain.pair.head is None and plain._models.features is None
     first = plain.step()
-    assert "draft_head" not in first.settings and first.kv_draft.slot_nodes.count(-1) == first.prefix_length - 1
+    assert "draft_head" not in first.settings and first.kv_draft.slots_before == first.prefix_length - 1
+    assert first.started_s == session.iterations[1].ended_s, "reading the text again is no part of the call"
     assert plain.trace().pair.draft == pair.draft.info
     back = plain.fork(session.method)
     iteration = back.step()
