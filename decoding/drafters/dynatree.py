@@ -194,11 +194,17 @@ class DynaTreeDrafter(LevelDrafter):
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability, self.confidence_low)
 
     def carried(self, state, before, prompt_ids) -> Adapted:
-        """A setting that was changed begins at its new value, the others stay where history has moved them."""
+        """A setting that was changed begins at its new value, the others stay where history has moved them.
+
+        All begin anew where those would not go together: deeper than the tree may be, or the thresholds crossed.
+        """
         names = ("base_depth", "confidence_high", "deep_probability", "confidence_low")
         kept = {name: getattr(state, name) for name in names if getattr(self, name) == getattr(before, name)}
         window = state.window if self.history_statistic == before.history_statistic else ()
-        return replace(self.start(prompt_ids), **kept, window=window)
+        start = self.start(prompt_ids)
+        moved = replace(start, **kept, window=window)
+        shallow = moved.base_depth <= max(self.base_depth, self.max_depth - 1)
+        return moved if shallow and moved.confidence_low <= moved.confidence_high else start
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
         """Lines 13 to 25 of Algorithm 1; a drafted token has there a depth less by 1."""

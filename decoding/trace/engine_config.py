@@ -14,6 +14,7 @@ from decoding.common.errors import printable, require
 from decoding.trace.draft_figures import DIGITS, DraftFigures, draft_figures
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
 from decoding.trace.engine_limits import (
+    DRAFT_PLACE,
     MeasuredChain,
     chain_limits,
     draft,
@@ -238,17 +239,21 @@ def _sglang(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         flags |= _SGLANG_SAMPLED.get(str(run.settings.get("verifier")), {})
     command = _command(["python", "-m", "sglang.launch_server"], flags)
     simulated = round(1 + figures.mean_accepted, DIGITS)
+    load_test = "" if figures.drafted_by == "text" else f"SGLANG_SIMULATE_ACC_LEN={simulated} {command}"
+    simulates = (
+        "SGLANG_SIMULATE_ACC_LEN is the mean of committed tokens per pass, the bonus token included; SGLang draws "
+        "lengths around it and takes no rates by depth."
+    )
     return _made(
         "sglang",
         text=command,
-        load_test="" if figures.drafted_by == "text" else f"SGLANG_SIMULATE_ACC_LEN={simulated} {command}",
+        load_test=load_test,
         limits=[*limits, *verifier_limits("SGLang", run, figures, sampled)],
         notes=[
             "--speculative-num-draft-tokens counts the root, the last committed token: it is the drafted nodes that "
             "are verified, plus 1.",
-            "SGLANG_SIMULATE_ACC_LEN is the mean of committed tokens per pass, the bonus token included; SGLang draws "
-            "lengths around it and takes no rates by depth.",
-            *figure_notes(run, figures, load_test=True),
+            *([simulates] if load_test else []),
+            *figure_notes(run, figures, load_test=bool(load_test)),
         ],
     )
 
@@ -360,7 +365,7 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
             options.append(f"max_matching_ngram_size={longest}")
     else:
         # A run with a head records the head in place of the pair's draft model.
-        assistant = "path/to/the/draft-model" if figures.drafted_by == "head" else run.pair.draft.name
+        assistant = DRAFT_PLACE if figures.drafted_by == "head" else run.pair.draft.name
         lines += [
             f"draft = AutoModelForCausalLM.from_pretrained({quoted(assistant)})",
             f"draft.generation_config.num_assistant_tokens = {length}",
@@ -378,8 +383,8 @@ def _transformers(run: RunTrace, figures: DraftFigures) -> EngineConfig:
         limits.insert(
             0,
             f"transformers takes no trained head beside the target: the nearest to the draft head {head(run)} is the "
-            "pair's draft model as assistant_model, whose acceptance was not measured in this run; record the same "
-            "prompt without draft_head and compare.",
+            f"pair's draft model as assistant_model, its path in the place of {DRAFT_PLACE}, whose acceptance was not "
+            "measured in this run; record the same prompt without draft_head and compare.",
         )
     return _made(
         "transformers",

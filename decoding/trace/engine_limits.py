@@ -14,7 +14,8 @@ from decoding.common.formats import plural
 from decoding.trace.draft_figures import DIGITS, DraftFigures
 from decoding.trace.records import RunTrace
 
-HEAD_PLACE = "PATH_OF_EAGLE_HEAD"  # what a person replaces
+# What a person replaces
+HEAD_PLACE, DRAFT_PLACE = "PATH_OF_EAGLE_HEAD", "PATH_OF_DRAFT_MODEL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ def test_what_history_has_moved_stays_where_another_setting_changes():
     assert shallow.carried(moved, before, []) == replace(moved, base_depth=2)
     other = replace(before, history_statistic="accepted_over_drafted")
     assert other.carried(moved, before, []) == replace(moved, window=())
+    flat = replace(before, base_depth=1, max_depth=3)
+    assert flat.carried(replace(moved, base_depth=5), replace(flat, max_depth=8), []) == flat.start([])
+    crossed = replace(before, confidence_low=0.8)
+    assert crossed.carried(moved, before, []) == crossed.start([])
 
 
 def test_first_level_is_the_top_token_alone_as_in_the_paper():

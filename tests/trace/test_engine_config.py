@@ -16,7 +16,7 @@ from decoding.recorded import recording_file
 from decoding.trace.draft_figures import DraftFigures, draft_figures
 from decoding.trace.engine_config import EngineConfig, engine_config, sglang_chain_command
 from decoding.trace.engine_fields import ENGINE_SOURCES, ENGINES
-from decoding.trace.engine_limits import HEAD_PLACE, MeasuredChain
+from decoding.trace.engine_limits import DRAFT_PLACE, HEAD_PLACE, MeasuredChain
 from decoding.trace.records import InterventionTrace, RunTrace
 from tests.helpers.traces import dynatree_recovered, recorded, run_autoregressive, run_mixed, run_of, summary
 
@@ -231,7 +231,7 @@ def test_a_draft_head_in_transformers_and_its_trees_in_tensorrt():
     recorded = with_head("race_linear")  # as a session writes it: the head stands where the pair's draft model would
     named = replace(recorded, pair=replace(recorded.pair, draft=replace(recorded.pair.draft, name="TALF head")))
     written = engine_config(named, "transformers").text
-    assert "TALF head" not in written and 'from_pretrained("path/to/the/draft-model")' in written
+    assert "TALF head" not in written and f'from_pretrained("{DRAFT_PLACE}")' in written
     given = yaml.safe_load(engine_config(with_head("tree_helps"), "tensorrt-llm").text)["speculative_config"]
     assert given["use_dynamic_tree"] is True
     most = given["dynamic_tree_max_topK"] * given["max_draft_len"]
@@ -364,6 +364,12 @@ def test_a_chain_that_was_measured_stands_for_a_tree_with_its_price():
     open_ = engine_config(tree, "vllm", MeasuredChain("Linear chain", chain, 1.05, 0.32, 2.51)).limits[0]
     assert "which may be as fast as this tree (1.05×" in open_
     assert engine_config(chain, "vllm", measured) == engine_config(chain, "vllm"), "a chain needs no other one"
+
+
+def test_notes_speak_of_a_load_test_only_where_there_is_one():
+    for name in ("prompt lookup", "head"):
+        config = engine_config(RUNS[name](), "sglang")
+        assert any("SGLANG_SIMULATE" in note for note in config.notes) == bool(config.load_test) == (name == "head")
 
 
 def test_lookups_carry_their_settings():

@@ -173,6 +173,11 @@ def test_why_not_faster_uses_the_measured_phases():
     assert "commits 3.00 tokens, 2.00 of them drafted: 5.4 ms per token" in said
     assert "Autoregressive takes 8.7 ms per token" in said and "1.61x as fast" in said and "commit 1.9 tokens" in said
     assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
+    first, *later = plain.iterations
+    slow = replace(plain, iterations=(replace(first, times=replace(first.times, total_s=9.0)), *later))
+    assert why_not_faster(slow) == why_not_faster(plain), "what reads the prompt is not counted"
+    assert why_not_faster(run, slow) == said
+    assert why_not_faster(traces.run_autoregressive(1)) == "Only the prompt has been read yet."
 
 
 def test_the_second_pass_of_a_rebuild_is_reported():
