@@ -11,7 +11,9 @@ from decoding.common.errors import PromptError
 from decoding.common.files import ROOT
 
 SAMPLE_PROMPTS = ROOT / "sample_prompts"
-KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation", "editing")
+KINDS = (
+    "stories", "encyclopedia", "fiction", "mathematics", "olympiad", "code", "dialogue", "translation", "editing",
+)  # fmt: skip
 # Those that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
 MAX_FILE_BYTES = 2**20

@@ -33,7 +33,8 @@ BEST_OF = ("settings.paths", "settings.length")
 PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"), ("SpecInfer", "NaiveTree"),
          ("Block", "Naive"))  # fmt: skip
 # Our kinds of text and the paper's data set that each corresponds to.
-KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy"}
+KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy",
+         "olympiad": "math, hard"}  # fmt: skip
 
 
 # What the records of a benchmark hold that leaves nothing of verification to chance.

@@ -52,6 +52,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.embedded import embedded_weights
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import EMBEDDED, PairSettings, add_pair_arguments
+from decoding.papers.delayed import KINDS
 from decoding.papers.measured.depth_divergence import SAMPLINGS, Root, Tree, roots
 from decoding.papers.stored import stored_records
 from decoding.sampling.sampling import Sampling, TargetDistributions
@@ -62,7 +63,6 @@ from decoding.session.session import unrecorded
 from decoding.trace.metrics import COUNTINGS, Counting
 
 GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
-KINDS = ("stories", "code", "translation", "mathematics")  # as the paper's data sets
 FIRST, SPACING = 8, 16  # tokens before the first root, and between two
 SINGLE_PATH = ("naive", "block")
 SOLVERS = ("nss", *SINGLE_PATH, "naive_tree", "spectr", "specinfer", "khisti", "traversal", "traversal_wor")
@@ -343,7 +343,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="keep the stored tokens of all shapes: ask the selectors "
                         "and measure the times anew")  # fmt: skip
     args = parse_amounts(
-        parser, count=(16, 2, "prompts"), roots=(8, 1, "roots per prompt and sampling"),
+        parser, count=(30, 2, "prompts"), roots=(8, 1, "roots per prompt and sampling"),
         trees=(8, 1, "drawn at each root"), asked=(24, 1, "trees of each selector drawn at each root"),
     )  # fmt: skip
     if args.again and args.quick:
@@ -357,7 +357,7 @@ def measure(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     pair = pair_from(args)
     solvers = ("nss", "traversal") if args.quick else SOLVERS
-    prompts, count, trees = choose_prompts(args.prompts, args.count, KINDS), args.roots, args.trees
+    prompts, count, trees = choose_prompts(args.prompts, args.count, tuple(KINDS)), args.roots, args.trees
     known = stored_tokens(embedded_weights(), solvers, trees) if args.again else {}
     identity = pair_identity(pair)
     cards = {card.verifier: card for card in reversed(all_selectors()) if fits(card, identity)}
