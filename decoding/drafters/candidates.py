@@ -11,40 +11,13 @@ from decoding.drafters.base import Drafter, ProbabilitySource, TreeBuilder, deep
 from decoding.trace.records import StopReason
 from decoding.tree.draft import Draft
 
-# A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.
-CANDIDATE = np.dtype(
-    [("value", "f8"), ("depth", "i8"), ("parent", "i8"), ("token", "i8"), ("prob", "f8"), ("node", "i8")]
-)
-WHOLE = np.dtype((np.void, CANDIDATE.itemsize))
-
-
-def ranking(candidates: np.ndarray) -> np.ndarray:
-    """Indices of candidates, best first: by value, ties to the shallower one, then to the earlier one."""
-    return np.lexsort((candidates["depth"], -candidates["value"]))
-
-
-def best(candidates: np.ndarray, count: int) -> np.ndarray:
-    """The `count` best candidates, best first."""
-    return candidates.take(ranking(candidates)[:count])  # a third of the time of an index in brackets
-
-
-def bar(values: np.ndarray, count: int) -> float:
-    """The last of the `count` best values, which a newcomer must exceed; 0 if there are fewer."""
-    spare = len(values) - count
-    return float(np.partition(values, spare)[spare]) if spare >= 0 else 0.0
-
-
-def joined(*candidates: np.ndarray) -> np.ndarray:
-    """Candidates one after another, moved whole: field by field it would take NumPy twice as long."""
-    return np.concatenate([each.view(WHOLE) for each in candidates]).view(CANDIDATE)
-
 
 class CandidateTree:
     """A tree whose nodes compete for `node_budget` places; the root has its own.
 
     The value of a candidate is the product of draft probabilities along its path, times `decay` per level. It never
     rises downwards, so the best candidates, ties going to the shallower one, form a tree. Tokens of probability 0 are
-    no candidates.
+    no candidates. A candidate is called by its number, in the order in which the draft scored them; the root is 0.
 
     Args:
         max_depth: depth allowed by the settings; the length limit of the source may be nearer.
@@ -52,6 +25,7 @@ class CandidateTree:
 
     Attributes:
         deepest: depth of the deepest nodes allowed: the first drafted level has depth 1.
+        values, depths: of every candidate, `[candidates or more]`.
     """
 
     def __init__(
@@ -67,30 +41,36 @@ class CandidateTree:
         self.deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
         self._builder = TreeBuilder(source, root_token)
         self._children, self._decay = children, decay
+        self._count, size = 1, 4 * max(node_budget, 64)
+        self.values, self._probs = np.ones(size), np.ones(size)
+        self.depths, self._parents, self._tokens, self._nodes = np.zeros((4, size), dtype=np.int64)
+
+    def best(self, candidates: np.ndarray, count: int) -> np.ndarray:
+        """The `count` best of some candidates, best first; ties go to the shallower one, then to the earlier one."""
+        return candidates[np.lexsort((self.depths[candidates], -self.values[candidates]))[:count]]
+
+    def bar(self, candidates: np.ndarray) -> float:
+        """The last of the `node_budget` best values, which a newcomer must exceed; 0 if there are fewer."""
+        spare = len(candidates) - self.node_budget
+        return float(np.partition(self.values[candidates], spare)[spare]) if spare >= 0 else 0.0
 
     def first_level(self) -> np.ndarray:
         """The candidates below the root, best first; none where the length limit leaves no room for a drafted token."""
-        root = np.zeros(len(self._builder.root_frontier()), dtype=CANDIDATE)
-        root["value"] = 1.0
-        return self.expand(root, slice(None))
+        level = self.expand(self._builder.root_frontier())
+        return self.best(level, len(level))
 
-    def expand(self, candidates: np.ndarray, which: np.ndarray | slice, least: float = 0.0) -> np.ndarray:
+    def expand(self, candidates: np.ndarray, least: float = 0.0) -> np.ndarray:
         """Give some candidates their nodes and ask the draft about them in one forward; return their children.
 
-        Args:
-            candidates: gets the ids of new nodes written into it.
-            which: mask or slice of those to expand; nothing is asked if there are none.
-            least: children below this value are not wanted.
+        Nothing is asked if there are none. Children whose value is below `least` are not wanted.
 
         Returns:
-            The `children` best of each or, where that is 0, the `node_budget` best of all; best first.
+            The `children` best of each or, where that is 0, the `node_budget` best of all; in the order of `candidates`.
         """
-        parents = candidates[which]
-        if not len(parents):
-            return parents
-        self._append(parents)
-        candidates["node"][which] = parents["node"]
-        nodes, values = parents["node"], parents["value"] * self._decay
+        if not len(candidates):
+            return candidates
+        self._place(candidates)
+        nodes, values = self._nodes[candidates], self.values[candidates] * self._decay
         if self._children:
             tokens, probs = self._builder.expand(nodes, top=self._children)
             rows, column = np.nonzero((probs > 0) & (probs * values[:, None] >= least))
@@ -98,10 +78,13 @@ class CandidateTree:
         else:
             distributions = self._builder.expand_distributions(nodes)
             rows, tokens, probs = best_children(distributions, values, least, self.node_budget)
-        found = np.empty(len(rows), dtype=CANDIDATE)
-        found["value"], found["prob"], found["token"] = values[rows] * probs, probs, tokens
-        found["parent"], found["depth"], found["node"] = nodes[rows], parents["depth"][rows] + 1, -1
-        return best(found, len(found))
+        first, self._count = self._count, self._count + len(rows)
+        while self._count > len(self.values):
+            self._grow()
+        new = slice(first, self._count)
+        self.values[new], self._probs[new], self._tokens[new] = values[rows] * probs, probs, tokens
+        self._parents[new], self.depths[new], self._nodes[new] = nodes[rows], self.depths[candidates[rows]] + 1, -1
+        return np.arange(first, self._count)
 
     def finish(self, drafter: Drafter, state, candidates: np.ndarray, stop_reason: StopReason = "outranked") -> Draft:
         """Verify the `node_budget` best candidates; `stop_reason`: why those above the last level are leaves.
@@ -110,14 +93,14 @@ class CandidateTree:
         but in a beam, which does not ask for that. Nodes that were expanded and have lost their place stay in the tree
         and are not verified. The branching of an expanded node is the number of its children that have a place.
         """
-        tree, winners = self._builder.tree, best(candidates, self.node_budget)
-        self._append(winners)
-        nodes = winners["node"]
+        tree, winners = self._builder.tree, self.best(candidates, self.node_budget)
+        self._place(winners)
+        nodes = self._nodes[winners]
         waiting = tree.level[nodes] < 0
         unexpanded = nodes[waiting]
         tree.set_stop_reason(unexpanded, stop_reason)
         if stop_reason != "beam":
-            beaten = winners["value"] <= bar(winners["value"], self.node_budget)
+            beaten = self.values[winners] <= self.bar(winners)
             tree.set_stop_reason(nodes[waiting & beaten], "outranked")
         tree.set_stop_reason(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
         expanded = tree.level >= 0
@@ -126,10 +109,15 @@ class CandidateTree:
         keep[0] = keep[nodes] = True
         return self._builder.finish(drafter.draft_sampling, state, drafter.settings(), keep=keep)
 
-    def _append(self, candidates: np.ndarray) -> None:
-        new = candidates["node"] < 0
-        entering = candidates[new]
-        candidates["node"][new] = self._builder.tree.append(entering["parent"], entering["token"], entering["prob"])
+    def _place(self, candidates: np.ndarray) -> None:
+        """Give those that have none their nodes in the tree."""
+        new = candidates[self._nodes[candidates] < 0]
+        parents, tokens, probs = self._parents[new], self._tokens[new], self._probs[new]
+        self._nodes[new] = self._builder.tree.append(parents, tokens, probs)
+
+    def _grow(self) -> None:
+        for name in ("values", "depths", "_probs", "_parents", "_tokens", "_nodes"):
+            setattr(self, name, np.tile(getattr(self, name), 2))
 
 
 def best_children(
@@ -184,16 +172,16 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
         The best of the candidates that left the queue (G), those that wait there, not expanded (Q), and whether it
         stopped although some of them could still have improved the tree.
     """
-    count = tree.node_budget
-    queue = tree.first_level()[:count]
+    queue = tree.first_level()[: tree.node_budget]
     taken = queue[:0]
     while True:
-        end = np.searchsorted(np.cumsum(queue["depth"] < tree.deepest), batch) + 1
-        start, taken, queue = len(taken), joined(taken, queue[:end]), queue[end:]
-        popped = taken[start:]  # a view: the ids that `expand` gives are in `taken` too
-        grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(taken["value"], count))
-        gain = popped["value"][grows].sum()
+        end = np.searchsorted(np.cumsum(tree.depths[queue] < tree.deepest), batch) + 1
+        popped, queue = queue[:end], queue[end:]
+        taken = np.concatenate([taken, popped])
+        values = tree.values[popped]
+        grows = (tree.depths[popped] < tree.deepest) & (values > tree.bar(taken))
+        gain = values[grows].sum()
         if not grows.any() or gain < threshold:
-            return best(taken, count), queue, bool(grows.any())
-        children = tree.expand(popped, grows, bar(np.concatenate([taken["value"], queue["value"]]), count))
-        queue = best(joined(queue, children), count)
+            return tree.best(taken, tree.node_budget), queue, bool(grows.any())
+        children = tree.expand(popped[grows], tree.bar(np.concatenate([taken, queue])))
+        queue = tree.best(np.concatenate([queue, children]), tree.node_budget)

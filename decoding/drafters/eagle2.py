@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
-from decoding.drafters.candidates import CandidateTree, joined
+from decoding.drafters.candidates import CandidateTree
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -31,8 +33,9 @@ class Eagle2Drafter(Drafter):
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, children=self.beam_width)
         levels = [tree.first_level()]
         for _ in range(1, tree.deepest):
-            levels.append(tree.expand(levels[-1], slice(self.beam_width)))
-        return tree.finish(self, state, joined(*levels), "beam")
+            level = tree.expand(levels[-1][: self.beam_width])
+            levels.append(tree.best(level, len(level)))
+        return tree.finish(self, state, np.concatenate(levels), "beam")
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace(

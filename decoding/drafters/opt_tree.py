@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
-from decoding.drafters.candidates import CandidateTree, bar, best, joined
+from decoding.drafters.candidates import CandidateTree
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -29,12 +31,12 @@ class OptTreeDrafter(Drafter):
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
         nodes, before = tree.first_level(), 0.0
         for depth in range(1, tree.deepest):
-            least, mass = bar(nodes["value"], self.node_budget), nodes["value"].sum()
-            grows = (nodes["depth"] == depth) & (nodes["value"] > least)
+            least, values = tree.bar(nodes), tree.values[nodes]
+            grows, mass = (tree.depths[nodes] == depth) & (values > least), values.sum()
             if not grows.any():
                 break
             if mass - before <= self.gain_threshold:
                 return tree.finish(self, state, nodes, "low_gain")
-            level = tree.expand(nodes, grows, least)
-            nodes, before = best(joined(nodes, level), self.node_budget), mass
+            level = tree.expand(nodes[grows], least)
+            nodes, before = tree.best(np.concatenate([nodes, level]), self.node_budget), mass
         return tree.finish(self, state, nodes)

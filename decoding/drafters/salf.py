@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
-from decoding.drafters.candidates import CandidateTree, best_first, joined
+from decoding.drafters.candidates import CandidateTree, best_first
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
@@ -36,5 +38,5 @@ class SalfDrafter(Drafter):
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
         taken, queue, early = best_first(tree, self.batch, self.gain_threshold)
-        placed = joined(taken, queue) if self.top_up else taken
+        placed = np.concatenate([taken, queue]) if self.top_up else taken
         return tree.finish(self, state, placed, "low_promise" if early else "outranked")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.table_source import TableSource
-from decoding.drafters import candidates, dyspec
+from decoding.drafters import dyspec
+from decoding.drafters.candidates import CandidateTree
 from decoding.drafters.dyspec import DySpecDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
@@ -136,23 +137,24 @@ def test_nothing_is_said_to_wait_that_an_unrecorded_token_may_precede():
 @pytest.mark.parametrize("top_up", [False, True])
 def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
     batches, bars, bests = [], [], []
-    expand, bar, best = candidates.CandidateTree.expand, candidates.bar, candidates.best
+    expand, bar, best = CandidateTree.expand, CandidateTree.bar, CandidateTree.best
 
-    def spied(tree, found, which, least=0.0):
-        batches.append(float(found[which]["value"].sum()))
-        return expand(tree, found, which, least)
+    def spied(tree, chosen, least=0.0):
+        batches.append(float(tree.values[chosen].sum()))
+        return expand(tree, chosen, least)
 
-    def spied_bar(found, count):
-        bars.append(bar(found, count))
+    def spied_bar(tree, chosen):
+        bars.append(bar(tree, chosen))
         return bars[-1]
 
-    def spied_best(found, count):
-        bests.append(best(found, count))
-        return bests[-1]
+    def spied_best(tree, chosen, count):
+        found = best(tree, chosen, count)
+        bests.append(tree.values[found])
+        return found
 
-    monkeypatch.setattr(candidates.CandidateTree, "expand", spied)
-    monkeypatch.setattr(candidates, "best", spied_best)
-    monkeypatch.setattr(candidates, "bar", spied_bar)
+    monkeypatch.setattr(CandidateTree, "expand", spied)
+    monkeypatch.setattr(CandidateTree, "best", spied_best)
+    monkeypatch.setattr(CandidateTree, "bar", spied_bar)
     random = np.random.default_rng(seed)
     vocab, depth = [(2, 9), (5, 3), (19, 2), (60, 3), (300, 12)][seed % 5]
     settings = {"node_budget": int(random.integers(1, 80)), "batch": int(random.integers(1, 12)), "max_depth": depth}
@@ -174,8 +176,8 @@ def test_rounds_follow_the_drafters_own_search(seed, top_up, monkeypatch):
         # A node of the deepest level that lost its place again may be missing from the record of a wide vocabulary.
         assert each.least == pytest.approx(least, abs=NEAR) if vocab < 20 else each.least <= least + NEAR
     # After each round but the first the drafter makes its queue, of its children and what waited.
-    for each, queue, least in zip(rounds[1:], bests[2 : 2 * len(rounds) - 1 : 2], own[:-1], strict=True):
-        open_to = queue["value"][queue["value"] > least]
+    for each, queue, least in zip(rounds[1:], bests[1 : len(rounds)], own[:-1], strict=True):
+        open_to = queue[queue > least]
         assert [one.value for one in each.waiting] == pytest.approx(open_to[: len(each.waiting)], abs=1e-9)
         assert len(each.waiting) == min(SHOWN, len(open_to)) or vocab >= 20, "no unrecorded one can precede"
     places = set()
