@@ -65,7 +65,7 @@ class CandidateTree:
         Nothing is asked if there are none. Children whose value is below `least` are not wanted.
 
         Returns:
-            The `children` best of each or, where that is 0, the `node_budget` best of all; in the order of `candidates`.
+            The `children` best of each or, where that is 0, the `node_budget` best of all, in their order.
         """
         if not len(candidates):
             return candidates
