@@ -18,6 +18,7 @@ import pandas as pd
 from benchmarks.markdown import between, table, write_page
 from benchmarks.modelled_times import WITHIN
 from benchmarks.papers import GAP, GOAL
+from benchmarks.selector_tables import selector_goal
 from decoding.common.files import ROOT
 from decoding.common.formats import long_duration
 from decoding.experiments.estimates import counted, estimate
@@ -313,9 +314,10 @@ def _selectors(record: dict) -> str:
         f"Tokens per second over those of the best fixed shape (K, L1, L2) of the sampling, {record['prompts']} "
         f"{record['prompts_are']}, {record['roots']:.0f} roots outside loops; measured on "
         f"{COUNTINGS[record['counted']]}. What the best shape of each root would win, modelled, lies between the last "
-        "two columns: six other trees do not always find it, and judged by the trees that it was found by it is too "
-        "good.\n\n"
-        f"{table(('verifier', *GAINS.values()), rows, 1)}\n\n{_source(record)}."
+        f"two columns: {record['trees']} other trees do not always find it, and judged by the trees that it was found "
+        "by it is too good.\n\n"
+        f"{table(('verifier', *GAINS.values()), rows, 1)}\n\n* {selector_goal(record['possible'])}\n\n"
+        f"{_source(record)}."
     )
 
 

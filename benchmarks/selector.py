@@ -35,6 +35,7 @@ from benchmarks.selector_tables import (
     measured_figures,
     possible_table,
     ratio_table,
+    selector_goal,
 )
 from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
@@ -57,7 +58,6 @@ from decoding.training.selector_learner import Examples, examples
 from decoding.training.selector_roots import RootPlan, Roots, label_text, written
 from decoding.training.text import sample_texts
 
-TREES, KHISTI_TREES = 6, 1  # drawn twice at each root: to find its best action by, and to judge by
 STATIC_FIELDS = {
     "static": "action",
     "static_most": "most_tokens",
@@ -86,17 +86,26 @@ def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Twice:
     return find, judge
 
 
+def khisti_trees(trees: int) -> int:
+    """Of so many trees at a root those labelled for Khisti, whose programs take longer than all others: one in six."""
+    return -(-trees // 6)
+
+
 def labelled_roots(
     settings: PairSettings,
     prompts: Sequence[list[int]],
     samplings: Sequence[Sampling],
     roots: int,
     verifiers: Sequence[str],
+    trees: int,
 ) -> list[list[Twice]]:
-    """Roots after every prompt under every sampling, `[samplings][prompts]`."""
+    """Roots after every prompt under every sampling, `[samplings][prompts]`.
+
+    `trees` are drawn twice at each: to find its best action by, and to judge by.
+    """
     plans = [
         RootPlan(
-            roots=roots, trees=TREES, khisti_trees=KHISTI_TREES, khisti_every=1, samplings=(each,), per_root=1,
+            roots=roots, trees=trees, khisti_trees=khisti_trees(trees), khisti_every=1, samplings=(each,), per_root=1,
             verifiers=tuple(verifiers), seed=7,
         )
         for each in samplings
@@ -261,6 +270,7 @@ def main() -> int:
     parser.add_argument("--selectors", nargs="+", metavar="NAME", help="stored selectors; default: those that fit")
     parser.add_argument("--count", type=int, help="prompts (12; 3 with --quick)")
     parser.add_argument("--roots", type=int, help="roots of each prompt and sampling (3; 1 with --quick)")
+    parser.add_argument("--trees", type=int, help="drawn at each root, twice (12; 2 with --quick)")
     parser.add_argument("--tokens", type=int, help="new tokens where ways are decoded for real (48; 16 with --quick)")
     parser.add_argument("--repeats", type=int, default=1, help="measured calls of every way and prompt")
     args = parser.parse_args()
@@ -271,6 +281,7 @@ def main() -> int:
     samplings = samplings_of(cards, args.quick)
     prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 12))
     roots, tokens = args.roots or (1 if args.quick else 3), args.tokens or (16 if args.quick else 48)
+    trees = args.trees or (2 if args.quick else 12)
     latencies = {name: latency_model(pair, unrecorded, name) for name in cards}
     latency = next(iter(latencies.values()))
     way = next(iter(cards.values())).way
@@ -279,11 +290,12 @@ def main() -> int:
     speeds = measured_speeds(
         pair, cards, latencies, real, prompts, tokens, args.repeats, args.counted
     )  # first: nothing else runs meanwhile
-    found = labelled_roots(pair.settings, [ids for _, ids in prompts], samplings, roots, tuple(cards))
+    found = labelled_roots(pair.settings, [ids for _, ids in prompts], samplings, roots, tuple(cards), trees)
     totals = totals_of(found, cards, samplings, latencies, way)
     count = totals.roots.sum()
     print(f"{pair.info.name}, {len(prompts)} {held_out}, {len(samplings)} samplings, {count:.0f} roots "
-          f"outside loops, {TREES} trees each (1 for Khisti); times: {way}, {latency.costs.machine}")  # fmt: skip
+          f"outside loops, {trees} trees each ({khisti_trees(trees)} for Khisti); times: {way}, "
+          f"{latency.costs.machine}")  # fmt: skip
     for name, card in cards.items():
         print(f"{name}: {card.name}, {card.figures.get('examples', 0):.0f} training examples, {card.created}")
     claims, plain = Claims(), speeds.pop(("autoregressive", ""))
@@ -294,10 +306,11 @@ def main() -> int:
     print(f"decoding without a draft: {np.exp(np.log(plain).mean()):.1f} tokens/s measured, {COUNTINGS[args.counted]}; "
           f"choosing an action: {1000 * latency.selector_s:.2f} ms")  # fmt: skip
     claims.show()
+    print(f"\n{selector_goal(tables['possible'])}\n")
     record = {
         **tables,
         "claims": [{**vars(claim), "found": vars(claim.found)} for claim in claims.made],
-        "prompts": len(prompts), "prompts_are": held_out, "roots": float(count),
+        "prompts": len(prompts), "prompts_are": held_out, "roots": float(count), "trees": trees,
         "samplings": [vars(each) for each in samplings],
         "measured_at": [vars(each) for each in real], "tokens": tokens, "ways": WAYS, "time": way,
         "counted": args.counted, "autoregressive": float(np.exp(np.log(plain).mean())),

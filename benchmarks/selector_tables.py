@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 
 from benchmarks.talf import Claims
-from decoding.experiments.command import print_table
+from decoding.common.formats import plural
+from decoding.experiments.command import goal_line, print_table
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.papers.delayed import SELECTOR
 from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
@@ -160,6 +161,32 @@ def level_table(figures: Sequence[SelectorFigures], claims: Claims) -> dict:
             paper = apart if apart > 0 else 1 / (1 + apart) - 1
             claims.add(f"{words}, {each.words}", paper, each.gain(better, worse))
     return found
+
+
+def selector_goal(possible: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """The verdict on the goal: ahead of the best static action, measured, with half of the verifiers or more.
+
+    A selector is ahead where the whole interval says so. Where too few are, the gains of the best shape of each root
+    say how much there was to win: less than those by the same trees.
+    """
+    measured = [gains["measured"] for gains in possible.values() if "measured" in gains]
+    ahead = sum(gain["low"] > 0 for gain in measured)
+    reached = 2 * ahead >= len(measured) > 0
+    what = (
+        f"selectors are ahead of the best fixed shape, measured, with {ahead} of {plural(len(measured), 'verifier')}, "
+        f"goal {-(-len(measured) // 2)}"
+    )
+    if reached:
+        return goal_line(True, what)
+    sure = sum(gain["high"] < 0 for gain in measured)
+    known = [100 * gains["oracle"]["value"] for gains in possible.values()]
+    most = [100 * gains["same_trees"]["value"] for gains in possible.values()]
+    return goal_line(
+        False,
+        f"{what}; by means with {sum(gain['value'] > 0 for gain in measured)}, behind for sure with {sure}. The best "
+        f"shape of each root, which no selector knows, would win {min(known):+.1f} to {max(known):+.1f}% where other "
+        f"trees tell it, {min(most):+.1f} to {max(most):+.1f}% where the judging ones do",
+    )
 
 
 def possible_table(figures: Sequence[SelectorFigures]) -> dict:

@@ -15,6 +15,7 @@ from benchmarks.selector_tables import (
     measured_figures,
     possible_table,
     ratio_table,
+    selector_goal,
 )
 from benchmarks.talf import Claims
 from decoding.common.errors import SettingsError
@@ -119,6 +120,22 @@ def test_tables_judge_what_the_paper_says(totals, capsys):
     possible = possible_table(figures)["specinfer"]
     assert possible["measured"]["value"] == pytest.approx(0.2) and possible["same_trees"]["value"] > 0
     assert "best at each root, by other trees" in capsys.readouterr().out
+
+
+def test_a_selector_is_ahead_where_the_whole_interval_says_so():
+    def gains(low: float, high: float) -> dict:
+        return {
+            "measured": {"value": (low + high) / 2, "low": low, "high": high},
+            "oracle": {"value": low},
+            "same_trees": {"value": high},
+        }
+
+    ahead, open_, behind = gains(0.01, 0.03), gains(-0.01, 0.05), gains(-0.2, -0.1)
+    held = selector_goal({"nss": ahead, "spectr": ahead, "khisti": behind})
+    assert held == "goal reached: selectors are ahead of the best fixed shape, measured, with 2 of 3 verifiers, goal 2"
+    missed = selector_goal({"nss": ahead, "spectr": open_, "khisti": behind})
+    assert missed.startswith("goal MISSED") and "1 of 3 verifiers, goal 2; by means with 2, behind for sure" in missed
+    assert "-20.0 to +1.0% where other trees" in missed and "-10.0 to +5.0% where the judging ones do" in missed
 
 
 def test_prompts_are_held_out_only_where_that_is_known(cards):
