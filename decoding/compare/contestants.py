@@ -1,5 +1,6 @@
 """What takes part in a comparison, also as one line of text: `dynatree@packed:base_depth=3,history=false`, and back."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -57,10 +58,11 @@ class Contestant:
 _SWITCH = {"true": True, "on": True, "false": False, "off": False}
 
 
-def parse_contestant(text: str) -> Contestant:
+def parse_contestant(text: str, also: Collection[str] = ()) -> Contestant:
     """`NAME[@ENGINE][:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
 
-    Raises `SettingsError` where a name, a setting or a value is unknown.
+    Its label names settings that differ from those of the name, and those of `also`. Raises `SettingsError` where a
+    name, a setting or a value is unknown.
     """
     named, _, listed = (part.strip() for part in text.partition(":"))
     name, at, engine = (part.strip() for part in present_engines(named).partition("@"))
@@ -85,7 +87,7 @@ def parse_contestant(text: str) -> Contestant:
         require(key in defaults, f"{settled.label} has no setting {key!r}; it has {', '.join(defaults)}.")
         changes[key] = _read(key, value, defaults[key])
     changed = method.with_settings(**changes) if changes else method
-    label = method_label(changed)
+    label = method_label(changed, also)
     return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
 
 

@@ -1,6 +1,6 @@
 """The papers' methods by name, with their defaults, and the configurations that the papers report."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from decoding import drafters
@@ -269,8 +269,13 @@ def settings_words(method: Method, settings: Mapping[str, Setting] | None = None
     return words
 
 
-def method_label(method: Method) -> str:
-    """What every page and every file calls a configuration: `SALF + TALF head · th 0.5, D_max 4`."""
+def method_label(method: Method, also: Collection[str] = ()) -> str:
+    """What every page and every file calls a configuration: `SALF + TALF head · th 0.5, D_max 4`.
+
+    `also`: settings that are named although they have their usual value.
+    """
     named = METHODS.get(method.name)
     label = (named.with_settings(draft_head=method.draft_head) if named else method).label
-    return f"{label} · {', '.join(words)}" if (words := settings_words(method, changed_settings(method))) else label
+    changed = changed_settings(method)
+    named_too = {name: value for name, value in method.all_settings().items() if name in changed or name in also}
+    return f"{label} · {', '.join(words)}" if (words := settings_words(method, named_too)) else label

@@ -166,10 +166,10 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert sentences(at) == []
     reported = words(at)
     line = next(each.value for each in at.markdown if "Bottom line" in each.value).replace("\\", "")
-    assert "Use Fixed tree · D_max 4 for" in line and "1.72× (95% interval 1.70 to 1.73" in line
+    assert "Use Fixed tree · D_max 4, B 3 for" in line and "1.72× (95% interval 1.70 to 1.73" in line
     assert "finished · 20 runs" in reported and "Fixed tree · Maximum depth (D_max): 3, 4" in reported
     best = at.dataframe[0].value
-    changed = ["D_max 4", "D_max 4, B 2", "D_max 3", "D_max 3, B 2"]
+    changed = ["D_max 4, B 3", "D_max 4, B 2", "D_max 3, B 3", "D_max 3, B 2"]
     assert [way.partition(" · ")[2] for way in best["Method"]] == changed and best["Best in"][0] == "100%"
     at.selectbox(key="sweep_figure_one").select("tpot_s").run()
     assert sentences(at) == [] and "D_max 4: TPOT, ms 5.83" in words(at)
@@ -420,11 +420,13 @@ def test_folders_of_ones_own_sweeps(home):
         folder_for("DynaTree, main")
 
 
-def test_ways_have_the_labels_of_every_other_page():
+def test_ways_have_the_labels_of_every_other_page_and_name_what_varies():
     rows = [*made_rows(), made_row("linear", "a", 110.0), made_row("gone:depth=3", "a", 90.0, label="As it was called")]
     runs = with_labels(aggregated(with_settings(pd.DataFrame(rows))))
     trees = [METHODS["fixed_tree"].with_settings(max_depth=d, branching=b) for d in (3, 4) for b in (2, 3)]
-    assert set(runs["label"]) == {"Linear chain", "As it was called", *map(method_label, trees)}
+    labels = {method_label(tree, ("max_depth", "branching")) for tree in trees}
+    assert "Fixed tree · D_max 3, B 3" in labels, "3 children are the usual number"
+    assert set(runs["label"]) == {"Linear chain", "As it was called", *labels}
 
 
 def test_what_was_asked_for_is_reported_in_lines():
@@ -454,6 +456,18 @@ def test_one_is_deleted_when_asked_twice(home):
     assert sentences(at) == [] and not (home / "one").exists() and "**Made two** · finished" in words(at)
 
 
+def test_an_address_of_one_that_is_not_here_is_answered_with_a_sentence(home):
+    made_experiment(home, "one")
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    at.query_params["experiment"] = "gone"
+    at.switch_page(PAGE).run()
+    assert sentences(at) == ["There is no sweep gone here: choose one from the list, or start a new one."]
+    assert "sweep_start" in [button.key for button in at.button], "the form"
+    at.button(key="sweep_see_one").click().run()
+    at.button(key="sweep_new").click().run()
+    assert sentences(at) == []
+
+
 def test_nothing_is_started_twice(home, started):
     made_experiment(home, "run", status=Status("running", done=1, total=20, pid=os.getpid()))
     assert Experiment(home / "run").stand().running and Experiment(home / "run").launched() is None
@@ -469,7 +483,7 @@ def test_the_best_is_that_of_the_experiment_that_is_looked_at(home):
                                   for row in made_rows()])  # fmt: skip
     at = open_page(PAGE)
     at.button(key="sweep_see_one").click().run()
-    assert "Use Fixed tree · D_max 4 for" in words(at) and "1.72×" in words(at)
+    assert "Use Fixed tree · D_max 4, B 3 for" in words(at) and "1.72×" in words(at)
     at.button(key="sweep_see_two").click().run()
     line = next(each.value for each in at.markdown if "Bottom line" in each.value)
     assert "D\\_max 3, B 2" in line and "D\\_max 4" not in line, "the same runs have the same keys"

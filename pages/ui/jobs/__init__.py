@@ -57,7 +57,7 @@ class JobPage:
     def look_at(self, key: str | None) -> None:
         """Select a job, by its key, or the form for a new one; None selects a default."""
         st.session_state[f"{self.name}_chosen"] = key
-        st.session_state[f"{self.name}_sure"] = None
+        st.session_state[f"{self.name}_sure"] = st.session_state[f"{self.name}_missing"] = None
         if key is None:
             keep_parameter(self.address, None)
 
@@ -71,6 +71,8 @@ class JobPage:
         if chosen is None and found:
             chosen = next((each for each in found if each.stand.running), found[0]).key
         if chosen not in by_key:
+            if chosen not in (None, FORM):
+                st.session_state[f"{self.name}_missing"] = chosen
             chosen = FORM
         st.session_state[f"{self.name}_chosen"] = chosen
         keep_parameter(self.address, chosen)
@@ -122,6 +124,11 @@ class JobPage:
             st.fragment(keep_list, run_every=LIST_S)(seen, at_work, at_work and live)
         with right:
             if seen is None:
+                if missing := st.session_state.get(f"{self.name}_missing"):
+                    st.error(
+                        f"There is no {self.noun} {escape_markdown(missing)} here: choose one from the list, or start "
+                        "a new one.", icon=":material/link_off:",
+                    )  # fmt: skip
                 draw_form(found)
             else:
                 st.fragment(keep_view, run_every=VIEW_S if at_work and live else None)(seen, at_work, live)

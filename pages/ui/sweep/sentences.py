@@ -8,7 +8,7 @@ import pandas as pd
 
 from decoding.common.errors import SettingsError
 from decoding.common.formats import plural
-from decoding.experiments.estimates import BASE, PREFIX
+from decoding.experiments.estimates import BASE, PREFIX, axes
 from decoding.papers.paper_result import (
     AGREEMENT,
     DRAFT_FORWARDS,
@@ -66,16 +66,19 @@ def base_label(base: str) -> str:
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs under the labels that their methods have on every page; as they were run where this program has others.
 
-    Labels are defined next to the methods, so none is known without torch.
+    What varies in a method is named in all its labels, the usual value too. Labels are defined next to the methods, so
+    none is known without torch.
     """
     if not torch_there():
         return runs
     from decoding.compare.contestants import parse_contestant
 
     labels = {}
-    for way in runs["way"].unique():
-        with suppress(SettingsError):
-            labels[way] = parse_contestant(way).label
+    for _, own in runs.groupby(BASE):
+        varied = [name.removeprefix(PREFIX) for name in axes(own) if name.startswith(PREFIX)]
+        for way in own["way"].unique():
+            with suppress(SettingsError):
+                labels[way] = parse_contestant(way, varied).label
     return runs.assign(label=runs["way"].map(labels).fillna(runs["label"]))
 
 
