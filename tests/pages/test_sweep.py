@@ -172,7 +172,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     changed = ["D_max 4, B 3", "D_max 4, B 2", "D_max 3, B 3", "D_max 3, B 2"]
     assert [way.partition(" · ")[2] for way in best["Method"]] == changed and best["Best in"][0] == "100%"
     at.selectbox(key="sweep_figure_one").select("tpot_s").run()
-    assert sentences(at) == [] and "D_max 4: TPOT, ms 5.83" in words(at)
+    assert sentences(at) == [] and "D_max 4, B 3: TPOT, ms 5.83" in words(at)
     assert "Resume" not in labels(at), "nothing is missing"
 
 
