@@ -100,7 +100,7 @@ class CandidateTree:
         unexpanded = nodes[waiting]
         tree.set_stop_reason(unexpanded, stop_reason)
         if stop_reason != "beam":
-            beaten = self.values[winners] <= self.bar(winners)
+            beaten = self.values[winners] <= (self.values[winners[-1]] if len(winners) == self.node_budget else 0.0)
             tree.set_stop_reason(nodes[waiting & beaten], "outranked")
         tree.set_stop_reason(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
         expanded = tree.level >= 0
@@ -175,13 +175,12 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple
     queue = tree.first_level()[: tree.node_budget]
     taken = queue[:0]
     while True:
-        end = np.searchsorted(np.cumsum(tree.depths[queue] < tree.deepest), batch) + 1
+        above = np.flatnonzero(tree.depths[queue] < tree.deepest)
+        end = above[batch - 1] + 1 if len(above) >= batch else len(queue)
         popped, queue = queue[:end], queue[end:]
         taken = np.concatenate([taken, popped])
-        values = tree.values[popped]
-        grows = (tree.depths[popped] < tree.deepest) & (values > tree.bar(taken))
-        gain = values[grows].sum()
-        if not grows.any() or gain < threshold:
-            return tree.best(taken, tree.node_budget), queue, bool(grows.any())
-        children = tree.expand(popped[grows], tree.bar(np.concatenate([taken, queue])))
+        grows = popped[(tree.depths[popped] < tree.deepest) & (tree.values[popped] > tree.bar(taken))]
+        if not len(grows) or tree.values[grows].sum() < threshold:
+            return tree.best(taken, tree.node_budget), queue, len(grows) > 0
+        children = tree.expand(grows, tree.bar(np.concatenate([taken, queue])))
         queue = tree.best(np.concatenate([queue, children]), tree.node_budget)

@@ -31,6 +31,20 @@ class TreePaths:
         return [self._paths[node] for node in nodes.tolist()]
 
 
+class _Column:
+    """An array of a tree; `empty` stands in it until something is known, and gives it its type."""
+
+    def __init__(self, empty: float):
+        self.empty = empty
+
+    def __set_name__(self, owner: "type[TokenTree]", name: str) -> None:
+        self.name = name
+        owner.COLUMNS[name] = self.empty
+
+    def __get__(self, tree: "TokenTree", owner: type) -> np.ndarray:
+        return tree._arrays[self.name][: tree.size]
+
+
 class TokenTree:
     """A growing tree of drafted tokens.
 
@@ -46,19 +60,11 @@ class TokenTree:
         ancestors: bool `[size, size]`, row i marks the nodes that node i sees: its ancestors and itself.
     """
 
-    # What stands in each column until it is known; its type is that of the column.
-    COLUMNS: ClassVar[dict[str, float]] = {
-        "tokens": 0,
-        "parents": 0,
-        "depths": 0,
-        "draft_probs": 0.0,
-        "path_probs": 0.0,
-        "multiplicity": 1,
-        "confidence": np.nan,
-        "branching": -1,
-        "stop_reason": NOT_DRAFTED,
-        "level": -1,
-    }
+    COLUMNS: ClassVar[dict[str, float]] = {}  # what stands in each column until it is known
+    tokens, parents, depths = _Column(0), _Column(0), _Column(0)
+    draft_probs, path_probs = _Column(0.0), _Column(0.0)
+    multiplicity, branching, level = _Column(1), _Column(-1), _Column(-1)
+    confidence, stop_reason = _Column(np.nan), _Column(NOT_DRAFTED)
 
     def __init__(self, root_token: int, capacity: int = 32):
         self.size = 1
@@ -81,12 +87,6 @@ class TokenTree:
         tree.confidence[:] = [np.nan if node.confidence is None else node.confidence for node in nodes]
         tree.level[:] = [-1 if node.draft_level is None else node.draft_level for node in nodes]
         return tree
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        arrays = self.__dict__.get("_arrays")
-        if arrays is None or name not in arrays:
-            raise AttributeError(name)
-        return arrays[name][: self.size]
 
     @property
     def ancestors(self) -> np.ndarray:
