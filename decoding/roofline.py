@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import fill
 
 from decoding.analysis import model_shape
-from decoding.analysis.batch import Rates, engine_acceptance, run_acceptance, typed_acceptance
+from decoding.analysis.batch import Rates, best_choice, engine_acceptance, run_acceptance, typed_acceptance
 from decoding.analysis.known_models import KNOWN_MODELS, known_shape
 from decoding.analysis.roofline import ACCELERATORS, CACHES, WEIGHTS, Accelerator, Efficiency, Setup, caution
 from decoding.analysis.when_it_pays import Answer, BatchRow, answer
@@ -120,8 +120,9 @@ def main(arguments: list[str] | None = None) -> int:
             said = f"{'pays' if pays else 'does not pay'} at any batch up to {found.rows[-1].point.batch}"
         print(f"modelled: the best {kind} {said}.")
     known = len(acceptance.by_depth)
-    if not (args.run or args.metrics) and max(row.point.chain.shape.depth for row in found.rows) > known:
-        print(f"Beyond depth {known} the last of the rates given is taken to go on: --acceptance takes more of them.")
+    if not args.metrics and max(best_choice(row.point).shape.depth for row in found.rows) > known:
+        more = "" if args.run else ": --acceptance takes more of them"
+        print(f"Beyond depth {known} the last of the rates given is taken to go on{more}.")
     print(fill(f"{found.sentence} {caution()}", WIDTH))
     return 0
 

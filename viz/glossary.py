@@ -85,16 +85,17 @@ VERIFYING: dict[str, str] = {
     "heavy path": "Node order that is depth-first and goes at each node to the child with the largest subtree first.",
     "tree attention mask": "What each node may attend to: the prefix, its ancestors and itself, but no other branch.",
     "acceptance test": "The verifier's decision on one node, accepted or rejected; random when decoding samples.",
-    "acceptance probability": "The probability that a node passes its test, computed from both distributions.",
+    "acceptance probability": "The probability that a node passes its test, computed from the distributions of both "
+    "models; greedy and NSS verification use the target's alone.",
     "reached and accepted": "The exact probability, over all draws of the verifier, that a node is accepted.",
-    "residual": "The target's distribution after a rejection: the draft's share is subtracted and the rest is "
-    "scaled to sum to 1.",
+    "residual": "The target's distribution after a rejection: the draft's share is subtracted, what falls below "
+    "0 is cut off, and the rest is scaled to sum to 1.",
     "accepted": "The verifier accepted this drafted token: it is now part of the text.",
     "rejected": "The verifier considered this drafted token and did not accept it.",
-    "not reached": "The verifier took another path before it got to this node, so it decided nothing about it.",
+    "not reached": "The verifier's path ended above this node or took another branch, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
     "final token": "The last token of an iteration. It comes from the target: its distribution at a leaf, its residual "
-    "after rejections.",
+    "after rejections; where a verifier has no residual, greedy and NSS, its own distribution.",
     "bonus token": "The final token after a path accepted down to a leaf of the verified tree: free, as the same pass "
     "computed it; a loss only if it had been drafted there and pruned.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
@@ -142,10 +143,11 @@ SPEED: dict[str, str] = {
     "new tokens": "Committed tokens after the prompt; figures without loops leave out tokens that repeat earlier text.",
     "throughput": "New tokens per second of wall time, prefill included unless stated otherwise.",
     "ttft": "Time to first token: from the call to the first committed tokens, prefill of both models included.",
-    "tpot": "Time per output token after the first: (time of the last token - TTFT) over the tokens after the first.",
+    "tpot": "Time per output token after the first tokens: (time of the last token - TTFT) over the tokens after the "
+    "first iteration's.",
     "target pass": "One forward pass of the target; with rollback and rebuild an iteration makes two.",
     "speed-up": "How many times the throughput of plain decoding on the same prompt and machine.",
-    "peak memory": "The most memory in use at any time during a call.",
+    "peak memory": "The most memory that tensors of this process take on the device at any time during a call.",
     "loop": "The last 16 tokens already occurred in the output: the model repeats itself, which flatters every "
     "speculative method.",
     "measured": "Read from a clock or a counter during the run.",

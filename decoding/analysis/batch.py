@@ -132,14 +132,14 @@ def _trees(acceptance: Rates, most: int, deepest: int) -> list[DraftShape]:
     return found
 
 
-def chain_gains(costs: CostModel, acceptance: Rates) -> tuple[float, ...]:
-    """Speed-ups over plain decoding of chains of 1, 2, ... tokens at the costs of one batch."""
-    return tuple(each.speedup(costs) for each in chains(acceptance))
+def chain_gains(costs: CostModel, acceptance: Rates, most: int = MOST_DEPTH) -> tuple[float, ...]:
+    """Speed-ups over plain decoding of chains of 1 to `most` tokens at the costs of one batch."""
+    return tuple(each.speedup(costs) for each in chains(acceptance, most))
 
 
-def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates) -> tuple[BatchPoint, ...]:
-    """The best chain and tree of every batch size, ascending."""
-    straight, branching = chains(acceptance), trees(acceptance) if acceptance.by_rank else ()
+def speed_by_batch(costs: Mapping[int, CostModel], acceptance: Rates, most: int = MOST_DEPTH) -> tuple[BatchPoint, ...]:
+    """The best chain of at most `most` tokens and the best tree of every batch size, ascending."""
+    straight, branching = chains(acceptance, most), trees(acceptance) if acceptance.by_rank else ()
 
     def best(shapes: Sequence[DraftShape], model: CostModel) -> Choice:
         return max((Choice(each, each.speedup(model)) for each in shapes), key=lambda choice: choice.speedup)

@@ -13,6 +13,7 @@ model is from what others measured, which `python -m benchmarks.roofline_publish
 import json
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
+from math import log
 from statistics import median
 
 from decoding.analysis.batch import MOST_NODES
@@ -260,7 +261,10 @@ def needed_bytes(target: ModelShape, draft: ModelShape | None, setup: Setup, bat
         embeddings = model.parameters - model.body(model.experts)
         needed += weight_bytes * model.body(model.experts) + max(HEAD_BYTES, weight_bytes) * embeddings
         copies = setup.devices / min(setup.devices, model.kv_heads)
-        needed += copies * CACHES[setup.cache] * model.kv_values * model.layers * batch * setup.context
+        # Rows outside the window of a local layer are freed, as engines with a cache for each kind of layer do.
+        rows = (model.layers - model.local_layers) * setup.context
+        rows += model.local_layers * min(setup.context, model.window)
+        needed += copies * CACHES[setup.cache] * model.kv_values * rows * batch
     return needed
 
 
@@ -281,6 +285,7 @@ def most_sequences(target: ModelShape, draft: ModelShape | None, setup: Setup) -
     return min(MOST_BATCH, 1 + int((room - one) / each)) if each else MOST_BATCH
 
 
+NEAREST = 12  # published gains that tell how far off a modelled one is
 STORED = ROOT / "decoding" / "experiments" / "results" / "roofline_published-cpu.json"
 
 
@@ -315,9 +320,16 @@ def published_gains() -> tuple[Published, ...]:
     return tuple(Published(**{name: each[name] for name in names}) for each in figures if each["unit"] == "x")
 
 
-def gain_band() -> GainBand:
-    """Of all published gains but those that the model was fitted to."""
-    over = [1 / (1 + each.error) for each in published_gains() if not each.fitted]
+def gain_band(batch: int | None = None) -> GainBand:
+    """Of all published gains but those that the model was fitted to, or of the `NEAREST` at batches next to one.
+
+    The model's error grows with the batch. Gains as far away as the last of them count too.
+    """
+    known = [each for each in published_gains() if not each.fitted]
+    if batch is not None:
+        away = [abs(log(each.batch / batch)) for each in known]
+        known = [each for each, far in zip(known, away, strict=True) if far <= sorted(away)[NEAREST - 1] + 1e-9]
+    over = [1 / (1 + each.error) for each in known]
     return GainBand(min(over), median(over), max(over), len(over))
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from decoding.analysis.batch import BatchPoint, Rates, best_choice, chain_gains, crossings, speed_by_batch
+from decoding.analysis.batch import MOST_DEPTH, BatchPoint, Rates, best_choice, chain_gains, crossings, speed_by_batch
 from decoding.analysis.model_shape import ModelShape
 from decoding.analysis.own_server import OwnPoint, own_point
 from decoding.analysis.roofline import BATCHES, Setup, most_sequences, pass_time, roofline_costs
@@ -67,15 +67,15 @@ def answer(
         f"Memory has room for {most:,} sequences of {setup.context:,} tokens: choose a smaller batch, a shorter "
         "context, or more devices.",
     )
-    asked = {min(batch, most) for batch in batches}
+    asked, longest = {min(batch, most) for batch in batches}, max(MOST_DEPTH, length or 0)
     costs = {batch: roofline_costs(target, draft, setup, batch) for batch in asked}
-    points = speed_by_batch(costs, acceptance)
+    points = speed_by_batch(costs, acceptance, longest)
     rows = []
     for point in points:
         shape, batch = best_choice(point).shape, point.batch
         plain, verified = (pass_time(target, setup, batch, tokens) for tokens in (1, shape.nodes + 1))
         own = own_point(costs[batch], acceptance, length, setup.engine_s(batch)) if length else None
-        gains, round_s = chain_gains(costs[batch], acceptance), point.chain.shape.seconds(costs[batch])
+        gains, round_s = chain_gains(costs[batch], acceptance, longest), point.chain.shape.seconds(costs[batch])
         rows.append(BatchRow(point, plain.seconds, round_s, verified.limit, gains, own))
     waits = pass_time(target, setup, points[-1].batch, 1).limit
     said = verdict(
@@ -89,12 +89,13 @@ def answer(
 
 def measured_answer(costs: Mapping[int, CostModel], acceptance: Rates, length: int | None = None) -> Answer:
     """The same from passes that were measured, by batch size."""
-    points = speed_by_batch(costs, acceptance)
+    longest = max(MOST_DEPTH, length or 0)
+    points = speed_by_batch(costs, acceptance, longest)
     rows = []
     for point in points:
         one = costs[point.batch]
         own = own_point(one, acceptance, length) if length else None
-        plain_s, gains = one.plain_iteration_s, chain_gains(one, acceptance)
+        plain_s, gains = one.plain_iteration_s, chain_gains(one, acceptance, longest)
         rows.append(BatchRow(point, plain_s, point.chain.shape.seconds(one), "", gains, own))
     said = verdict(points, lambda point: _measured_cause(point, costs[point.batch]))
     ends = crossings(points, "chain"), crossings(points, "tree")
@@ -124,10 +125,12 @@ def verdict(points: tuple[BatchPoint, ...], cause: Callable[[BatchPoint], str], 
     why = cause(losing[0])
     if len(losing) == len(better):
         return f"do not speculate, at no batch from {first.batch} to {last.batch}. At {first.batch} {why}."
-    ends = [str(int(each)) for each in crossings(better, "chain")]  # the last batch that pays, as a schedule has it
+    # From the first batch on, every second stretch between two crossings pays: of batches that do, the last one before
+    # a crossing, or the first one after it.
+    pays_at_first = first.chain.speedup > 1
+    ends = [str(int(each) + (place % 2 == pays_at_first)) for place, each in enumerate(crossings(better, "chain"))]
     if first.chain.speedup > 1 and len(ends) == 1:
         return f"speculate up to a batch of about {ends[0]}. At {losing[0].batch} {why}."
-    # From the first batch on, every second stretch between two crossings pays.
     bounds = [*([str(first.batch)] if first.chain.speedup > 1 else []), *ends, str(last.batch)]
     stretches = " and ".join(f"{low} to {high}" for low, high in zip(bounds[::2], bounds[1::2], strict=False))
     return f"speculate at batches of about {stretches} only. At {losing[0].batch} {why}."

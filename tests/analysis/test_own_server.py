@@ -1,6 +1,7 @@
 """A server's own K by hand: gain, break-even, where it flips, its log beside the model; published gains."""
 
 import json
+import math
 
 import pytest
 
@@ -9,6 +10,7 @@ from decoding.analysis.known_models import known_shape
 from decoding.analysis.model_shape import eagle_head
 from decoding.analysis.own_server import OwnPoint, log_check, other_vocabulary, own_point
 from decoding.analysis.roofline import (
+    NEAREST,
     STORED,
     caution,
     gain_band,
@@ -75,6 +77,18 @@ def test_the_band_is_of_all_stored_figures_that_were_not_fitted():
     assert (band.low, band.high, band.count) == (pytest.approx(over[0]), pytest.approx(over[-1]), len(over))
     assert sum(each < band.middle for each in over) == len(over) // 2
     assert f"{len(over)} published gains" in caution() and f"{1 - band.middle:.0%} below it in the median" in caution()
+
+
+def test_the_band_of_a_batch_is_of_the_gains_published_for_batches_near_it():
+    known = [each for each in published_gains() if not each.fitted]
+    for batch, most in ((1, 4), (64, 128), (4096, 64)):
+        band = gain_band(batch)
+        nearest = sorted(known, key=lambda each: abs(math.log(each.batch / batch)))
+        far = abs(math.log(nearest[NEAREST - 1].batch / batch))
+        within = [1 / (1 + each.error) for each in known if abs(math.log(each.batch / batch)) < far + 1e-6]
+        assert band.count == len(within) >= NEAREST and all(each.batch <= most for each in nearest[:NEAREST])
+        assert (band.low, band.high) == (pytest.approx(min(within)), pytest.approx(max(within)))
+    assert gain_band(64).middle < gain_band(8).middle < gain_band(1).middle, "the error grows with the batch"
 
 
 def test_published_acceptance_is_of_the_same_k_with_its_source():

@@ -31,7 +31,7 @@ from decoding.analysis.roofline import (
     pass_time,
     roofline_costs,
 )
-from decoding.analysis.when_it_pays import answer, compute_bound_from, measured_answer
+from decoding.analysis.when_it_pays import answer, compute_bound_from, measured_answer, verdict
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
 from decoding.recorded import recorded_run
@@ -198,6 +198,41 @@ def test_crossings_go_both_ways():
     made = [replace(p, chain=replace(p.chain, speedup=gain)) for p, gain in zip(points, (0.5, 2, 2, 0.5), strict=True)]
     assert crossings(tuple(made), "chain") == (pytest.approx(2**0.5), pytest.approx(4 * 2**0.5))
     assert crossings(tuple(made), "tree") == ()
+
+
+def test_a_stretch_begins_with_the_first_batch_that_pays_and_ends_with_the_last():
+    target = known_shape("Llama-3.1-8B")
+    points = speed_by_batch({b: roofline_costs(target, None, Setup(ACCELERATORS["h200"]), b) for b in (2, 4, 16, 64)},
+                            Rates((0.5,)))  # fmt: skip
+
+    def said(*gains: float) -> str:
+        made = (replace(p, chain=replace(p.chain, speedup=gain)) for p, gain in zip(points, gains, strict=True))
+        return verdict(tuple(made), lambda point: "it costs")
+
+    # Between 2 and 4 it crosses at 2.83, between 16 and 64 at 32; between 4 and 16 at 6.84.
+    assert said(0.5, 2, 2, 0.5) == "speculate at batches of about 3 to 32 only. At 2 it costs."
+    assert said(2, 0.5, 3, 2) == "speculate at batches of about 2 to 2 and 7 to 64 only. At 4 it costs."
+    assert said(2, 2, 2, 0.5) == "speculate up to a batch of about 32. At 64 it costs."
+    assert said(0.5, 0.5, 0.5, 2) == "speculate at batches of about 33 to 64 only. At 2 it costs."
+
+
+def test_the_longest_chain_looked_at_is_no_shorter_than_the_servers_own():
+    target, setup = known_shape("Llama-3.1-8B"), Setup(ACCELERATORS["h100-sxm"])
+    (usual,), (long,) = (answer(target, None, setup, Rates((0.97,), deepest=24), (8,), k).rows for k in (3, 24))
+    assert len(usual.gains) == 16 and len(long.gains) == 24
+    assert long.own.gain == pytest.approx(long.gains[23]) and long.point.chain.shape.depth == 24
+    assert long.point.chain.speedup == pytest.approx(max(long.gains))
+
+
+def test_rows_outside_a_window_take_no_room():
+    gemma = known_shape("Gemma-2-9B")
+    setup = Setup(ACCELERATORS["h100-sxm"], context=16_384)
+    assert 0 < gemma.local_layers < gemma.layers and gemma.window == 4096
+    one = needed_bytes(gemma, None, setup, 2) - needed_bytes(gemma, None, setup, 1)
+    rows = (gemma.layers - gemma.local_layers) * 16_384 + gemma.local_layers * 4096
+    assert one == 2 * gemma.kv_values * rows
+    short = replace(setup, context=1000)
+    assert needed_bytes(gemma, None, short, 2) - needed_bytes(gemma, None, short, 1) == 2 * gemma.kv_values * 42_000
 
 
 def test_memory():

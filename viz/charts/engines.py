@@ -105,7 +105,7 @@ def speedup_by_batch_figure(
     for at in break_even:  # on a logarithmic axis a shape stands at its value, a label at its logarithm
         figure.add_vline(x=at, line={"color": colors.select, "width": 1.5})
         side = "right" if log10(at) > (first + last) / 2 else "left"
-        figure.add_annotation(text=f"break-even {int(at)}", x=log10(at), y=1, yanchor="top", xanchor=side, **label)
+        figure.add_annotation(text=f"break-even {at:.3g}", x=log10(at), y=1, yanchor="top", xanchor=side, **label)
     if most is not None:
         last = max(last, log10(most)) + ROOM
         figure.add_vrect(x0=most, x1=10 ** (last + EDGE), fillcolor=colors.muted, opacity=0.14, line_width=0)

@@ -55,8 +55,9 @@ WEIGHTS_HELP = (
     "stays in 16 bits."
 )
 ENGINE_HELP = (
-    "What the engine itself adds to a round of drafting and verifying: scheduling, sampling, preparing inputs. vLLM of "
-    "2025 took 0.75 ms at a batch of one, SGLang 0.4.4 took 2 to 8 ms with larger batches (EAGLE-3 paper, table 3)."
+    "What the engine itself adds to a round of drafting and verifying: scheduling, sampling, preparing inputs. What "
+    "published gains leave beside the model's passes: 0.75 ms of vLLM in 2025 at a batch of one, 2 to 8 ms of SGLang "
+    "0.4.4 with EAGLE-3 and larger batches (its paper, table 3)."
 )
 BY_DEPTH = (
     "How often the draft's first choice is accepted at each depth, of the times that all before it are. vLLM logs "
@@ -108,7 +109,8 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
     if chosen == FIGURES and metrics is not None:
         return _imported(metrics)
     if chosen == ON_SCREEN and run is not None:
-        return Chosen(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}", run=run.trace)
+        rates = run_acceptance(run.trace)
+        return Chosen(rates, f"of {run.trace.pair.name}, {run.trace.label}; {kept_words(rates)}", run=run.trace)
     if chosen == TYPED:
         left, right = st.columns(2)
         depths = left.text_input(
@@ -123,11 +125,16 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
             st.info("No verdict yet: type your rates by depth.")
             return None
         rates = typed_acceptance(depths, ranks)
-        kept = f"as typed; beyond depth {len(rates.by_depth)} the last rate is kept"
-        return Chosen(rates, kept, _marginal_words(rates, metrics))
+        return Chosen(rates, f"as typed; {kept_words(rates)}", _marginal_words(rates, metrics))
     recorded = recorded_run(TREES)
-    whose = f"of {recorded.pair.name} in a recorded run, {recorded.label}"
-    return Chosen(run_acceptance(recorded), whose, run=recorded)
+    rates = run_acceptance(recorded)
+    whose = f"of {recorded.pair.name} in a recorded run, {recorded.label}; {kept_words(rates)}"
+    return Chosen(rates, whose, run=recorded)
+
+
+def kept_words(rates: Rates) -> str:
+    """What is taken of depths that no rate is known of."""
+    return f"beyond depth {len(rates.by_depth)} the last rate is kept"
 
 
 def _imported(metrics: EngineMetrics) -> Chosen | None:
