@@ -314,8 +314,8 @@ def _selectors(record: dict) -> str:
         f"Tokens per second over those of the best fixed shape (K, L1, L2) of the sampling, {record['prompts']} "
         f"{record['prompts_are']}, {record['roots']:.0f} roots outside loops; measured on "
         f"{COUNTINGS[record['counted']]}. What the best shape of each root would win, modelled, lies between the last "
-        f"two columns: {record['trees']} other trees do not always find it, and judged by the trees that it was found "
-        "by it is too good.\n\n"
+        "two columns: a few other trees do not always find it, and judged by the trees that it was found by it is too "
+        "good.\n\n"
         f"{table(('verifier', *GAINS.values()), rows, 1)}\n\n* {selector_goal(record['possible'])}\n\n"
         f"{_source(record)}."
     )

@@ -12,6 +12,7 @@ from benchmarks.reasons import FalseReason, check, check_run
 from decoding.common.errors import TraceFileError
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, HardwareAwareDrafter
 from decoding.drafters.base import Drafter
+from decoding.drafters.candidates import CandidateTree
 from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
 from decoding.trace import run_file
@@ -39,7 +40,7 @@ def wrong_of(name: str, runs: int = 8) -> list[str]:
     return found.wrong
 
 
-def last_place(candidates, count):
+def last_place(tree, candidates):
     return float(np.inf)
 
 
@@ -52,7 +53,7 @@ def no_history(self, state, outcome):
     [
         ("dynatree", (DynaTreeDrafter, "breadths"), Drafter.breadths),
         pytest.param("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths, marks=pytest.mark.slow),
-        pytest.param("salf", "decoding.drafters.candidates.bar", last_place, marks=pytest.mark.slow),
+        pytest.param("salf", (CandidateTree, "bar"), last_place, marks=pytest.mark.slow),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
         pytest.param(
             "sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None, marks=pytest.mark.slow
