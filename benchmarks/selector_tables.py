@@ -184,8 +184,8 @@ def selector_goal(possible: Mapping[str, Mapping[str, Mapping[str, float]]]) -> 
     return goal_line(
         False,
         f"{what}; by means with {sum(gain['value'] > 0 for gain in measured)}, behind for sure with {sure}. The best "
-        f"shape of each root, which no selector knows, would win {min(known):+.1f} to {max(known):+.1f}% where other "
-        f"trees tell it, {min(most):+.1f} to {max(most):+.1f}% where the judging ones do",
+        f"shape of each root would win {min(known):+.1f} to {max(known):+.1f}% where it is found by other trees, "
+        f"{min(most):+.1f} to {max(most):+.1f}% where it is found by the same trees",
     )
 
 

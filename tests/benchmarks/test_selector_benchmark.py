@@ -135,7 +135,7 @@ def test_a_selector_is_ahead_where_the_whole_interval_says_so():
     assert held == "goal reached: selectors are ahead of the best fixed shape, measured, with 2 of 3 verifiers, goal 2"
     missed = selector_goal({"nss": ahead, "spectr": open_, "khisti": behind})
     assert missed.startswith("goal MISSED") and "1 of 3 verifiers, goal 2; by means with 2, behind for sure" in missed
-    assert "-20.0 to +1.0% where other trees" in missed and "-10.0 to +5.0% where the judging ones do" in missed
+    assert "-20.0 to +1.0% where it is found by other" in missed and "-10.0 to +5.0% where it is found by the" in missed
 
 
 def test_prompts_are_held_out_only_where_that_is_known(cards):

@@ -461,7 +461,7 @@ def test_an_address_of_one_that_is_not_here_is_answered_with_a_sentence(home):
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     at.query_params["experiment"] = "gone"
     at.switch_page(PAGE).run()
-    assert sentences(at) == ["There is no sweep gone here: choose one from the list, or start a new one."]
+    assert sentences(at) == ["There is no sweep “gone” here: choose one from the list, or start a new one."]
     assert "sweep_start" in [button.key for button in at.button], "the form"
     at.button(key="sweep_see_one").click().run()
     at.button(key="sweep_new").click().run()

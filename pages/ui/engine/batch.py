@@ -44,7 +44,7 @@ EXAMPLE = (
 LIMITS = (
     "Everything here is modelled: bytes and FLOPs of each pass over what a data sheet gives, plus fixed costs. "
     "Published bf16 and fp8 steps of dense models in recent engines are within 13% of it. It is too fast for experts, "
-    "int8 and int4, by 23 to 69%, and for passes over 64 tokens of a sequence, by 15 to 43% on an H200. The draft has "
+    "int8 and int4, by 23 to 69%, and for passes over 64 tokens of a sequence, by 14 to 43% on an H200. The draft has "
     "the formats of the target, and reads one token a level. Routing to experts is taken to be even and independent; "
     "real routing touches fewer."
 )
@@ -254,9 +254,10 @@ def _draw(judged: Judged) -> None:
     depths = ", ".join(f"{rate:.2f}" for rate in rates.by_depth[:6])
     ranks = f"; by rank {', '.join(f'{rate:.2f}' for rate in rates.by_rank[:4])}" if rates.by_rank else ""
     lacking = "" if found.has_trees else " No trees: rates by rank are needed, which vLLM lacks and a run here has."
-    st.caption(
-        escape_markdown(f"{judged.about}. Acceptance {judged.acceptance.whose}: conditional {depths}{ranks}.{lacking}")
-    )
+    known = len(rates.by_depth)
+    kept = f" Beyond depth {known} the last rate is kept." if known < rates.deepest else ""
+    said = f"{judged.about}. Acceptance {judged.acceptance.whose}: conditional {depths}{ranks}.{kept}{lacking}"
+    st.caption(escape_markdown(said))
     if is_modelled:
         st.caption(escape_markdown(caution()))
     if not contradicted:  # the chart, the table and the command all hold a schedule of K

@@ -109,8 +109,7 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
     if chosen == FIGURES and metrics is not None:
         return _imported(metrics)
     if chosen == ON_SCREEN and run is not None:
-        rates = run_acceptance(run.trace)
-        return Chosen(rates, f"of {run.trace.pair.name}, {run.trace.label}; {kept_words(rates)}", run=run.trace)
+        return Chosen(run_acceptance(run.trace), f"of {run.trace.pair.name}, {run.trace.label}", run=run.trace)
     if chosen == TYPED:
         left, right = st.columns(2)
         depths = left.text_input(
@@ -125,16 +124,10 @@ def ask_acceptance(metrics: EngineMetrics | None, given: Given) -> Chosen | None
             st.info("No verdict yet: type your rates by depth.")
             return None
         rates = typed_acceptance(depths, ranks)
-        return Chosen(rates, f"as typed; {kept_words(rates)}", _marginal_words(rates, metrics))
+        return Chosen(rates, "as typed", _marginal_words(rates, metrics))
     recorded = recorded_run(TREES)
-    rates = run_acceptance(recorded)
-    whose = f"of {recorded.pair.name} in a recorded run, {recorded.label}; {kept_words(rates)}"
-    return Chosen(rates, whose, run=recorded)
-
-
-def kept_words(rates: Rates) -> str:
-    """What is taken of depths that no rate is known of."""
-    return f"beyond depth {len(rates.by_depth)} the last rate is kept"
+    whose = f"of {recorded.pair.name} in a recorded run, {recorded.label}"
+    return Chosen(run_acceptance(recorded), whose, run=recorded)
 
 
 def _imported(metrics: EngineMetrics) -> Chosen | None:

@@ -29,7 +29,7 @@ def headline(points: Sequence[OwnPoint], modelled: bool = True) -> str:
     high = max(band.high * gain for band, gain in zip(bands, gains, strict=True))
     middles = [band.middle * gain for band, gain in zip(bands, gains, strict=True)]
     measured = (
-        f"about {_between(middles, '{:.2f}x')} by the median of gains published for such batches, "
+        f"about {_between(middles, '{:.2f}x')} by the median of gains published for batches nearest to it, "
         f"{low:.2f}x to {high:.2f}x by all of them"
     )
     verdicts = (
