@@ -320,7 +320,7 @@ def test_marginal_rates_typed_as_conditional_are_recognised(page):
     page.text_input(key="batch_typed_depth").set_value("0.4, 0.15, 0.05").run()
     assert "**" not in shown(page) and "marginal ones of what you pasted" in shown(page)
     page.text_input(key="batch_typed_depth").set_value("0.4, 0.375, 0.333").run()
-    assert "**" in shown(page) and "beyond depth 3 the last rate is kept" in shown(page)
+    assert "**" in shown(page) and "Beyond depth 3 the last rate is kept" in shown(page)
 
 
 @pytest.mark.slow
@@ -388,10 +388,8 @@ def test_the_words_by_hand():
     assert headline([own(8, sure)]).startswith("K = 3 pays at a batch of 8: modelled")
     assert headline([own(8, likely)]).startswith("K = 3 is likely to pay at a batch of 8: modelled")
     assert headline([own(8, unlikely)]).startswith("K = 3 is unlikely to pay at a batch of 8: modelled")
-    assert (
-        f"about {1.14 * gain_band(19).middle:.2f}x by the median of gains published for batches nearest to it"
-        in headline([own(19, 1.14)])
-    )
+    usual = f"about {1.14 * gain_band(19).middle:.2f}x by the median of gains published for batches nearest to it"
+    assert usual in headline([own(19, 1.14)])
     assert headline([own(8, 0.9)]).startswith("K = 3 does not pay at a batch of 8: modelled 0.90x")
     # Below 1 in the model, and yet some published gain was further above it.
     assert gain_band(64).high > 1 and headline([own(64, 0.99)]).startswith("K = 3 is unlikely to pay at a batch of 64")

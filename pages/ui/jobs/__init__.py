@@ -126,8 +126,8 @@ class JobPage:
             if seen is None:
                 if missing := st.session_state.get(f"{self.name}_missing"):
                     st.error(
-                        f"There is no {self.noun} “{escape_markdown(missing)}” here: choose one from the list, or start "
-                        "a new one.", icon=":material/link_off:",
+                        f"There is no {self.noun} “{escape_markdown(missing)}” here: choose one from the list, or "
+                        "start a new one.", icon=":material/link_off:",
                     )  # fmt: skip
                 draw_form(found)
             else:
